@@ -16,7 +16,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // Detection is the iptables variant that this node uses, and its features.
@@ -24,8 +23,8 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families are those that work; Without says why the others do not. Unsure says why a family's programs have just failed or hung, which
-	// may be over when they are needed: the family counts as working.
+	// Families are those that work; Without says why the others do not. Unsure says why a family's programs have just failed or hung, or
+	// the kernel did not answer, which may be over when they are needed: the family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -54,7 +53,7 @@ func Detect(ctx context.Context) (Detection, error) {
 
 // detect kills its programs when limited ends, and fails when ctx does.
 func detect(ctx, limited context.Context) (Detection, error) {
-	d := &detector{worked: map[attempt]error{}}
+	d := &detector{worked: map[attempt]error{}, unasked: map[inet.Family]error{}}
 	variant, why, err := d.choose(limited)
 	if err != nil {
 		return Detection{}, err
@@ -65,6 +64,9 @@ func detect(ctx, limited context.Context) (Detection, error) {
 		if lasting(err) {
 			result.Without[f] = err
 			continue
+		}
+		if err == nil && variant == NFT {
+			err = d.unasked[f]
 		}
 		if err != nil {
 			result.Unsure[f] = err
@@ -100,6 +102,8 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 type detector struct {
 	runner runner
 	worked map[attempt]error // what works has found out
+	// unasked is why the kernel has not said whether a family has kubelet's chains in nftables.
+	unasked map[inet.Family]error
 }
 
 type attempt struct {
@@ -127,7 +131,10 @@ func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 		}
 		return "", "", fmt.Errorf("use iptables-nft: %w; iptables-legacy is not installed (package iptables)", err)
 	}
-	if err != nil {
+	switch {
+	case len(d.unasked) > 0:
+		return NFT, "the kernel has not said whether kubelet's hint chains are in nftables, and they are not in iptables-legacy", nil
+	case err != nil:
 		return NFT, "no kubelet hint chain, and nothing says that the kernel lacks nf_tables", nil
 	}
 	return NFT, "no kubelet hint chain, and the kernel supports nf_tables", nil
@@ -142,12 +149,11 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for one of kubelet's chains and returns a description of its location. An error counts as no chain: if this variant is chosen,
-// works reports it.
+// hint looks for one of kubelet's chains and returns a description of its location.
 func (d *detector) hint(ctx context.Context, v Variant) string {
 	find := d.hintInLegacy
 	if v == NFT {
-		find = hintInNFT
+		find = d.hintInNFT
 	}
 	for _, f := range inet.Families {
 		if hint := find(ctx, f); hint != "" {
@@ -178,22 +184,17 @@ func (d *detector) hintInLegacy(ctx context.Context, f inet.Family) string {
 	return ""
 }
 
-// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node.
-func hintInNFT(ctx context.Context, f inet.Family) string {
-	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
-	if err != nil {
-		return ""
-	}
-	protocol := map[inet.Family]byte{inet.IPv4: unix.NFPROTO_IPV4, inet.IPv6: unix.NFPROTO_IPV6}[f]
-	reqs := make([]nlbatch.Request, len(hints))
+// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node. Without permission, works says so.
+func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
+	objects := make([]nftObject, len(hints))
 	for i, name := range hints {
-		payload := nlbatch.AppendString([]byte{protocol, unix.NFNETLINK_V0, 0, 0}, unix.NFTA_CHAIN_TABLE, "mangle")
-		payload = nlbatch.AppendString(payload, unix.NFTA_CHAIN_NAME, name)
-		reqs[i] = nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
+		objects[i] = nftObject{"mangle", name}
 	}
-	_, errs := conn.Get(ctx, reqs)
-	_ = conn.Close() // it has answered
-	if i := slices.Index(errs, nil); i >= 0 {
+	exist, err := inNFT(ctx, f, objects)
+	if err != nil && !errors.Is(err, unix.EPERM) {
+		d.unasked[f] = err
+	}
+	if i := slices.Index(exist, true); i >= 0 {
 		return isIn(hints[i], f, NFT)
 	}
 	return ""

@@ -3,12 +3,15 @@ package iptables
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
@@ -166,5 +169,27 @@ func TestDetectStopsWhenAsked(t *testing.T) {
 	cancel()
 	if d, err := Detect(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("detected %+v, %v, want context.Canceled", d, err)
+	}
+}
+
+// Only an answer of the kernel says that kubelet's chains are not in nftables. Without one, the families work, but may not be what kubelet
+// uses, unless its chains are in iptables-legacy.
+func TestDetectWithoutAnAnswer(t *testing.T) {
+	for _, kubelet := range []bool{false, true} {
+		scripts, table := family(NFT, "", ""), ""
+		if kubelet {
+			table = ":" + hints[0] + " - [0:0]"
+		}
+		maps.Copy(scripts, family(Legacy, "echo '*mangle'; echo '"+table+"'; echo COMMIT", ""))
+		fakeCommands(t, scripts)
+		listTables(t, "mangle")
+		inNFT = func(context.Context, inet.Family, []nftObject) ([]bool, error) { return nil, unix.ENOBUFS }
+		d := detectHere(t)
+		if kubelet && (d.Variant != Legacy || len(d.Unsure) > 0) {
+			t.Errorf("detected %s because %q, unsure %v; want legacy because of %s", d.Variant, d.Why, d.Unsure, hints[0])
+		}
+		if !kubelet && (d.Variant != NFT || !errors.Is(d.Unsure[inet.IPv4], unix.ENOBUFS) || !slices.Equal(d.Families, inet.Families)) {
+			t.Errorf("detected %s because %q, unsure %v; want that it is not sure", d.Variant, d.Why, d.Unsure)
+		}
 	}
 }

@@ -40,6 +40,36 @@ type Stats struct {
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
+	// left says of each program whose process did not end when it was killed, whether that has ended now. Until then, no second one starts.
+	left sync.Map
+}
+
+// killDelay is how long a killed process may take to end, with its pipes. In an uninterruptible wait, it takes as long as that does.
+const killDelay = 3 * time.Second
+
+// errUnkillable says that a process goes on although it has been killed.
+var errUnkillable = errors.New("the process was killed, but has not ended; look for what it waits for in the kernel's log")
+
+// wait waits for a process that is killed when the context ends, but not much longer.
+func (r *runner) wait(ctx context.Context, program string, wait func() error) error {
+	done, ended := make(chan error, 1), &atomic.Bool{}
+	go func() {
+		err := wait()
+		ended.Store(true)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(killDelay):
+	}
+	r.left.Store(program, ended)
+	return errUnkillable
 }
 
 // killLimits are the times after which each program is killed. A slow one would never end if it was always killed after the same time, so
@@ -181,9 +211,17 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // a grandchild may hold the pipes
+	if earlier, left := r.left.Load(name); left && !earlier.(*atomic.Bool).Load() {
+		return result{}, &processError{command: name, err: errUnkillable}
+	}
 	r.started.Add(1)
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		err = r.wait(ctx, name, cmd.Wait)
+	}
 	switch {
+	case errors.Is(err, errUnkillable): // it may still print
+		return result{}, &processError{command: name, err: errors.Join(ctx.Err(), err)}
 	case stdout.tooLong || stderr.tooLong: // it has got a broken pipe
 		return result{}, &processError{command: name, err: errTooLong}
 	case err == nil:

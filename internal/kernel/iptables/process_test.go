@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -116,5 +117,28 @@ func TestDetectAsksOnce(t *testing.T) {
 	}
 	if lines := strings.Fields(string(text)); len(lines) != 2 { // restore of both families
 		t.Errorf("started %v", lines)
+	}
+}
+
+// A process that cannot be killed is not waited for, and there is never a second one of its program.
+func TestUnkillableProcess(t *testing.T) {
+	save := NFT.command(inet.IPv4, "-save")
+	fakeCommands(t, family(NFT, "echo '*filter'; echo COMMIT", ""))
+	b := New(Config{Variant: NFT})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		blocked := make(chan struct{})
+		if err := b.runner.wait(ctx, save, func() error { <-blocked; return nil }); !errors.Is(err, errUnkillable) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, errUnkillable) || !strings.Contains(err.Error(), save) || b.Stats().Processes > 0 {
+			t.Errorf("while it is left: %v, %d processes", err, b.Stats().Processes)
+		}
+		close(blocked)
+		synctest.Wait()
+	})
+	if _, err := b.Read(t.Context(), inet.IPv4); err != nil {
+		t.Errorf("after its end: %v", err)
 	}
 }

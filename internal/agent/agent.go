@@ -17,6 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Source delivers the Services.
@@ -147,6 +148,8 @@ type Agent struct {
 	// probed is when missing schedulers were last probed.
 	probed time.Time
 
+	// partSize is maxPart, except in tests.
+	partSize int
 	// requests are functions that queries ask the loop to run.
 	requests  chan func()
 	history   *history
@@ -166,6 +169,8 @@ type pending struct {
 	settings *Settings
 	// services are those that a sync took and could not compile.
 	services map[model.ServiceID]*model.Service
+	// touched are the objects of the last sync if it ended early; nil if it did not.
+	touched *want.Touched
 	// lateRules are failures to write rules that no report has told yet.
 	lateRules []Result
 	// triggers are the triggers of changes that the kernel may not have in full.

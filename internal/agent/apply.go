@@ -4,24 +4,46 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// partSize is the number of operations in a part. They take a fraction of a second, and a part's fixed costs are small in comparison.
-const partSize = 4096
+// maxPart is the number of operations in a part. They take a fraction of a second, and a part's fixed costs are small in comparison.
+const maxPart = 4096
 
-// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one.
+// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. If changes arrive in the meantime,
+// the next sync takes the remaining parts: its plan starts with the smallest changes, so these are in its first part (I14).
 func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.known.BeginPlan(s.cluster.Want())
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
-	for _, part := range plan.Parts(partSize) {
+	parts := plan.Parts(s.partSize, s.cluster.Want())
+	for i, part := range parts {
 		s.applyPart(ctx, part)
 		s.answer()
+		if i < len(parts)-1 && s.mustYield() {
+			s.report.Interrupted, s.pending.touched = true, known.Objects(plan)
+			return
+		}
 	}
+}
+
+// mustYield reports whether changes wait that the next sync may apply now. The first sync, and those after a failure, run to their end: the
+// agent is ready after that.
+func (s *syncRun) mustYield() bool {
+	if s.reads || s.schedule.Retrying() || s.schedule.Wait(time.Now()) > 0 {
+		return false
+	}
+	select {
+	case <-s.source.Changed():
+		s.pending.sync = true
+	default:
+	}
+	return s.pending.sync
 }
 
 // applyPart executes phase by phase. It skips operations that depend on a failed one (I8).

@@ -4,4 +4,8 @@ package agent
 const (
 	HoldAddresses = holdAddresses
 	HoldInherited = holdInherited
+	MaxPart       = maxPart
 )
+
+// SetPartSize makes interruptions likely.
+func (a *Agent) SetPartSize(n int) { a.partSize = n }

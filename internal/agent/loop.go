@@ -37,6 +37,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		oldRules:   &oldRules{},
 		requests:   make(chan func()),
 		history:    newHistory(),
+		partSize:   maxPart,
 		log:        log,
 
 		writingRules: map[inet.Family]bool{},

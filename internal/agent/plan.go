@@ -193,6 +193,7 @@ func (s *syncRun) options() diff.Options {
 		Expired: func(key kernel.ServerKey, d kernel.Destination) bool {
 			return s.draining.Expired(s.now, s.cfg.DrainTimeout, key, d.Addr)
 		},
+		Room: s.draining.Room(s.cluster.Want()),
 		Weight: func(server *want.Server, d kernel.Destination) uint32 {
 			return s.ramps.Of(server.Key).Weight(s.now, server, d)
 		},

@@ -79,6 +79,8 @@ type Report struct {
 	RetryAfter time.Duration
 	// Waiting says for which rules the sync did not wait. That is no failure, but what depends on them waits.
 	Waiting error
+	// Interrupted is true if a part of the plan is left to the next sync, because changes of other Services wait.
+	Interrupted bool
 	// flowsErr is why the last walk failed to end stale flows. Err includes it.
 	flowsErr error
 	// rulesErr is why the rules could not be read. Err includes it.
@@ -177,7 +179,7 @@ func (r *Report) firstUnfinished() error {
 }
 
 // Complete reports whether everything is as wanted after a full sync.
-func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil }
+func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 
 // compiled adds Services to the compiled ones.
 func (r *Report) compiled(ids []model.ServiceID) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -185,6 +186,27 @@ var replays = map[string]func(*world, []services){
 			w.change(compiletest.Between(w.services, step))
 			w.restart()
 		}
+	},
+	"while the agent writes": func(w *world, script []services) {
+		w.calm()
+		w.audit()
+		w.agent.SetPartSize(2)
+		next := func() services {
+			changes := compiletest.Between(w.services, script[0])
+			w.services, script = maps.Clone(script[0]), script[1:]
+			return changes
+		}
+		w.fake.OnOp(func(op kernel.Op, err error) {
+			w.checkStep(op, err)
+			if len(script) > 0 {
+				w.source.put(next())
+			}
+		})
+		for len(script) > 0 {
+			w.source.put(next())
+			w.sleep(2 * drainInterval)
+		}
+		w.is() // before an audit
 	},
 	"with audits": func(w *world, script []services) {
 		for _, step := range script {

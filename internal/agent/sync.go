@@ -131,7 +131,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	}
 	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = s.draining.Count()
-	if err == nil && r.Waiting == nil {
+	if err == nil && r.Waiting == nil && !r.Interrupted {
 		r.Programmed, s.pending.triggers = s.pending.triggers, nil
 	}
 	if r.Full && r.Err == nil {

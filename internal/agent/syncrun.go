@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -32,8 +33,10 @@ type syncRun struct {
 }
 
 func (a *Agent) newSync(now time.Time) *syncRun {
+	touched := cmp.Or(a.pending.touched, want.NewTouched())
+	a.pending.touched = nil
 	return &syncRun{
-		Agent: a, now: now, touched: want.NewTouched(), report: &Report{Started: now, Period: period(a.cfg.AuditInterval, a.cfg.CheckInterval)},
+		Agent: a, now: now, touched: touched, report: &Report{Started: now, Period: period(a.cfg.AuditInterval, a.cfg.CheckInterval)},
 		reads: a.known.State() == nil,
 	}
 }

@@ -216,7 +216,7 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	i := 0
 	for _, w := range wanted.Destinations {
 		for i < len(have) && have[i].Compare(w) < 0 {
-			b.release(key, have[i], opt)
+			b.release(wanted, have[i], opt)
 			i++
 		}
 		w.Weight = opt.weight(wanted, w)
@@ -230,7 +230,7 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 		i++
 	}
 	for ; i < len(have); i++ {
-		b.release(key, have[i], opt)
+		b.release(wanted, have[i], opt)
 	}
 	for _, w := range inEntryOrder(wanted.Scheduler, b.seed, added) {
 		b.add(phaseDestinationsIn, kernel.Create, kernel.ServerDestination{Server: key, Destination: w})

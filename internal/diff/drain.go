@@ -20,6 +20,8 @@ type Options struct {
 	Contested func(kernel.ServerKey) bool
 	// Unsettable reports whether the kernel has refused an optional sysctl.
 	Unsettable func(kernel.SysctlSetting) bool
+	// Room returns how many more destinations of the virtual server's Service may drain. The destinations beyond that are removed.
+	Room func(*want.Server) int
 	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.
 	Weight func(*want.Server, kernel.Destination) uint32
 }
@@ -47,18 +49,31 @@ func sends(server *want.Server, have kernel.ObservedDestination) bool {
 
 // release drains or removes a destination that is no longer wanted. TCP connections may end on their own. UDP and SCTP flows move to another
 // destination immediately, because the kernel does not see a flow end.
-func (b *builder) release(key kernel.ServerKey, d kernel.ObservedDestination, opt Options) {
+func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt Options) {
+	key := server.Key
 	gone := key.Protocol != inet.TCP ||
 		opt.Fresh != nil && opt.Fresh(key) && d.Stats.Connections() == 0 ||
 		opt.Expired != nil && opt.Expired(key, d.Destination)
 	object := kernel.ServerDestination{Server: key, Destination: d.Destination}
 	switch {
-	case gone:
+	case gone, d.Weight != 0 && !b.mayDrain(server, opt):
 		b.add(phaseDestinationsOut, kernel.Delete, object)
 	case d.Weight != 0:
 		object.Weight = 0
 		b.add(phaseDestinationsOut, kernel.Update, object)
 	}
+}
+
+// mayDrain reports whether one more destination may drain.
+func (b *builder) mayDrain(server *want.Server, opt Options) bool {
+	if opt.Room == nil {
+		return true
+	}
+	if b.drain == nil {
+		b.drain = map[any]int{}
+	}
+	b.drain[server.Owner.Service]++
+	return b.drain[server.Owner.Service] <= opt.Room(server)
 }
 
 // IsRepair is false for the removal of a drained destination, which an audit may plan without any other change.

@@ -76,7 +76,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 	t.Helper()
 	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
 	before := checker.Violations(fake.State())
-	for _, op := range opsInParts(t, p) {
+	for _, op := range opsInParts(t, p, w) {
 		keepsScheduler(t, fake.State(), w, op)
 		if err := fake.Apply(context.Background(), []kernel.Op{op})[0]; err != nil {
 			t.Fatalf("refused: %s: %v\nplan:\n%s", op, err, text(p))
@@ -97,9 +97,14 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 }
 
 // opsInParts returns a plan's operations in the order of its parts. The part size varies between plans.
-func opsInParts(t tester, p diff.Plan) (ops []kernel.Op) {
+func opsInParts(t tester, p diff.Plan, w *want.State) (ops []kernel.Op) {
 	t.Helper()
-	for _, part := range p.Parts(1 << (p.Len() % 8)) {
+	size := 1 << (p.Len() % 8)
+	parts := p.Parts(size, w)
+	for _, part := range parts {
+		if len(parts) > 1 && part.Len() > size {
+			t.Fatalf("a part has %d operations, not %d", part.Len(), size)
+		}
 		ops = append(ops, part.Ops()...)
 	}
 	if len(ops) != p.Len() {

@@ -1,24 +1,45 @@
 package diff
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Parts splits a plan that only adds objects on a node with complete rules, so that the first addresses are served before the last ones are
-// started. Within a part, and so for every address, the operations have the plan's order (I7). Each part has at least size operations,
-// except the last one. All other plans stay whole.
-func (p Plan) Parts(size int) []Plan {
-	if p.Len() <= size || !p.onlyAdds() {
+// Parts splits a plan into parts of at most size operations. The Services with the fewest operations are first, so that a Service waits only
+// for those that change less, and the first Services on a new node are served before the last ones are started. For every virtual server, the
+// operations have the plan's order (I7). The agent may stop after any part. A plan that changes what all Services depend on stays whole.
+func (p Plan) Parts(size int, w *want.State) []Plan {
+	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
 	}
-	part, last := p.partOf(size)
+	var parts []Plan
+	for _, part := range p.divide(size, w) {
+		parts = append(parts, part.cut(size)...)
+	}
+	return parts
+}
+
+// changesBase reports whether the plan changes objects that all Services depend on.
+func (p Plan) changesBase(w *want.State) bool {
+	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
+		m, isMember := op.Object.(kernel.Member)
+		return !addressOf(op).IsValid() || isMember && isSeal(w, m)
+	})
+}
+
+// divide collects groups in parts. Only a group with more operations than size makes a part larger than that.
+func (p Plan) divide(size int, w *want.State) []Plan {
+	part, last := newGrouping(p, w).parts(size)
 	parts := make([]Plan, last+1)
 	for _, phase := range p.Phases {
 		divided := make([][]kernel.Op, len(parts))
 		for _, op := range phase.Ops {
-			i := part[addressOf(op)]
+			i := part(op)
 			divided[i] = append(divided[i], op)
 		}
 		for i, ops := range divided {
@@ -30,59 +51,155 @@ func (p Plan) Parts(size int) []Plan {
 	return parts
 }
 
-// onlyAdds reports whether the plan neither changes nor removes anything, and adds nothing that all Services depend on.
-func (p Plan) onlyAdds() bool {
+// cut cuts a plan into consecutive pieces.
+func (p Plan) cut(size int) []Plan {
+	pieces, left := []Plan{{}}, size
 	for _, phase := range p.Phases {
-		for _, op := range phase.Ops {
-			if op.Verb != kernel.Create || !addressOf(op).IsValid() {
-				return false
+		for ops := phase.Ops; len(ops) > 0; {
+			if left == 0 {
+				pieces, left = append(pieces, Plan{}), size
 			}
+			n := min(left, len(ops))
+			piece := &pieces[len(pieces)-1]
+			piece.Phases = append(piece.Phases, Phase{Name: phase.Name, Ops: ops[:n]})
+			ops, left = ops[n:], left-n
 		}
 	}
-	return true
+	return pieces
 }
 
-// partOf assigns addresses with virtual servers to parts, in the order of the plan. Entries of other addresses are in the first part:
-// entries about endpoints must be complete before any virtual server has the endpoint.
-func (p Plan) partOf(size int) (part map[netip.Addr]int, last int) {
-	ops := map[netip.Addr]int{}
-	var served []netip.Addr
-	for _, phase := range p.Phases {
-		for _, op := range phase.Ops {
-			addr := addressOf(op)
-			ops[addr]++
-			if _, isServer := op.Object.(kernel.Server); isServer {
-				served = append(served, addr)
-			}
+// grouping groups the operations whose order matters: those on a virtual server and, if an operation concerns its whole address, all those
+// at the address.
+type grouping struct {
+	want *want.State
+	// whole has the addresses of operations that concern a whole address.
+	whole map[netip.Addr]bool
+	// groups are in the order of the plan; index has their positions.
+	groups []group
+	index  map[kernel.ServerKey]int
+	// endpoints has the groups with a destination at an endpoint's address.
+	endpoints map[netip.Addr][]int
+}
+
+type group struct {
+	ops int
+	// service is the number of operations of the Service that has the group; of the smallest one if there are several.
+	service int
+	part    int
+}
+
+// rank is how many operations it takes at least until a Service of the group is complete.
+func (g *group) rank() int { return max(g.ops, g.service) }
+
+func newGrouping(p Plan, w *want.State) *grouping {
+	g := &grouping{want: w, whole: map[netip.Addr]bool{}, index: map[kernel.ServerKey]int{}, endpoints: map[netip.Addr][]int{}}
+	ops := p.Ops()
+	services := map[any]int{}
+	for _, op := range ops {
+		if key := placeOf(op); key.Addr.Port() == 0 || removesServer(op) && w.HasAddress(key.Addr.Addr()) {
+			g.whole[key.Addr.Addr()] = true
 		}
+		services[g.owner(op)]++
 	}
-	part = map[netip.Addr]int{}
-	filled := 0
-	for _, addr := range served {
-		if _, assigned := part[addr]; assigned {
+	for _, op := range ops {
+		if g.isAboutEndpoint(op) {
 			continue
 		}
-		if filled >= size {
+		key := g.keyOf(op)
+		i, exists := g.index[key]
+		if !exists {
+			i = len(g.groups)
+			g.index[key], g.groups = i, append(g.groups, group{service: math.MaxInt})
+		}
+		g.groups[i].ops++
+		g.groups[i].service = min(g.groups[i].service, services[g.owner(op)])
+		if d, ok := op.Object.(kernel.ServerDestination); ok {
+			g.endpoints[d.Addr.Addr()] = append(g.endpoints[d.Addr.Addr()], i)
+		}
+	}
+	return g
+}
+
+// removesServer reports whether a virtual server is deleted. If its address stays bound, another one must exist before.
+func removesServer(op kernel.Op) bool {
+	_, isServer := op.Object.(kernel.Server)
+	return isServer && op.Verb == kernel.Delete
+}
+
+// owner identifies the Service of an operation; nil for one on objects that no Service has any more.
+func (g *grouping) owner(op kernel.Op) any {
+	if server := g.want.Servers[placeOf(op)]; server != nil {
+		return server.Owner.Service
+	}
+	return nil
+}
+
+// isAboutEndpoint reports whether the operation is on an entry about an endpoint, which any virtual server may have.
+func (g *grouping) isAboutEndpoint(op kernel.Op) bool {
+	m, ok := op.Object.(kernel.Member)
+	if !ok {
+		return false
+	}
+	set, _ := g.want.Set(m.Set)
+	return set.Type == kernel.HashIPPortIP
+}
+
+func (g *grouping) keyOf(op kernel.Op) kernel.ServerKey {
+	key := placeOf(op)
+	if addr := key.Addr.Addr(); g.whole[addr] {
+		return kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0)}
+	}
+	return key
+}
+
+// parts assigns the groups to parts. An entry about an endpoint is added before any virtual server gets the endpoint, and removed last.
+func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
+	order := make([]*group, len(g.groups))
+	for i := range g.groups {
+		order[i] = &g.groups[i]
+	}
+	slices.SortStableFunc(order, func(a, b *group) int { return cmp.Compare(a.rank(), b.rank()) })
+	filled := 0
+	for _, group := range order {
+		if filled > 0 && filled+group.ops > size {
 			last, filled = last+1, 0
 		}
-		part[addr] = last
-		filled += ops[addr]
+		group.part = last
+		filled += group.ops
 	}
-	return part, last
+	first := map[netip.Addr]int{}
+	for endpoint, groups := range g.endpoints {
+		first[endpoint] = last
+		for _, i := range groups {
+			first[endpoint] = min(first[endpoint], g.groups[i].part)
+		}
+	}
+	return func(op kernel.Op) int {
+		if !g.isAboutEndpoint(op) {
+			return g.groups[g.index[g.keyOf(op)]].part
+		}
+		if part, written := first[addressOf(op)]; written && op.Verb != kernel.Delete {
+			return part
+		}
+		return last
+	}, last
+}
+
+// placeOf is the virtual server that an operation is about. Without a port, it is about the whole address.
+func placeOf(op kernel.Op) kernel.ServerKey {
+	switch o := op.Object.(type) {
+	case kernel.Member:
+		return keyOf(o.Element)
+	case kernel.Server:
+		return o.Key
+	case kernel.ServerDestination:
+		return o.Server
+	case kernel.BoundAddress:
+		return kernel.ServerKey{Addr: netip.AddrPortFrom(o.Addr, 0)}
+	}
+	return kernel.ServerKey{}
 }
 
 // addressOf is the destination address of the object's packets, or the endpoint's address for an entry about an endpoint. Objects that all
 // Services depend on have none.
-func addressOf(op kernel.Op) netip.Addr {
-	switch o := op.Object.(type) {
-	case kernel.Member:
-		return o.Element.Addr
-	case kernel.Server:
-		return o.Key.Addr.Addr()
-	case kernel.ServerDestination:
-		return o.Server.Addr.Addr()
-	case kernel.BoundAddress:
-		return o.Addr
-	}
-	return netip.Addr{}
-}
+func addressOf(op kernel.Op) netip.Addr { return placeOf(op).Addr.Addr() }

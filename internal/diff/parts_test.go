@@ -1,20 +1,25 @@
 package diff_test
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // On a node with complete rules, half of many new Services are served after half of the plan.
 func TestPartsServeInOrder(t *testing.T) {
-	added := plan(clusterWith(compiletest.Many(100, 5)).Want(), start(t, clusterOf().Want()).State(), read())
-	if n := len(added.Parts(added.Len())); n != 1 {
+	w := clusterWith(compiletest.Many(100, 5)).Want()
+	added := plan(w, start(t, clusterOf().Want()).State(), read())
+	if n := len(added.Parts(added.Len(), w)); n != 1 {
 		t.Errorf("%d parts of a plan that fits into one", n)
 	}
-	parts := added.Parts(added.Len() / 10)
+	parts := added.Parts(added.Len()/10, w)
 	if len(parts) < 9 {
 		t.Fatalf("%d parts of a plan of %d operations", len(parts), added.Len())
 	}
@@ -25,17 +30,46 @@ func TestPartsServeInOrder(t *testing.T) {
 	}
 }
 
-// A plan that also removes, changes the rules or creates sets stays whole.
+// One change of a Service with many virtual servers is in the same plan as small changes of other Services, even at the same address.
+func TestSmallChangesComeFirst(t *testing.T) {
+	all := func(endpoint string) []*model.Service {
+		large := compiletest.Service("large", "10.96.0.1", endpoint)
+		for i := range 200 {
+			large.ExternalIPs = append(large.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
+		}
+		services := []*model.Service{large}
+		for i := range 10 {
+			small := compiletest.Service(fmt.Sprint("small-", i), fmt.Sprint("10.96.1.", i), endpoint)
+			small.ExternalIPs, small.Ports[0].Port = large.ExternalIPs[:1], uint16(8000+i)
+			services = append(services, small)
+		}
+		return services
+	}
+	w := clusterOf(all("10.244.0.2")...).Want()
+	p := plan(w, start(t, clusterOf(all("10.244.0.1")...).Want()).State(), read())
+	parts := p.Parts(p.Len()/8, w)
+	firstLarge, lastSmall := len(parts), 0
+	for i, part := range parts {
+		for _, op := range part.Ops() {
+			d, ok := op.Object.(kernel.ServerDestination)
+			switch {
+			case !ok:
+			case w.Servers[d.Server].Owner.Service.Name == "large":
+				firstLarge = min(firstLarge, i)
+			default:
+				lastSmall = i
+			}
+		}
+	}
+	if len(parts) < 8 || lastSmall > firstLarge {
+		t.Errorf("of %d parts, part %d changes a small Service, and part %d the large one", len(parts), lastSmall, firstLarge)
+	}
+}
+
+// A plan that changes the rules or creates sets stays whole.
 func TestOtherPlansStayWhole(t *testing.T) {
 	many := clusterWith(compiletest.Many(20, 2)).Want()
-	for name, p := range map[string]func() int{
-		"bare node": func() int { return len(plan(many, newFake().State(), read()).Parts(1)) },
-		"one deleted Service": func() int {
-			return len(plan(many, start(t, clusterOf(compiletest.Service("old", "10.96.99.1", "10.244.0.53")).Want()).State(), read()).Parts(1))
-		},
-	} {
-		if n := p(); n != 1 {
-			t.Errorf("%s: %d parts", name, n)
-		}
+	if n := len(plan(many, newFake().State(), read()).Parts(1, many)); n != 1 {
+		t.Errorf("bare node: %d parts", n)
 	}
 }

@@ -41,6 +41,8 @@ func (p Plan) Ops() []kernel.Op {
 type builder struct {
 	seed   string
 	phases [numPhases][]kernel.Op
+	// drain counts the destinations of each Service that start to drain.
+	drain map[any]int
 }
 
 func (b *builder) add(at phaseIndex, verb kernel.Verb, object kernel.Object) {

@@ -150,6 +150,25 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 	return running
 }
 
+// maxDraining bounds the draining destinations of a Service: their number does not depend on how often its endpoints change.
+const maxDraining = 1 << 16
+
+// Room returns a function that says how many more destinations of a virtual server's Service may drain.
+func (c *Clocks) Room(w *want.State) func(*want.Server) int {
+	var draining map[any]int
+	return func(server *want.Server) int {
+		if draining == nil {
+			draining = map[any]int{}
+			for key, clock := range c.servers {
+				if s := w.Servers[key]; s != nil {
+					draining[s.Owner.Service] += clock.destinations()
+				}
+			}
+		}
+		return maxDraining - draining[server.Owner.Service]
+	}
+}
+
 // Of returns the clock of a virtual server; nil if none of its destinations drains.
 func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
 

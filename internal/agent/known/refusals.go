@@ -148,6 +148,16 @@ func touch(op kernel.Op, touched *want.Touched) {
 	}
 }
 
+// Objects returns the objects of a plan that was applied in part. It includes those that were written: what depends on a failed operation
+// must be compared together with it.
+func Objects(plan diff.Plan) *want.Touched {
+	touched := want.NewTouched()
+	for _, op := range plan.Ops() {
+		touch(op, touched)
+	}
+	return touched
+}
+
 func isTouched(op kernel.Op, touched *want.Touched) bool {
 	exists := false
 	switch o := op.Object.(type) {

@@ -392,3 +392,34 @@ func TestClaimsAtNodesStay(t *testing.T) {
 		expect("the processes ended", true, false, true)
 	})
 }
+
+// A Service that asks for a refused port of the node does not make the agent list the node's sockets with each of its changes.
+func TestRefusedPortsListNoSockets(t *testing.T) {
+	const changes = 50
+	for name, c := range map[string]struct {
+		port uint16
+		most int
+	}{
+		"a port that the node needs":   {22, 0},
+		"a port that a process has":    {8080, 2},
+		"a port that nothing prevents": {8081, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.around.Listeners = kernel.Listeners{tcp("0.0.0.0:8080"): {}}
+				w.fake.SetListeners(tcp("0.0.0.0:8080"))
+				w.put(web())
+				w.start()
+				w.fake.TakeCounts()
+				svc := onPort(compiletest.Service("evil", "10.96.0.66", "10.244.0.1"), c.port, 8080)
+				svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+				for i := range changes {
+					w.put(compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(i))))
+				}
+				if n := w.fake.TakeCounts().SocketLists; n > c.most {
+					t.Errorf("%d changes list the sockets %d times", changes, n)
+				}
+			})
+		})
+	}
+}

@@ -145,6 +145,8 @@ type Agent struct {
 	inherited inherited
 	// lostAddresses is when the node lost its last address; zero while it has one.
 	lostAddresses time.Time
+	// listed is when the node's sockets were last listed.
+	listed time.Time
 	// probed is when missing schedulers were last probed.
 	probed time.Time
 

@@ -72,8 +72,12 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 	return s.now.Before(s.lostAddresses.Add(holdAddresses))
 }
 
+// recheckSockets is the minimum time between two lists of the node's sockets for claims to ports that have a process.
+const recheckSockets = time.Second
+
 // settle collects the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the
-// first read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end.
+// first read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so
+// does a change of their Service, but not more often than once in recheckSockets.
 func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
 	claimants := maps.Values(changed)
 	if s.full() {
@@ -86,19 +90,20 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 			s.cluster.Sources(yield)
 		}
 	}
-	unsettled, atNode := s.cluster.Unsettled(claimants)
+	unsettled, atNode, waits := s.cluster.Unsettled(claimants)
 	if len(unsettled) > 0 && s.known.State() == nil {
 		if err := s.findLeft(ctx, unsettled); err != nil {
 			return err
 		}
 	}
-	if !atNode {
+	if !atNode && !(waits && (s.full() || s.now.Sub(s.listed) >= recheckSockets)) {
 		return nil
 	}
 	listeners, err := s.kernel.Listeners(ctx)
 	if err != nil {
 		return err
 	}
+	s.listed = s.now
 	s.report.compiled(s.cluster.SetListeners(listeners, s.touched))
 	return nil
 }

@@ -169,7 +169,7 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 	if err == nil {
 		k.w.mirror(func(c *compile.Cluster) {
 			if !k.w.watcher.read {
-				unsettled, _ := c.Unsettled(func(yield func(*model.Service) bool) {
+				unsettled, _, _ := c.Unsettled(func(yield func(*model.Service) bool) {
 					for svc := range maps.Values(k.w.watcher.taken) {
 						if !yield(svc) {
 							return

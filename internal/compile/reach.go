@@ -158,7 +158,7 @@ func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *obj
 		return o
 	}
 	switch {
-	case f.kind != externalIP || n.ExternalIPs.AtNode == AtNodeAll || n.served(svc, f):
+	case !n.isNewAtNode(svc, f):
 		return nil
 	case n.LocalPorts.Contain(f.key.Addr.Port()):
 		return &objection{refusal{"this node's own connections may start from the port at its own address, and their answers would go to the Service",
@@ -169,6 +169,17 @@ func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *obj
 		return &objection{refusal{"a process of this node listens on the port at its own address", otherPort + ", or stop the process"}, yields, f.value}
 	}
 	return nil
+}
+
+// isNewAtNode reports whether a frontend is an external IP of this node that is not served yet.
+func (n *nodeContext) isNewAtNode(svc *model.Service, f frontend) bool {
+	return f.kind == externalIP && n.own(f.key.Addr.Addr()) && n.ExternalIPs.AtNode != AtNodeAll && !n.served(svc, f)
+}
+
+// needsListeners reports whether a frontend depends on where processes listen: it is new at this node, and nothing else refuses it.
+func (n *nodeContext) needsListeners(svc *model.Service, f frontend) bool {
+	return n.isNewAtNode(svc, f) && !n.LocalPorts.Contain(f.key.Addr.Port()) &&
+		n.checkServiceAddress(f.kind, f.key.Addr.Addr()) == nil && n.objectionForNode(f) == nil
 }
 
 const otherPort = "use another port or another address"

@@ -19,9 +19,9 @@ type FrontendKey struct {
 }
 
 // Unsettled lists the frontends of Services at node and pod addresses, and in the node's networks, that are not served yet, except node ports. They are served depending
-// on what an earlier agent left in the kernel (SetLeft). atNode is true if any is an external IP of this node, which also depends on where
-// processes listen (SetListeners).
-func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode bool) {
+// on what an earlier agent left in the kernel (SetLeft). atNode is true if any also depends on where processes listen (SetListeners), and waits
+// if a process had the port of any when that was last set.
+func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode, waits bool) {
 	for svc := range all {
 		if svc == nil || !c.node.asksForNodes(svc) {
 			continue
@@ -38,13 +38,14 @@ func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendK
 				for _, f := range frontendsAt(svc, left.ports, &c.node, group.kind, addr, group.field) {
 					if !c.node.served(svc, f) {
 						unsettled = append(unsettled, f.frontendKey())
-						atNode = atNode || group.kind == externalIP && c.node.own(addr) && !c.node.LocalPorts.Contain(f.key.Addr.Port())
+						needed, occupied := c.node.needsListeners(svc, f), c.node.listeners.At(f.key)
+						atNode, waits = atNode || needed && !occupied, waits || needed && occupied
 					}
 				}
 			}
 		}
 	}
-	return unsettled, atNode
+	return unsettled, atNode, waits
 }
 
 // asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks, as few do.
@@ -90,8 +91,8 @@ func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched
 		c.node.listeners = kernel.Listeners{}
 	}
 	return c.recompile(func(svc *model.Service) bool {
-		_, atNode := c.Unsettled(func(yield func(*model.Service) bool) { yield(svc) })
-		return atNode
+		_, atNode, waits := c.Unsettled(func(yield func(*model.Service) bool) { yield(svc) })
+		return atNode || waits
 	}, touched)
 }
 

@@ -227,8 +227,8 @@ type Counts struct {
 	Reads int
 	// Lookups counts calls to Lookup, LookedUp the keys in them.
 	Lookups, LookedUp int
-	// NodeReads counts calls to NodeAddresses, FlowWalks calls to EndFlows.
-	NodeReads, FlowWalks int
+	// NodeReads counts calls to NodeAddresses, SocketLists calls to Listeners, FlowWalks calls to EndFlows.
+	NodeReads, SocketLists, FlowWalks int
 	// Summaries counts calls to Summarize.
 	Summaries int
 	// Batches counts calls to Apply, Ops the operations in them by kind, including failed ones.

@@ -46,6 +46,7 @@ func (f *Fake) Network(ctx context.Context) (kernel.Network, error) {
 func (f *Fake) Listeners(ctx context.Context) (kernel.Listeners, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.counts.SocketLists++
 	if err := errors.Join(ctx.Err(), f.faults.network()); err != nil {
 		return nil, fmt.Errorf("list the node's sockets: %w", err)
 	}

@@ -100,6 +100,8 @@ type traffic struct {
 	log    *zap.Logger
 	failed prometheus.Counter
 
+	// reading is full while a read runs.
+	reading chan struct{}
 	// scraping is held for a whole scrape. mu is never held while reading the kernel, so that the loop never waits for the kernel.
 	scraping sync.Mutex
 	mu       sync.Mutex
@@ -118,7 +120,8 @@ type traffic struct {
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	return &traffic{
 		cfg: cfg, log: log,
-		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served the previous values, since the agent started."),
+		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served the previous totals, without open connections, since the agent started."),
+		reading:     make(chan struct{}, 1),
 		owners:      map[kernel.ServerKey]portID{},
 		servers:     map[model.ServiceID][]kernel.ServerKey{},
 		pods:        map[model.ServiceID]map[netip.Addr]string{},

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,14 +61,42 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 	if t.cfg.ServicePorts == 0 && t.cfg.Endpoints == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), trafficTimeout)
-	defer cancel()
-	now, err := t.cfg.Read(ctx, t.cfg.Endpoints > 0)
+	now, err := t.readOnce()
 	if err != nil {
 		t.failed.Inc()
-		t.log.Warn("reading IPVS counters failed; serving previous values", zap.Error(err))
+		t.log.Warn("reading IPVS counters failed; serving previous values, without open connections", zap.Error(err))
 	}
 	return now, err
+}
+
+var errHung = errors.New("the kernel has not answered; if dmesg shows hung tasks, restart the node")
+
+// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other one starts or waits. Its late result is not used,
+// because nothing says when the kernel counted.
+func (t *traffic) readOnce() (map[kernel.ServerKey]Counted, error) {
+	select {
+	case t.reading <- struct{}{}:
+	default:
+		return nil, errHung
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), trafficTimeout)
+	defer cancel()
+	type result struct {
+		now map[kernel.ServerKey]Counted
+		err error
+	}
+	read := make(chan result, 1)
+	go func() {
+		now, err := t.cfg.Read(ctx, t.cfg.Endpoints > 0)
+		<-t.reading
+		read <- result{now, err}
+	}()
+	select {
+	case r := <-read:
+		return r.now, r.err
+	case <-ctx.Done():
+		return nil, errHung
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -93,7 +122,9 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 			endpoint.pod, endpoint.labels = pod, newLabels(slices.Concat(at.port.labels(), pairs(podLabels, at.addr.String(), pod)))
 		}
 		endpointDescs.collect(out, endpoint.Counters, endpoint.labels)
-		out <- &sample{activeDesc, endpoint.labels.plain, prometheus.GaugeValue, float64(endpoint.active)}
+		if err == nil {
+			out <- &sample{activeDesc, endpoint.labels.plain, prometheus.GaugeValue, float64(endpoint.active)}
+		}
 	}
 	collectOmitted(out, "port", t.ports.omitted(), t.cfg.ServicePorts)
 	collectOmitted(out, "endpoint", t.endpoints.omitted(), t.cfg.Endpoints)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,6 +121,37 @@ func TestTrafficOfAService(t *testing.T) {
 	if len(m.traffic.owners) != 1 || len(m.traffic.servers) != 1 || len(m.traffic.ports.all) != 1 {
 		t.Errorf("not forgotten: %v, %v, %v", m.traffic.owners, m.traffic.servers, m.traffic.ports)
 	}
+}
+
+// TestHungTrafficRead: while the kernel does not answer, scrapes end, start no other read, and claim nothing that is current.
+func TestHungTrafficRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.96.0.1:443"
+		open := Counted{Counters: Counters{Connections: 5}, Endpoints: map[netip.AddrPort]CountedEndpoint{netip.MustParseAddrPort("10.244.0.1:443"): {Active: 1}}}
+		c := &counting{now: map[kernel.ServerKey]Counted{key(addr): open}}
+		m := trafficMetrics(c, 10, 10)
+		m.traffic.observe(serves(web, addr))
+		expectSeries(t, "at first", m, serviceConnections, map[string]float64{webPort: 5})
+		reads, release := 0, make(chan struct{})
+		m.traffic.cfg.Read = func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error) {
+			reads++
+			<-release
+			return c.read(ctx, endpoints)
+		}
+		for range 50 {
+			seriesOf(t, m, serviceConnections)
+		}
+		expectSeries(t, "hung", m, serviceConnections, map[string]float64{webPort: 5})
+		expectSeries(t, "hung", m, "kube_ipvs_endpoint_active_connections", map[string]float64{})
+		expectSeries(t, "hung", m, "kube_ipvs_traffic_read_failures_total", map[string]float64{"": 53})
+		if reads != 1 {
+			t.Errorf("%d reads", reads)
+		}
+		close(release)
+		synctest.Wait()
+		c.now = map[kernel.ServerKey]Counted{key(addr): conns(7)}
+		expectSeries(t, "released", m, serviceConnections, map[string]float64{webPort: 7})
+	})
 }
 
 // TestTrafficOfAMovedServer: if a virtual server moves to another Service port, later traffic counts for that port, whichever

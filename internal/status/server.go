@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +36,8 @@ const (
 	maxHeader = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
+	// lookInterval is how often the server looks whether its socket still has its path.
+	lookInterval = 5 * time.Second
 )
 
 // Config configures a Server.
@@ -51,6 +55,8 @@ type Config struct {
 type Server struct {
 	cfg  Config
 	busy chan struct{}
+	// look is lookInterval, except in tests.
+	look time.Duration
 
 	mu sync.Mutex
 	// kept are the last views, by query.
@@ -59,7 +65,7 @@ type Server struct {
 
 // NewServer returns a Server that does not listen yet.
 func NewServer(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent), kept: map[agent.Query]view.View{}}
+	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent), look: lookInterval, kept: map[agent.Query]view.View{}}
 }
 
 // Run serves until the context ends. If it cannot open the socket it logs that and retries: the agent works without it.
@@ -81,6 +87,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
+// serve listens until the context ends or the socket's file is gone, for example because a program has cleaned /run. No client finds a socket
+// without a file.
 func (s *Server) serve(ctx context.Context) error {
 	socket, err := listen(s.cfg.Path)
 	if err != nil {
@@ -91,11 +99,34 @@ func (s *Server) serve(ctx context.Context) error {
 		Handler: s.handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: answerTimeout, ReadTimeout: answerTimeout,
 		WriteTimeout: ioTimeout, IdleTimeout: answerTimeout, ErrorLog: zap.NewStdLog(s.cfg.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	go func() {
+		defer end()
+		s.awaitLoss(ctx)
+	}()
 	if err := server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", s.cfg.Path, err)
 	}
 	return nil
+}
+
+// awaitLoss waits until the socket's path does not exist.
+func (s *Server) awaitLoss(ctx context.Context) {
+	look := time.NewTicker(s.look)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if _, err := os.Lstat(s.cfg.Path); errors.Is(err, fs.ErrNotExist) {
+			s.cfg.Log.Warn("the status socket was deleted; creating it again", zap.String("path", s.cfg.Path))
+			return
+		}
+	}
 }
 
 func (s *Server) handler() http.Handler {

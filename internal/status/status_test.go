@@ -42,20 +42,46 @@ func socketPath(t *testing.T) string {
 func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*view.View, error)) (stop func()) {
 	t.Helper()
 	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
+	s.look = time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(stop)
+	awaitListener(t, path)
+	return stop
+}
+
+func awaitListener(t *testing.T, path string) {
+	t.Helper()
 	for {
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			_ = conn.Close()
-			return stop
+			return
 		}
 		if t.Context().Err() != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDeletedDirectory: the server creates a deleted socket and its directory again, as at the start.
+func TestDeletedDirectory(t *testing.T) {
+	path := socketPath(t)
+	start(t, path, nothing)
+	for i := range 2 {
+		if err := os.Rename(filepath.Dir(path), filepath.Dir(path)+strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+		awaitListener(t, path)
+	}
+	info, err := os.Stat(filepath.Dir(path))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has mode %v, %v", info.Mode(), err)
+	}
+	if _, err := Get(t.Context(), path, agent.Query{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -54,31 +54,39 @@ var errAcceptServices = errors.New("accept-service-traffic cannot work with nfta
 
 // run watches the file until the context ends. An invalid file changes nothing.
 func (r *reloader) run(ctx context.Context, every time.Duration) {
-	r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) {
-		if err != nil {
-			r.refuse(err)
-			return
-		}
-		if r.nftables && changed.AcceptServices {
-			r.refuse(errAcceptServices)
-			return
-		}
-		for _, warning := range changed.Warnings {
-			r.log.Warn(warning)
-		}
-		next, waiting := changed.Over(r.current.inForce.Load())
-		if len(waiting) > 0 {
-			r.log.Warn("some changes need an agent restart", zap.Strings("settings", waiting))
-		}
-		r.current.inForce.Store(next)
-		r.current.refused.Store(nil)
-		_ = r.level.UnmarshalText([]byte(next.LogLevel)) // valid: loading checks it
-		r.log.Info("configuration reloaded")
-		select {
-		case r.reload <- agentSettings(&next.Settings):
-		case <-ctx.Done():
-		}
-	})
+	watch := func(ctx context.Context) {
+		r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) { r.take(ctx, changed, err) })
+	}
+	if !stopsInTime(ctx, watch) {
+		r.log.Warn("the configuration file could not be read at the end: its file system hangs", zap.Duration("after", stopLimit))
+	}
+}
+
+// take passes a new version of the file to the agent.
+func (r *reloader) take(ctx context.Context, changed *config.Loaded, err error) {
+	if err != nil {
+		r.refuse(err)
+		return
+	}
+	if r.nftables && changed.AcceptServices {
+		r.refuse(errAcceptServices)
+		return
+	}
+	for _, warning := range changed.Warnings {
+		r.log.Warn(warning)
+	}
+	next, waiting := changed.Over(r.current.inForce.Load())
+	if len(waiting) > 0 {
+		r.log.Warn("some changes need an agent restart", zap.Strings("settings", waiting))
+	}
+	r.current.inForce.Store(next)
+	r.current.refused.Store(nil)
+	_ = r.level.UnmarshalText([]byte(next.LogLevel)) // valid: loading checks it
+	r.log.Info("configuration reloaded")
+	select {
+	case r.reload <- agentSettings(&next.Settings):
+	case <-ctx.Done():
+	}
 }
 
 // agentSettings are the settings that can change while the agent runs.

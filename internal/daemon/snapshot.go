@@ -55,7 +55,15 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 		s.log.Warn("snapshot not used", zap.Error(err))
 		return s
 	}
-	state, err := lastknown.Read(s.path, id, time.Now(), settings.SnapshotMaxAge)
+	s.use(node, func() (*lastknown.State, error) {
+		return lastknown.Read(s.path, id, time.Now(), settings.SnapshotMaxAge)
+	})
+	return s
+}
+
+// use reads the file. The agent starts without it if the file system hangs.
+func (s *snapshot) use(node string, read func() (*lastknown.State, error)) {
+	state, err := readWithin(read)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		s.log.Info("no snapshot yet")
@@ -67,7 +75,6 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 		s.log.Info("snapshot read", zap.Duration("age", time.Since(state.At).Round(time.Second)), zap.Int("services", len(state.Services)))
 		s.earlier = &agent.LastKnown{Changes: state.RemoteChanges(node), Served: s.servedOnce}
 	}
-	return s
 }
 
 // authorities lists the certificate authorities that the agent trusts for the API server now: client-go reads a changed file again.
@@ -105,8 +112,8 @@ func (s *snapshot) record(source agent.Source) agent.Source {
 
 // run writes the file until the context ends.
 func (s *snapshot) run(ctx context.Context) {
-	if s != nil {
-		s.recorder.Run(ctx)
+	if s != nil && !stopsInTime(ctx, s.recorder.Run) {
+		s.log.Warn("the snapshot was not written at the end: its file system hangs", zap.Duration("after", stopLimit))
 	}
 }
 

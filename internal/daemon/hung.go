@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A call on a hung file system does not end, and nothing can interrupt it. The functions of this file leave its goroutine behind.
+
+const (
+	// readLimit bounds how long the start waits for a file that is not required.
+	readLimit = 5 * time.Second
+	// stopLimit bounds how long the end waits for a file.
+	stopLimit = 5 * time.Second
+)
+
+// readWithin returns the result of a read, or an error after readLimit.
+func readWithin[T any](read func() (T, error)) (value T, err error) {
+	ended := make(chan struct{})
+	result := &struct {
+		value T
+		err   error
+	}{}
+	go func() {
+		defer close(ended)
+		result.value, result.err = read()
+	}()
+	select {
+	case <-ended:
+		return result.value, result.err
+	case <-time.After(readLimit):
+		return value, fmt.Errorf("reading the file has not ended in %s; check the disk or network file system that has it", readLimit)
+	}
+}
+
+// stopsInTime runs a part until the context ends. It reports whether the part has ended stopLimit after that.
+func stopsInTime(ctx context.Context, part func(context.Context)) bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		part(ctx)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(stopLimit):
+		return false
+	}
+}

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/lastknown"
+)
+
+// A snapshot on a hung file system does not stop the agent from starting.
+func TestHungSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		s := &snapshot{log: zap.NewNop()}
+		s.use("n1", func() (*lastknown.State, error) {
+			<-release
+			return &lastknown.State{}, nil
+		})
+		if s.err == nil || s.lastKnown() != nil {
+			t.Errorf("error %v, state %v", s.err, s.earlier)
+		}
+	})
+}
+
+func TestReadsInTimeReturnTheirResult(t *testing.T) {
+	failed := errors.New("failed")
+	if value, err := readWithin(func() (int, error) { return 1, failed }); value != 1 || !errors.Is(err, failed) {
+		t.Errorf("%d, %v", value, err)
+	}
+}
+
+// A part that waits for a hung file system does not stop the agent from ending. A part that does not is waited for.
+func TestHungFileAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		defer close(release)
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, stop)
+		if stopsInTime(ctx, func(context.Context) { <-release }) {
+			t.Error("a hung part ended")
+		}
+		if !stopsInTime(ctx, func(context.Context) { time.Sleep(stopLimit - 1) }) {
+			t.Error("the agent did not wait for the last write")
+		}
+		if !stopsInTime(t.Context(), func(context.Context) {}) {
+			t.Error("a part that ended by itself counts as hung")
+		}
+	})
+}

@@ -31,6 +31,8 @@ type manifestTiming struct {
 	poll time.Duration
 	// unfinished is how long a file that lost objects must stay unchanged before it counts as complete.
 	unfinished time.Duration
+	// hung is how long a read may take until it is a Problem.
+	hung time.Duration
 }
 
 // NewManifests returns a source for a directory. Run starts it.
@@ -40,7 +42,7 @@ func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
 		Store:  store,
 		dir:    newDirectory(dir, store.converter, logger),
 		log:    logger,
-		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second, unfinished: 5 * time.Second},
+		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second, unfinished: 5 * time.Second, hung: 30 * time.Second},
 	}
 }
 
@@ -48,46 +50,92 @@ func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
 //
 // It watches the directory and not its files, because editors replace a file and the kubelet replaces the symlink ..data.
 func (m *Manifests) Run(ctx context.Context) error {
-	var events chan fsnotify.Event
-	var lost chan error
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		m.log.Warn("no file notifications; polling for manifest changes", zap.Duration("interval", m.timing.poll), zap.Error(err))
-	} else {
-		defer func() { _ = watcher.Close() }() // nothing left to do about an error
-		events, lost = watcher.Events, watcher.Errors
+		m.follow(ctx, nil, nil, m.read)
+		return nil
 	}
-	var settled <-chan time.Time
-	read := func() {
-		settled = nil
-		if watcher != nil {
-			// Each time, because inotify does not follow a replaced directory. Watching the same directory again is a no-op.
-			if err := watcher.Add(m.dir.path); err != nil {
-				m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
-			}
+	if m.follow(ctx, watcher.Events, watcher.Errors, func() time.Duration {
+		// Each time, because inotify does not follow a replaced directory. Watching the same directory again is a no-op.
+		if err := watcher.Add(m.dir.path); err != nil {
+			m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
 		}
-		if held := m.read(); held > 0 {
-			settled = time.After(held)
+		return m.read()
+	}) {
+		_ = watcher.Close() // nothing left to do about an error
+	}
+	return nil
+}
+
+// follow reads after notifications and regularly until the context ends, one read at a time. A read that does not end is a Problem. follow
+// reports whether the last one has ended.
+func (m *Manifests) follow(ctx context.Context, events <-chan fsnotify.Event, lost <-chan error, read func() time.Duration) bool {
+	var settled, late <-chan time.Time
+	var ended chan time.Duration // nil while no read runs
+	begin := func() {
+		if ended != nil {
+			settled = time.After(m.timing.settle)
+			return
 		}
+		done := make(chan time.Duration, 1)
+		settled, ended, late = nil, done, time.After(m.timing.hung)
+		go func() { done <- read() }()
 	}
 	poll := time.NewTicker(m.timing.poll)
 	defer poll.Stop()
-	read()
+	begin()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return m.await(ended)
 		case <-events:
 			settled = time.After(m.timing.settle)
 		case err := <-lost: // such as a queue overflow: anything may have changed
 			m.log.Debug("file notifications lost", zap.Error(err))
 			settled = time.After(m.timing.settle)
 		case <-settled:
-			read()
+			begin()
 		case <-poll.C:
-			read()
+			begin()
+		case <-late:
+			m.reportHung()
+		case held := <-ended:
+			ended, late = nil, nil
+			m.putDirectoryProblems(m.dir.problem)
+			if held > 0 && settled == nil {
+				settled = time.After(held)
+			}
 		}
 	}
+}
+
+// await waits for a read for a moment, and reports whether it has ended.
+func (m *Manifests) await(ended <-chan time.Duration) bool {
+	if ended == nil {
+		return true
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(m.timing.settle):
+		return false
+	}
+}
+
+// reportHung reports that a read has not ended. The agent takes no Problems before the first complete list.
+func (m *Manifests) reportHung() {
+	m.log.Warn("reading the manifest directory does not end; kernel state unchanged", zap.String("directory", m.dir.path))
+	p := problems{object: model.FileRef(m.dir.path)}
+	p.add("", "", "reading it has not ended in %s. Objects read before stay in force. Check the disk or network file system", m.timing.hung)
+	m.putDirectoryProblems(p.list)
+}
+
+func (m *Manifests) putDirectoryProblems(list []model.Problem) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.putProblems(model.FileRef(m.dir.path), list)
+	m.signal()
 }
 
 // read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete; 0 if

@@ -1,13 +1,16 @@
 package watch
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -117,7 +120,7 @@ func rename(t *testing.T, from, to string) {
 func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
 	t.Helper()
 	m := NewManifests(dir, "", zaptest.NewLogger(t))
-	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll, unfinished: 50 * time.Millisecond}
+	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll, unfinished: 50 * time.Millisecond, hung: time.Minute}
 	run(t, m)
 	return m
 }
@@ -349,4 +352,40 @@ func TestLoadDirWithUnusualFiles(t *testing.T) {
 	if diff := cmp.Diff(want, changesText(changes)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+}
+
+// TestHungManifests: a read that does not end is a Problem until it ends. No other read starts, and Run does not wait for it.
+func TestHungManifests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewManifests("/manifests", "", zaptest.NewLogger(t))
+		var reads atomic.Int32
+		release := make(chan struct{})
+		hang := func() time.Duration {
+			reads.Add(1)
+			<-release
+			return 0
+		}
+		reported := func() int { return len(m.Take().Problems[model.FileRef("/manifests")]) }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() { ended <- m.follow(ctx, nil, nil, hang) }()
+		time.Sleep(m.timing.hung - 1)
+		if n := reported(); n != 0 {
+			t.Errorf("%d Problems before the limit", n)
+		}
+		time.Sleep(time.Hour)
+		if n := reported(); n != 1 || reads.Load() != 1 {
+			t.Errorf("%d Problems, %d reads", n, reads.Load())
+		}
+		release <- struct{}{}
+		synctest.Wait()
+		if _, changed := m.Take().Problems[model.FileRef("/manifests")]; !changed || reads.Load() != 1 {
+			t.Errorf("the Problem is not resolved; %d reads", reads.Load())
+		}
+		time.Sleep(m.timing.poll)
+		if stop(); <-ended {
+			t.Error("waited for a hung read")
+		}
+		close(release)
+	})
 }

@@ -90,8 +90,9 @@ type Report struct {
 // DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
 
-// Stuck are the parts of the kernel interface that did not answer in this sync, sorted.
-func (r *Report) Stuck() []kernel.StuckError {
+// Stuck are the parts of the kernel interface that did not answer in this sync, sorted. Without any, known is true only after a full sync that
+// waits for nothing: all parts answered.
+func (r *Report) Stuck() (parts []kernel.StuckError, known bool) {
 	found := map[string]kernel.StuckError{}
 	see := func(err error) {
 		if stuck := (kernel.StuckError{}); errors.As(err, &stuck) {
@@ -106,7 +107,8 @@ func (r *Report) Stuck() []kernel.StuckError {
 	for _, err := range r.rulesErr {
 		see(err)
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b kernel.StuckError) int { return strings.Compare(a.Part, b.Part) })
+	parts = slices.SortedFunc(maps.Values(found), func(a, b kernel.StuckError) int { return strings.Compare(a.Part, b.Part) })
+	return parts, len(parts) > 0 || r.Full && r.Waiting == nil
 }
 
 // rulesFailure is the part of Err about reading the rules. It waits if every read still runs: its end requests an audit.

@@ -81,8 +81,8 @@ func (h *health) observe(r *agent.Report) {
 	defer h.mu.Unlock()
 	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
 	h.bound = healthBound(r.Period) // a reload can change the period
-	if r.Full {
-		h.stuck = r.Stuck()
+	if stuck, known := r.Stuck(); known {
+		h.stuck = stuck
 	}
 	if r.Err != nil {
 		if h.failingSince.IsZero() {

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -271,11 +272,14 @@ func TestStuckPartsAreNamed(t *testing.T) {
 			{[]string{"iptables", "ip6tables"}, "ip6tables has not worked for 2m0s, iptables has not worked for 2m0s"},
 			{nil, "<nil>"},
 		} {
-			r, since := endedSync(true, nil), map[string]float64{"iptables": 0, "ip6tables": 0}
+			r, since := endedSync(len(c.parts) == 0, nil), map[string]float64{"iptables": 0, "ip6tables": 0}
 			for _, part := range c.parts {
 				r.Results = append(r.Results, agent.Result{Err: kernel.StuckError{Part: part, Since: began}})
 				since[part] = float64(began.Unix())
 			}
+			h.observe(r)
+			m.observeStuck(r)
+			r.Results, r.Waiting = nil, errors.New("iptables has not finished yet") // does not mean that it works
 			h.observe(r)
 			m.observeStuck(r)
 			if got := fmt.Sprint(h.healthy(time.Now())); got != c.want {

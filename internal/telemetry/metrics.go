@@ -368,15 +368,16 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 
 func newStuck() *prometheus.GaugeVec {
 	return gauges("kube_ipvs_stuck_since_timestamp_seconds",
-		"Unix time since which a part of the kernel interface has not responded or has failed, as of the last full sync; 0 if it works.", labelPart)
+		"Unix time since which a part of the kernel interface has not responded or has failed; 0 if it works.", labelPart)
 }
 
 func (m *metrics) observeStuck(r *agent.Report) {
-	if !r.Full {
+	all, known := r.Stuck()
+	if !known {
 		return
 	}
 	since := map[string]float64{}
-	for _, stuck := range r.Stuck() {
+	for _, stuck := range all {
 		since[stuck.Part] = float64(stuck.Since.Unix())
 	}
 	for _, f := range inet.Families {

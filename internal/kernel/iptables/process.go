@@ -109,11 +109,11 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without tables in
-// this thread's network namespace, which is usual for legacy ones, it starts no program. Output that lacks a table, or its end, is an error.
+// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without legacy
+// tables in this thread's network namespace, which is usual, it starts no program. Output that lacks a table, or its end, is an error.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
-	if err != nil || len(tables) == 0 {
+	if err != nil || v == Legacy && len(tables) == 0 {
 		return result{}, errors.Join(err, ctx.Err())
 	}
 	program := v.command(f, "-save")

@@ -1,0 +1,22 @@
+package internal
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Every patch that breaks something on purpose applies, so that make broken can prove that a test notices.
+func TestPatchesApply(t *testing.T) {
+	patches, err := filepath.Glob("../e2e/broken/*.patch")
+	if err != nil || len(patches) == 0 {
+		t.Fatalf("no patches: %v", err)
+	}
+	for _, patch := range patches {
+		check := exec.Command("git", "apply", "--check", filepath.Join("internal", patch))
+		check.Dir = ".."
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", patch, err, out)
+		}
+	}
+}

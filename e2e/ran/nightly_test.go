@@ -94,6 +94,11 @@ func TestNight(t *testing.T) {
 	if err != nil || len(tests) != 4 || tests[0].Commit == "" || tests[0].Date == "" || tests[0].Part != "x" {
 		t.Errorf("gathered %+v, %v", tests, err)
 	}
+	onlyTheLastFailureIsKept(t, n)
+}
+
+func onlyTheLastFailureIsKept(t *testing.T, n *night) {
+	t.Helper()
 	kept, err := filepath.Glob(filepath.Join(n.dir, "*", "x", "*", "log"))
 	if want := filepath.Join(n.dir, "failed", "x", "0", "log"); err != nil || !reflect.DeepEqual(kept, []string{want}) {
 		t.Errorf("kept %q, %v; want the last failure's %q", kept, err, want)

@@ -120,7 +120,7 @@ type traffic struct {
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	return &traffic{
 		cfg: cfg, log: log,
-		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served the previous totals, without open connections, since the agent started."),
+		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served previous totals, since the agent started."),
 		reading:     make(chan struct{}, 1),
 		owners:      map[kernel.ServerKey]portID{},
 		servers:     map[model.ServiceID][]kernel.ServerKey{},

@@ -138,8 +138,10 @@ type Agent struct {
 	oldRules   *oldRules
 	// writingRules are the families of which a write of rules runs.
 	writingRules map[inet.Family]bool
-	lastKnown    lastKnown
-	wayOut       wayOut
+	// stuck has the programs that do not work.
+	stuck     map[string]kernel.StuckError
+	lastKnown lastKnown
+	wayOut    wayOut
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held      int
 	inherited inherited

@@ -15,6 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // New returns an agent that has not started.
@@ -41,6 +42,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		log:        log,
 
 		writingRules: map[inet.Family]bool{},
+		stuck:        map[string]kernel.StuckError{},
 		lastKnown:    newLastKnown(cfg.LastKnown),
 		wayOut:       wayOut{due: time.Now().Add(wayOutInterval)},
 	}

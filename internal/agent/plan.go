@@ -99,7 +99,8 @@ func (s *syncRun) rememberRules(fresh *kernel.State) {
 		}
 	}
 	maps.Copy(rules, fresh.Rules)
-	fresh.Rules, s.report.rulesErr = rules, fresh.RulesErr
+	s.report.rulesErr, s.report.rulesRead = fresh.RulesErr, true
+	fresh.Rules = rules
 }
 
 // planTouched compares the touched objects with the remembered state.

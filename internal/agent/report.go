@@ -3,10 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
@@ -81,35 +79,18 @@ type Report struct {
 	Waiting error
 	// Interrupted is true if a part of the plan is left to the next sync, because changes of other Services wait.
 	Interrupted bool
+	// Stuck are the parts of the kernel interface that do not work, sorted.
+	Stuck []kernel.StuckError
 	// flowsErr is why the last walk failed to end stale flows. Err includes it.
 	flowsErr error
 	// rulesErr is why the rules could not be read. Err includes it.
 	rulesErr kernel.RulesError
+	// rulesRead is true if all others were read.
+	rulesRead bool
 }
 
 // DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
-
-// Stuck are the parts of the kernel interface that did not answer in this sync, sorted. Without any, known is true only after a full sync that
-// waits for nothing: all parts answered.
-func (r *Report) Stuck() (parts []kernel.StuckError, known bool) {
-	found := map[string]kernel.StuckError{}
-	see := func(err error) {
-		if stuck := (kernel.StuckError{}); errors.As(err, &stuck) {
-			found[stuck.Part] = stuck
-		}
-	}
-	for _, result := range r.Results {
-		if !result.Skipped {
-			see(result.Err)
-		}
-	}
-	for _, err := range r.rulesErr {
-		see(err)
-	}
-	parts = slices.SortedFunc(maps.Values(found), func(a, b kernel.StuckError) int { return strings.Compare(a.Part, b.Part) })
-	return parts, len(parts) > 0 || r.Full && r.Waiting == nil
-}
 
 // rulesFailure is the part of Err about reading the rules. It waits if every read still runs: its end requests an audit.
 func (r *Report) rulesFailure() (waits bool, err error) {

@@ -114,6 +114,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	r.Err, r.Waiting = err, r.firstUnfinished()
 	old := s.oldRules.takeNews()
 	r.OldRules, r.OldRulesErr = old.results, old.err
+	s.noteStuck()
 	waits, rulesErr := r.rulesFailure()
 	if !waits {
 		r.Err = errors.Join(err, rulesErr)

@@ -81,9 +81,7 @@ func (h *health) observe(r *agent.Report) {
 	defer h.mu.Unlock()
 	h.syncEnded, h.lastSync, h.node = true, ended, r.Node
 	h.bound = healthBound(r.Period) // a reload can change the period
-	if stuck, known := r.Stuck(); known {
-		h.stuck = stuck
-	}
+	h.stuck = r.Stuck
 	if r.Err != nil {
 		if h.failingSince.IsZero() {
 			h.failingSince = ended

@@ -372,12 +372,8 @@ func newStuck() *prometheus.GaugeVec {
 }
 
 func (m *metrics) observeStuck(r *agent.Report) {
-	all, known := r.Stuck()
-	if !known {
-		return
-	}
 	since := map[string]float64{}
-	for _, stuck := range all {
+	for _, stuck := range r.Stuck {
 		since[stuck.Part] = float64(stuck.Since.Unix())
 	}
 	for _, f := range inet.Families {

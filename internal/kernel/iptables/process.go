@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -189,10 +190,17 @@ type output struct {
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if o.tooLong = o.tooLong || o.text.Len()+len(p) > maxOutput; o.tooLong {
-		return 0, errTooLong
+	n, err := o.ReadFrom(bytes.NewReader(p))
+	return int(n), err
+}
+
+// ReadFrom saves the buffer of io.Copy.
+func (o *output) ReadFrom(r io.Reader) (int64, error) {
+	n, err := o.text.ReadFrom(io.LimitReader(r, int64(maxOutput-o.text.Len()+1)))
+	if o.tooLong = o.text.Len() > maxOutput; o.tooLong {
+		err = errTooLong
 	}
-	return o.text.Write(p)
+	return n, err
 }
 
 var errTooLong = fmt.Errorf("the output is longer than %d MiB", maxOutput>>20)

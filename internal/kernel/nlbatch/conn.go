@@ -46,7 +46,7 @@ type Conn struct {
 
 // Dial opens a socket of a netlink protocol (unix.NETLINK_ROUTE, ...) in the network namespace of the calling thread.
 func Dial(protocol int) (*Conn, error) {
-	c := &Conn{dial: func() (socket, error) { return openSocket(protocol) }, in: make([]byte, receiveSize)}
+	c := &Conn{dial: func() (socket, error) { return openSocket(protocol) }}
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
@@ -191,6 +191,9 @@ func (w *window) giveUp(cause error) {
 
 // receive reads one datagram and passes on its messages, which are valid only during the call.
 func (c *Conn) receive(ctx context.Context, handle func(header, []byte) error) error {
+	if most := maxDump + cap(c.out); len(c.in) < most {
+		c.in = make([]byte, most)
+	}
 	n, err := c.sock.receive(c.in, func() time.Time {
 		deadline := time.Now().Add(defaultTimeout)
 		if d, ok := ctx.Deadline(); ok && d.Before(deadline) {

@@ -63,7 +63,7 @@ func (s *fakeSocket) close() error {
 
 // fakeConn returns a Conn that dials the sockets one after the other.
 func fakeConn(sockets ...*fakeSocket) *Conn {
-	return &Conn{in: make([]byte, receiveSize), dial: func() (socket, error) {
+	return &Conn{dial: func() (socket, error) {
 		if len(sockets) == 0 {
 			return nil, unix.ENFILE
 		}

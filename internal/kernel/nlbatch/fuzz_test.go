@@ -14,7 +14,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(datagram(unix.NLMSG_DONE, unix.NLM_F_MULTI, 1, make([]byte, 4)))
 	f.Add(append(datagram(0x20, 0, 1, []byte("answer")), ack(header{seq: 1}, 0, "")...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > receiveSize {
+		if len(b) > maxDump {
 			return
 		}
 		sock := func() *fakeSocket { return &fakeSocket{inbox: [][]byte{b}, readErr: unix.ENOBUFS} }

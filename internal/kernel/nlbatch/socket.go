@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// receiveSize holds the largest datagram: the kernel builds dumps of at most 32 KiB, and a refusal is no longer than the request that it
-	// may echo.
-	receiveSize = maxSendBytes + 32<<10
+	// maxDump is the size of the largest datagram that the kernel builds of its own. A refusal is no longer than the request that it may echo.
+	maxDump = 32 << 10
 	// receiveBuffer is the requested receive buffer; without CAP_NET_ADMIN the kernel grants less.
 	receiveBuffer = 4 << 20
 )

@@ -151,12 +151,11 @@ func installed(v Variant) bool {
 
 // hint looks for one of kubelet's chains and returns a description of its location.
 func (d *detector) hint(ctx context.Context, v Variant) string {
-	find := d.hintInLegacy
-	if v == NFT {
-		find = d.hintInNFT
+	if v == Legacy {
+		return d.hintInLegacy(ctx)
 	}
 	for _, f := range inet.Families {
-		if hint := find(ctx, f); hint != "" {
+		if hint := d.hintInNFT(ctx, f); hint != "" {
 			return hint
 		}
 	}
@@ -168,20 +167,30 @@ func isIn(chain string, f inet.Family, v Variant) string {
 }
 
 // hintInLegacy takes the table itself for a hint if its program fails for now: the other variant would be the wrong one until a restart.
-func (d *detector) hintInLegacy(ctx context.Context, f inet.Family) string {
-	out, err := d.runner.save(ctx, Legacy, f)
-	if err = explainProcess(err); err != nil {
-		if tables, _ := kernelTables(ctx, Legacy, f); !lasting(err) && slices.Contains(tables, "mangle") {
-			return fmt.Sprintf("iptables-legacy has a table mangle for %s, which may have kubelet's chains; reading it failed: %v", f, err)
+// kubelet has its chains in both families, so the program of one family answers for both.
+func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
+	answered := false
+	for _, f := range inet.Families {
+		out, err := d.runner.save(ctx, Legacy, f)
+		tables, _ := kernelTables(ctx, Legacy, f)
+		hasTable := slices.Contains(tables, "mangle")
+		if err = explainProcess(err); err != nil {
+			if !lasting(err) && hasTable {
+				hint = fmt.Sprintf("iptables-legacy has a table mangle for %s, which may have kubelet's chains; reading it failed: %v", f, err)
+			}
+			continue
 		}
+		for line := range strings.Lines(out.stdout) {
+			if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
+				return isIn(name, f, Legacy)
+			}
+		}
+		answered = answered || hasTable
+	}
+	if answered {
 		return ""
 	}
-	for line := range strings.Lines(out.stdout) {
-		if name, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " "); slices.Contains(hints, name) {
-			return isIn(name, f, Legacy)
-		}
-	}
-	return ""
+	return hint
 }
 
 // hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node. Without permission, works says so.

@@ -163,6 +163,22 @@ func TestDetectWhileLegacyFails(t *testing.T) {
 	}
 }
 
+// kubelet has its chains in both families, so while one family's cannot be read, the other's say which variant kubelet uses.
+func TestDetectWhileOneFamilyFails(t *testing.T) {
+	for _, failing := range inet.Families {
+		for table, want := range map[string]Variant{"": NFT, ":" + hints[1] + " - [0:0]": Legacy} {
+			scripts := family(NFT, "", "")
+			maps.Copy(scripts, family(Legacy, "echo '*mangle'; echo '"+table+"'; echo COMMIT", ""))
+			scripts[Legacy.command(failing, "-save")] = "exit 1"
+			fakeCommands(t, scripts)
+			listTables(t, "mangle\n")
+			if d := detectHere(t); d.Variant != want {
+				t.Errorf("%s fails, the other has %q: detected %s because %q, want %s", failing, table, d.Variant, d.Why, want)
+			}
+		}
+	}
+}
+
 func TestDetectStopsWhenAsked(t *testing.T) {
 	fakeCommands(t, family(NFT, "", ""))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -18,9 +18,9 @@ type FrontendKey struct {
 	ClusterIP bool
 }
 
-// Unsettled lists the frontends of Services at node and pod addresses, and in the node's networks, that are not served yet, except node ports. They are served depending
-// on what an earlier agent left in the kernel (SetLeft). atNode is true if any also depends on where processes listen (SetListeners), and waits
-// if a process had the port of any when that was last set.
+// Unsettled lists the frontends of Services at node and pod addresses, and in the node's networks, that are not served yet, except node ports.
+// They are served depending on what an earlier agent left in the kernel (SetLeft). atNode is true if any also depends on where processes listen
+// (SetListeners), and waits if a process had the port of any when that was last set.
 func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode, waits bool) {
 	for svc := range all {
 		if svc == nil || !c.node.asksForNodes(svc) {

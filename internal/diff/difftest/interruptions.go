@@ -2,6 +2,7 @@ package difftest
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -28,7 +29,7 @@ func (v view) interruptions() []string {
 			continue
 		}
 		for _, m := range v.needed(server) {
-			if !v.s.HasMember(m) {
+			if !v.s.HasMember(m) && !began.hasOwnServer(m, key) {
 				wrong = append(wrong, Interrupted(m))
 			}
 		}
@@ -37,6 +38,13 @@ func (v view) interruptions() []string {
 		}
 	}
 	return wrong
+}
+
+// hasOwnServer reports whether the port of an entry has a virtual server besides the one of all ports: packets match that one.
+func (v view) hasOwnServer(m kernel.Member, allPorts kernel.ServerKey) bool {
+	port := kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol}
+	_, exists := v.s.Servers[port]
+	return exists && port != allPorts
 }
 
 // Interrupted is the violation that a wrong entry affects packets that were served before.

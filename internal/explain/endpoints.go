@@ -63,7 +63,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 	}
 	object := e.shown(fmt.Sprintf("ipvsadm -A %s", server.Server))
 	if e.k.Balancing {
-		object = fmt.Sprintf("nft list map inet kube-ipvs sticks%d", server.Key.Family())
+		object = "nft list map inet kube-ipvs " + kernel.ClientsMap(server.Key)
 		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; the map shows which one", server.Timeout), Passes)
 		return nil, false
 	}

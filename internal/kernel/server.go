@@ -24,6 +24,11 @@ func (k ServerKey) AllPorts() ServerKey {
 	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
 }
 
+// ClientsMap is the map of nftables from the clients of a virtual server with affinity to their endpoints.
+func ClientsMap(k ServerKey) string {
+	return fmt.Sprintf("clients%d.%s.%s.%d", k.Family(), strings.ReplaceAll(k.Addr.Addr().String(), ":", "-"), k.Protocol, k.Addr.Port())
+}
+
 // String prints the key as ipvsadm's save format does, so that it can be pasted after `ipvsadm -L`.
 func (k ServerKey) String() string { return protocolOption(k.Protocol) + " " + k.Addr.String() }
 

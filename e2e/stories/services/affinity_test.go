@@ -151,8 +151,8 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 			// Do not poll: every request restarts the timeout.
 			time.Sleep(timeout + 3*time.Second)
 			if cluster.Balancing() { // the next endpoint is random
-				clients := s.node3.MustRun(t, "nft", "list", "map", "inet", "kube-ipvs", map[cluster.Family]string{cluster.V4: "sticks4", cluster.V6: "sticks6"}[f])
-				if strings.Contains(clients, s.farClient.Addr(f).String()+" ") {
+				clients := s.node3.MustRun(t, "nft", "list", "table", "inet", "kube-ipvs")
+				if strings.Contains(clients, s.farClient.Addr(f).String()+" timeout") {
 					t.Errorf("%s %s: the client is remembered after the timeout:\n%s", f, at.name, clients)
 				}
 				continue

@@ -51,6 +51,7 @@ type Kernel struct {
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
+	forgetter  *nft.Forgetter // nil without Balancing
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
@@ -61,13 +62,16 @@ func Open(cfg Config) (*Kernel, error) {
 		return nil, err
 	}
 	cfg.Sysctls = append(slices.Clone(cfg.Sysctls), kernel.IPv6Switch, kernel.IPv6SwitchOfNext)
-	var errs [5]error
+	var errs [6]error
 	k.reader, errs[0] = newReader(cfg, rules, netdev.New)
 	k.conntrack, errs[1] = conntrack.New()
 	if errs[0] == nil {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
 		k.summarizer, errs[3] = newSummarizer(cfg, k)
 		k.old, errs[4] = openOld(context.Background(), cfg)
+		if b, balances := k.balancer.(*nft.Balancer); balances {
+			k.forgetter, errs[5] = b.Forgetter()
+		}
 	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, k.Close())
@@ -127,6 +131,9 @@ func (k *Kernel) Close() error {
 	if k.conntrack != nil {
 		errs = append(errs, k.conntrack.Close())
 	}
+	if k.forgetter != nil {
+		errs = append(errs, k.forgetter.Close())
+	}
 	if k.old != nil {
 		errs = append(errs, k.old.close())
 	}
@@ -156,9 +163,13 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 }
 
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had
-// no answer. Like Audit, it may be called while another method runs.
+// no answer. With Balancing, it also deletes records of clients whose endpoint is gone. Like Audit, it may be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
-	return k.conntrack.EndFlows(ctx, protocols, k.families, stale)
+	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
+	if k.forgetter != nil {
+		err = errors.Join(err, k.forgetter.Forget(ctx))
+	}
+	return n, err
 }
 
 // Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own addresses may have

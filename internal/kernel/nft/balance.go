@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -20,6 +19,10 @@ type Balancer struct {
 	*Backend
 	// known is what the kernel holds, according to the last read and the writes since; nil if it must be read.
 	known *content
+	// uses counts the known frontends that use each chain; unused are the chains that none uses.
+	uses   map[string]int
+	unused map[string]struct{}
+	left   *left
 }
 
 // NewBalancer opens one.
@@ -28,7 +31,11 @@ func NewBalancer(families []inet.Family) (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Balancer{Backend: b.WithBalancing()}, nil
+	return newBalancer(b), nil
+}
+
+func newBalancer(b *Backend) *Balancer {
+	return &Balancer{Backend: b.WithBalancing(), left: &left{at: map[kernel.ServerKey]struct{}{}}}
 }
 
 // Schedulers reports which of these schedulers a virtual server can name. All of them choose at random.
@@ -80,8 +87,8 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 			b.try(ctx, ops, again, errs, true)
 		}
 	}
-	if b.known != nil && len(b.known.fronts) == 0 {
-		b.deleteEmptyTable(ctx)
+	if b.known != nil {
+		b.tidy(ctx)
 	}
 	for i, err := range errs {
 		if err != nil {
@@ -95,6 +102,7 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 // that is not in doubt.
 func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (again []int) {
 	works, surprise := b.prepare(ops, chosen, errs)
+	b.refreshGone(ctx, works)
 	if surprise && !sure {
 		return chosen // nothing was written
 	}
@@ -117,8 +125,63 @@ func describeAll(ops []kernel.Op, errs []error, err error) []error {
 }
 
 func (b *Balancer) reread(ctx context.Context) (err error) {
-	b.known, err = b.readContent(ctx)
-	return err
+	if b.known, err = b.readContent(ctx); err != nil {
+		return err
+	}
+	b.uses, b.unused = map[string]int{}, map[string]struct{}{}
+	for name := range b.known.chains {
+		if slices.ContainsFunc(b.families, func(f inet.Family) bool { return balancingChain(f, name) && !isShared(f, name) }) {
+			b.unused[name] = struct{}{}
+		}
+	}
+	for _, f := range b.known.fronts {
+		b.use(f.front, 1)
+	}
+	return nil
+}
+
+// use counts a frontend's chains, and leaves word of endpoints that are gone.
+func (b *Balancer) use(f *frontend, by int) {
+	if f == nil {
+		return
+	}
+	for _, name := range f.chainNames() {
+		if b.uses[name] += by; b.uses[name] == 0 {
+			delete(b.uses, name)
+			b.unused[name] = struct{}{}
+		} else {
+			delete(b.unused, name)
+		}
+	}
+	if len(f.gone) > 0 && by > 0 {
+		b.left.add(f.Key)
+	}
+}
+
+// tidy deletes the chains that no frontend uses, and their maps. An error leaves them until the next read.
+func (b *Balancer) tidy(ctx context.Context) {
+	if len(b.known.fronts) == 0 {
+		b.deleteEmptyTable(ctx)
+		defer func() { b.known = nil }() // the table may be gone
+	}
+	var idle []string
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(b.unused)), maxEntries) {
+		var flushes, deletions []nlbatch.Request
+		for _, name := range names {
+			flushes, deletions = append(flushes, flushChain(name)), append(deletions, deleteChain(name))
+		}
+		_ = b.commit(ctx, slices.Concat(flushes, deletions))
+		for _, name := range names {
+			delete(b.unused, name)
+			delete(b.known.chains, name)
+			if of, keeps := strings.CutPrefix(name, "keep"); keeps {
+				idle = append(idle, clients+of)
+			}
+		}
+	}
+	for _, name := range idle { // after the last chain that uses it
+		_ = b.commit(ctx, []nlbatch.Request{deleteSet(name)})
+	}
 }
 
 func keyOf(op kernel.Op) (kernel.ServerKey, bool) {
@@ -160,6 +223,21 @@ func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (works [
 	return works, surprise
 }
 
+// refreshGone leaves out the endpoints whose clients a Forgetter has forgotten. An error keeps them.
+func (b *Balancer) refreshGone(ctx context.Context, works []*work) {
+	for _, w := range works {
+		old := w.old()
+		if len(old.gone) == 0 || w.to == nil {
+			continue
+		}
+		if read, err := b.readComments(ctx, old.chain()); err == nil {
+			b.known.chains[old.chain()] = read[old.chain()]
+			old.gone = goneIn(read[old.chain()])
+			w.to = old.with(w.draft.Server, w.draft.dests)
+		}
+	}
+}
+
 func newWork(key kernel.ServerKey, from *found) *work {
 	w := &work{key: key, from: from, draft: draft{Server: kernel.Server{Key: key}}}
 	switch {
@@ -188,7 +266,7 @@ func (b *Balancer) write(ctx context.Context, works []*work, errs []error) (refu
 	for len(works) > 0 {
 		n, failed := b.writeSome(ctx, works)
 		if len(failed) == 0 {
-			b.settle(ctx, works[:n])
+			b.settle(works[:n])
 			works = works[n:]
 			continue
 		}
@@ -224,50 +302,77 @@ func (w *work) fail(errs []error, err error) {
 // writeSome writes as many of the works as fit into one transaction, at least one. An error of work nil concerns all of them.
 func (b *Balancer) writeSome(ctx context.Context, works []*work) (n int, failed map[*work]error) {
 	reqs := b.prelude(works)
-	owners, size := make([]*work, len(reqs)), 0
+	units, owners, size := make([][]nlbatch.Request, 0, len(reqs)), make([]*work, len(reqs)), 0
 	for _, r := range reqs {
+		units = append(units, []nlbatch.Request{r})
 		size += len(r.Payload)
 	}
 	for ; n < len(works) && (n == 0 || size < maxTransaction); n++ {
-		for _, r := range works[n].requests() {
-			size += len(r.Payload)
-			reqs, owners = append(reqs, r), append(owners, works[n])
+		for _, u := range works[n].units(b.known.chains) {
+			size += bytesIn(u)
+			units, owners = append(units, u), append(owners, works[n])
 		}
 	}
-	return n, b.send(ctx, reqs, owners)
+	return n, b.send(ctx, units, owners)
+}
+
+func bytesIn(unit []nlbatch.Request) (n int) {
+	for _, r := range unit {
+		n += len(r.Payload)
+	}
+	return n
 }
 
 // prelude creates what the works need: table, maps, and chains that are not complete.
 func (b *Balancer) prelude(works []*work) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
+	lacks := func(c chain) bool {
+		lacks := !made[c.name] && !b.known.chains.have(c)
+		made[c.name] = true
+		return lacks
+	}
 	for _, w := range works {
-		f := w.key.Family()
-		if name := balanceChain(f); w.to != nil && !b.known.chains[name] && !made[name] {
-			made[name] = true
-			reqs = slices.Concat(reqs, []nlbatch.Request{newTable()}, balanceSets(f), entrance(f))
-		}
 		if w.to == nil {
 			continue
 		}
-		p := w.to.picker()
-		if name := p.name(); !b.known.chains[name] && !made[name] {
-			made[name] = true
-			reqs = append(reqs, p.requests()...)
+		f := w.key.Family()
+		if slices.ContainsFunc(always(f), lacks) {
+			reqs = slices.Concat(reqs, foundation(f))
+			for _, c := range always(f) {
+				made[c.name] = true
+			}
+		}
+		if c := w.to.picker().chain(); lacks(c) {
+			reqs = append(reqs, c.requests()...)
 		}
 	}
 	return reqs
 }
 
-// send runs one transaction, or several if it is too large.
-func (b *Balancer) send(ctx context.Context, reqs []nlbatch.Request, owners []*work) map[*work]error {
+// foundation creates what all frontends share.
+func foundation(f inet.Family) []nlbatch.Request {
+	reqs := slices.Concat([]nlbatch.Request{newTable()}, balanceMaps(f), entrance(f).requests())
+	for _, c := range noting(f) {
+		reqs = append(reqs, c.requests()...)
+	}
+	return reqs
+}
+
+// send runs one transaction, or several if it is too large. No unit is divided.
+func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*work) map[*work]error {
 	failed := map[*work]error{}
-	for from := 0; from < len(reqs) && len(failed) == 0; {
+	for from := 0; from < len(units) && len(failed) == 0; {
 		size, to := 0, from
-		for ; to < len(reqs) && (to == from || size+len(reqs[to].Payload) < maxTransaction*3/2); to++ {
-			size += len(reqs[to].Payload)
+		var reqs []nlbatch.Request
+		var of []*work
+		for ; to < len(units) && (to == from || size+bytesIn(units[to]) < maxTransaction*3/2); to++ {
+			size += bytesIn(units[to])
+			for _, r := range units[to] {
+				reqs, of = append(reqs, r), append(of, owners[to])
+			}
 		}
-		for i, err := range b.conn.Transaction(ctx, begin, reqs[from:to], end) {
-			if owner := owners[from+i]; err != nil && failed[owner] == nil {
+		for i, err := range b.conn.Transaction(ctx, begin, reqs, end) {
+			if owner := of[i]; err != nil && failed[owner] == nil {
 				failed[owner] = err
 			}
 		}
@@ -276,160 +381,20 @@ func (b *Balancer) send(ctx context.Context, reqs []nlbatch.Request, owners []*w
 	return failed
 }
 
-// settle records what was written, and ends the affinity to endpoints that are gone.
-func (b *Balancer) settle(ctx context.Context, done []*work) {
+// settle records what was written.
+func (b *Balancer) settle(done []*work) {
 	for _, w := range done {
+		if w.from != nil {
+			b.use(w.from.front, -1)
+		}
+		b.use(w.to, 1)
 		if w.to == nil {
 			delete(b.known.fronts, w.key)
 			continue
 		}
 		b.known.fronts[w.key] = &found{front: w.to}
-		b.known.chains[w.to.picker().name()] = true
-		b.known.chains[balanceChain(w.key.Family())] = true
-	}
-	b.forget(ctx, done)
-}
-
-// forget deletes the affinity of clients to endpoints that get no new connections anymore. Without that they would be sent to a new
-// endpoint for each connection until their record expires. An error leaves it at that.
-func (b *Balancer) forget(ctx context.Context, done []*work) {
-	for _, f := range b.families {
-		gone := map[string]bool{}
-		for _, w := range done {
-			if w.key.Family() != f || w.to == nil {
-				continue
-			}
-			for a := range w.old().ends {
-				if _, stays := w.to.ends[a]; !stays {
-					gone[string(frontendKey(w.key))+string(endpointBytes(a))] = true
-				}
-			}
-		}
-		if len(gone) > 0 {
-			_ = b.unstick(ctx, f, gone)
+		for _, c := range append(w.to.chains(), always(w.key.Family())...) {
+			b.known.chains[c.name] = c.comments()
 		}
 	}
-}
-
-func (b *Balancer) unstick(ctx context.Context, f inet.Family, gone map[string]bool) error {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(sticksMap(f)))
-	if err != nil {
-		return err
-	}
-	front := int(addressBytes(f)) + 8
-	var stale []entry
-	for _, p := range payloads {
-		if err := eachEntry(sticksMap(f), p, func(e entry) error {
-			if len(e.key) > front && gone[e.key[:front]+e.data] {
-				stale = append(stale, e)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	// One request for each: an entry may have expired since.
-	for chunk := range slices.Chunk(stale, maxEntries) {
-		for _, e := range chunk {
-			_ = b.commit(ctx, []nlbatch.Request{entriesRequest(unix.NFT_MSG_DELSETELEM, 0, []entry{e})})
-		}
-	}
-	return nil
-}
-
-// Balances says whether the table has chains that balance.
-func (b *Backend) Balances(ctx context.Context) (bool, error) {
-	chains, err := b.chains(ctx)
-	if err != nil {
-		return false, fmt.Errorf("read chains: %w", err)
-	}
-	return slices.ContainsFunc(chains, func(name string) bool {
-		return slices.ContainsFunc(inet.Families, func(f inet.Family) bool { return name == balanceChain(f) })
-	}), nil
-}
-
-// TryBalancing asks the kernel to create maps and chains that balance, and to undo it. This loads the modules that they need.
-func (b *Backend) TryBalancing(ctx context.Context) error {
-	reqs := []nlbatch.Request{newTable()}
-	for _, f := range b.families {
-		reqs = slices.Concat(reqs, balanceSets(f), entrance(f))
-		for _, p := range []picker{{family: f}, {family: f, slots: 1, timeout: 1, mask: 1}} {
-			reqs = append(reqs, p.requests()...)
-		}
-	}
-	for _, err := range b.conn.Transaction(ctx, begin, reqs) {
-		if err != nil {
-			return fmt.Errorf("balancing: %w", err)
-		}
-	}
-	return nil
-}
-
-// balances says whether a rule sends packets to the balancing chains.
-func balances(r kernel.Ruleset) bool {
-	return slices.ContainsFunc(r.Chains, func(c kernel.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(rule kernel.Rule) bool { return rule.Verdict == kernel.Balance{} })
-	})
-}
-
-// balancingChain says whether a chain of a Balancer has this name.
-func balancingChain(f inet.Family, name string) bool {
-	for _, kind := range []string{"balance", "pick", "wide"} {
-		if rest, ours := strings.CutPrefix(name, fmt.Sprintf("%s%d", kind, f)); ours && (rest == "" || rest[0] == '.') {
-			return true
-		}
-	}
-	return false
-}
-
-func balancingMaps(f inet.Family) []string {
-	return []string{frontsMap(f), slotsMap(f), endsSet(f), sticksMap(f)}
-}
-
-// unused says whether the table has no more than what a Balancer without virtual servers has.
-func (b *Backend) unused(ctx context.Context) (bool, error) {
-	exists, used, err := b.table(ctx)
-	if err != nil || !exists || used == 0 {
-		return exists, err
-	}
-	sets, err := b.sets(ctx)
-	if err != nil {
-		return false, err
-	}
-	chains, err := b.chains(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, f := range inet.Families {
-		chains = slices.DeleteFunc(chains, func(name string) bool { return balancingChain(f, name) })
-		if _, exists := sets[frontsMap(f)]; exists {
-			if n, err := (&Summarizer{Backend: b}).countMembers(ctx, frontsMap(f)); err != nil || n > 0 {
-				return false, err
-			}
-		}
-		for _, name := range balancingMaps(f) {
-			delete(sets, name)
-		}
-	}
-	return len(chains) == 0 && len(sets) == 0, nil
-}
-
-// withoutBalancing deletes the chains and maps of a family that no rule uses. Connections keep the endpoints that they have.
-func (b *Backend) withoutBalancing(ctx context.Context, f inet.Family, chains []string) []nlbatch.Request {
-	var flushes, deletions, sets []nlbatch.Request
-	for _, name := range chains {
-		if balancingChain(f, name) {
-			flushes, deletions = append(flushes, flushChain(name)), append(deletions, deleteChain(name))
-		}
-	}
-	existing, err := b.sets(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, name := range balancingMaps(f) {
-		if _, exists := existing[name]; exists {
-			sets = append(sets, deleteSet(name))
-		}
-	}
-	return slices.Concat(flushes, sets, deletions)
 }

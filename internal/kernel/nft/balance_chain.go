@@ -2,6 +2,9 @@ package nft
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -11,7 +14,7 @@ import (
 )
 
 // Balancing is a look-up of the frontend in a map of chains, and of a random slot in a map of endpoints. The number of chains depends on
-// how many slots and which affinity frontends have, not on the number of Services.
+// how many slots frontends have, not on the number of Services; only a frontend with affinity has its own.
 //
 // No name of these chains ends as those of rules do, so that they are not taken for rules of iptables.
 
@@ -21,23 +24,36 @@ func frontsMap(f inet.Family) string { return fmt.Sprintf("fronts%d", f) }
 // slotsMap maps a frontend and a number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// sticksMap maps a frontend with affinity and a client to the client's endpoint.
-func sticksMap(f inet.Family) string { return fmt.Sprintf("sticks%d", f) }
-
-// endsSet has the endpoints of frontends with affinity that accept new connections.
-func endsSet(f inet.Family) string { return fmt.Sprintf("ends%d", f) }
+// notesMap maps a frontend with affinity to the chain that records its clients.
+func notesMap(f inet.Family) string { return fmt.Sprintf("notes%d", f) }
 
 // balanceChain is where rules send packets that the agent balances.
 func balanceChain(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
 
-// picker describes a chain that picks an endpoint.
+// chain is a chain of this program.
+type chain struct {
+	name  string
+	rules []rule
+}
+
+// rule is a rule of such a chain. Its comment says what it does; a chain whose rules have the right comments in order is complete.
+type rule struct {
+	comment string
+	program []byte
+}
+
+func (c chain) comments() []string {
+	all := make([]string, len(c.rules))
+	for i, r := range c.rules {
+		all[i] = r.comment
+	}
+	return all
+}
+
+// picker picks an endpoint at random for frontends of as many slots. Without slots it refuses connections.
 type picker struct {
 	family inet.Family
-	// slots is the number of slots. A chain without slots refuses connections.
-	slots int
-	// timeout in seconds and mask of the session affinity; a timeout of 0 means none.
-	timeout uint32
-	mask    uint8
+	slots  int
 	// allPorts: the frontend is every port of an address, and the packet keeps its port.
 	allPorts bool
 }
@@ -47,12 +63,32 @@ func (p picker) name() string {
 	if p.allPorts {
 		name = "wide"
 	}
-	name = fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
-	if p.timeout > 0 && p.slots > 0 {
-		name += fmt.Sprintf(".%ds.%dbits", p.timeout, p.mask)
-	}
-	return name
+	return fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
 }
+
+// keeper is the chain of a frontend with affinity: a client keeps its endpoint.
+type keeper struct {
+	key     kernel.ServerKey
+	timeout uint32 // in seconds
+	// mask is the number of bits of an address that identify a client.
+	mask uint8
+	// gone are former endpoints of which clients may have records.
+	gone []netip.AddrPort
+	pick picker
+}
+
+func (k keeper) name() string { return "keep" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients) }
+
+// noteName is the chain that records the endpoint of a client. It is not the one that chooses it, which ends at the translation.
+func (k keeper) noteName() string {
+	return "note" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
+}
+
+// clients is the beginning of the names of the maps from clients to their endpoints.
+const clients = "clients"
+
+// maxClients bounds the clients of a frontend whose endpoints are remembered. Others get an endpoint at random.
+const maxClients = 1 << 16
 
 // The registers hold a key from the first one on: address, protocol, port, and then a number, a client or an endpoint.
 func (e *expressions) words() uint32 { return addressBytes(e.family) / 4 }
@@ -69,33 +105,37 @@ func (e *expressions) frontend(allPorts bool) {
 		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, port)
 		return
 	}
+	e.zero(port)
+}
+
+func (e *expressions) zero(to uint32) {
 	e.add("immediate", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, port)
+		b = appendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, to)
 		return appendData(b, unix.NFTA_IMMEDIATE_DATA, make([]byte, 4))
 	})
 }
 
-// find looks the key up and stores what it finds, unless it is a set.
-func (e *expressions) find(set string, into uint32, isMap bool) {
+// find looks the key up in a map and stores what it finds. If it finds nothing, the packet goes on to the next rule.
+func (e *expressions) find(in string, into uint32) {
 	e.add("lookup", func(b []byte) []byte {
-		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, set)
+		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, in)
 		b = appendBigUint32(b, unix.NFTA_LOOKUP_SREG, firstKeyField)
-		if isMap {
-			b = appendBigUint32(b, unix.NFTA_LOOKUP_DREG, into)
-		}
-		return b
+		return appendBigUint32(b, unix.NFTA_LOOKUP_DREG, into)
 	})
 }
 
+// chose compares the address of the chosen endpoint. nft cannot show a comparison of the port.
+func (e *expressions) chose(a netip.Addr) { e.compareAt(e.chosen(), unix.NFT_CMP_EQ, a.AsSlice()) }
+
 // client loads the part of the source that identifies a client.
 func (e *expressions) client(mask uint8) {
-	e.source(e.third())
+	e.source(firstKeyField)
 	if int(mask) == e.family.Bits() {
 		return
 	}
 	e.add("bitwise", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_BITWISE_SREG, e.third())
-		b = appendBigUint32(b, unix.NFTA_BITWISE_DREG, e.third())
+		b = appendBigUint32(b, unix.NFTA_BITWISE_SREG, firstKeyField)
+		b = appendBigUint32(b, unix.NFTA_BITWISE_DREG, firstKeyField)
 		b = appendBigUint32(b, unix.NFTA_BITWISE_LEN, addressBytes(e.family))
 		b = appendData(b, unix.NFTA_BITWISE_MASK, prefixMask(e.family, int(mask)))
 		return appendData(b, unix.NFTA_BITWISE_XOR, make([]byte, addressBytes(e.family)))
@@ -107,17 +147,6 @@ func (e *expressions) random(below int) {
 		b = appendBigUint32(b, unix.NFTA_NG_DREG, e.third())
 		b = appendBigUint32(b, unix.NFTA_NG_MODULUS, uint32(below))
 		return appendBigUint32(b, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-	})
-}
-
-// remember records the chosen endpoint for the client, or prolongs the record.
-func (e *expressions) remember(p picker) {
-	e.add("dynset", func(b []byte) []byte {
-		b = nlbatch.AppendString(b, unix.NFTA_DYNSET_SET_NAME, sticksMap(e.family))
-		b = appendBigUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
-		b = appendBigUint32(b, unix.NFTA_DYNSET_SREG_KEY, firstKeyField)
-		b = appendBigUint32(b, unix.NFTA_DYNSET_SREG_DATA, e.chosen())
-		return appendBigUint64(b, unix.NFTA_DYNSET_TIMEOUT, uint64(p.timeout)*1000)
 	})
 }
 
@@ -133,64 +162,182 @@ func (e *expressions) translate(keepPort bool) {
 	})
 }
 
-// programs are the rules of the chain.
-func (p picker) programs() [][]byte {
-	pick := &expressions{family: p.family}
+// choose chooses an endpoint at random.
+func (e *expressions) choose(p picker) {
+	e.frontend(p.allPorts)
+	e.random(p.slots)
+	e.find(slotsMap(e.family), e.chosen())
+}
+
+func (e *expressions) goTo(chain string) {
+	e.add("immediate", func(b []byte) []byte {
+		b = appendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+		return nlbatch.AppendNest(b, unix.NFTA_IMMEDIATE_DATA, func(b []byte) []byte { return appendVerdict(b, unix.NFT_GOTO, chain) })
+	})
+}
+
+func (p picker) chain() chain {
+	e := &expressions{family: p.family}
 	if p.slots == 0 {
 		// As IPVS does if a virtual server has no destination for a new connection.
-		_ = pick.reject(map[inet.Family]kernel.Reject{inet.IPv4: kernel.PortUnreachable, inet.IPv6: kernel.PortUnreachable6}[p.family])
-		return [][]byte{pick.b}
+		_ = e.reject(map[inet.Family]kernel.Reject{inet.IPv4: kernel.PortUnreachable, inet.IPv6: kernel.PortUnreachable6}[p.family])
+		return chain{p.name(), []rule{{"no endpoint takes connections", e.b}}}
 	}
-	pick.frontend(p.allPorts)
-	pick.random(p.slots)
-	pick.find(slotsMap(p.family), pick.chosen(), true)
-	if p.timeout == 0 {
-		pick.translate(p.allPorts)
-		return [][]byte{pick.b}
-	}
-	pick.client(p.mask)
-	pick.remember(p)
-	pick.translate(p.allPorts)
-
-	// The endpoint of a client must still be one of the frontend's.
-	stay := &expressions{family: p.family}
-	stay.frontend(p.allPorts)
-	stay.client(p.mask)
-	stay.find(sticksMap(p.family), stay.third(), true)
-	stay.find(endsSet(p.family), 0, false)
-	stay.client(p.mask)
-	stay.find(sticksMap(p.family), stay.chosen(), true)
-	stay.remember(p)
-	stay.translate(p.allPorts)
-	return [][]byte{stay.b, pick.b}
+	e.choose(p)
+	e.translate(p.allPorts)
+	drop := &expressions{family: p.family}
+	_ = drop.verdict(kernel.Drop)
+	return chain{p.name(), []rule{
+		{fmt.Sprintf("one of %d endpoints, at random", p.slots), e.b},
+		{"never to this node's own programs", drop.b},
+	}}
 }
 
-func (p picker) requests() []nlbatch.Request {
-	return chainRequests(p.name(), p.programs())
+// chains has a rule for each endpoint that is gone: nftables can neither look up what a map returns nor replace the data of a record. The
+// agent deletes the records in time, and then these rules. No rule computes with what a map returns: nft could not show it.
+func (k keeper) chains() []chain {
+	keep := chain{name: k.name()}
+	for _, a := range k.gone {
+		e := k.known()
+		e.chose(a.Addr())
+		e.goTo(k.pick.name())
+		keep.rules = append(keep.rules, rule{goneComment(a), e.b})
+	}
+	stay := k.known()
+	stay.translate(k.pick.allPorts)
+	pick := &expressions{family: k.key.Family()}
+	pick.goTo(k.pick.name())
+	of := fmt.Sprintf("%d bits, %d s", k.mask, k.timeout)
+	keep.rules = append(keep.rules, rule{"a known client, by " + of, stay.b}, rule{fmt.Sprintf("another, to one of %d slots", k.pick.slots), pick.b})
+
+	note := &expressions{family: k.key.Family()}
+	note.client(k.mask)
+	note.remember(k)
+	return []chain{{k.noteName(), []rule{{"a client, by " + of, note.b}}}, keep}
 }
 
-// chainRequests creates a chain or replaces its rules. The comments are how a reader recognizes a complete chain.
-func chainRequests(name string, programs [][]byte) []nlbatch.Request {
-	reqs := []nlbatch.Request{newChain(name), flushChain(name)}
-	for i, code := range programs {
-		b := rulesOf(name)
-		b = nlbatch.AppendAttr(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, code)
-		b = nlbatch.AppendAttr(b, unix.NFTA_RULE_USERDATA, comment(ruleComment(i, len(programs))))
+// known goes on with the endpoint of a known client.
+func (k keeper) known() *expressions {
+	e := &expressions{family: k.key.Family()}
+	e.client(k.mask)
+	e.find(kernel.ClientsMap(k.key), e.chosen())
+	return e
+}
+
+// remember records the destination, which has been translated, for the client, or prolongs its record. A full map takes no new client.
+func (e *expressions) remember(k keeper) {
+	e.destination(e.chosen())
+	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, e.chosen()+e.words())
+	e.add("dynset", func(b []byte) []byte {
+		b = nlbatch.AppendString(b, unix.NFTA_DYNSET_SET_NAME, kernel.ClientsMap(k.key))
+		b = appendBigUint32(b, unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		b = appendBigUint32(b, unix.NFTA_DYNSET_SREG_KEY, firstKeyField)
+		b = appendBigUint32(b, unix.NFTA_DYNSET_SREG_DATA, e.chosen())
+		return appendBigUint64(b, unix.NFTA_DYNSET_TIMEOUT, uint64(k.timeout)*1000)
+	})
+}
+
+func goneComment(a netip.AddrPort) string { return fmt.Sprintf("a client of %s, which is gone", a) }
+
+// goneIn reads the endpoints that are gone from the comments of a chain.
+func goneIn(comments []string) (gone []netip.AddrPort) {
+	for _, text := range comments {
+		text, isClient := strings.CutPrefix(text, "a client of ")
+		text, isGone := strings.CutSuffix(text, ", which is gone")
+		if a, err := netip.ParseAddrPort(text); isClient && isGone && err == nil {
+			gone = append(gone, a)
+		}
+	}
+	return gone
+}
+
+// requests create the chain or replace its rules. They belong into one transaction.
+func (c chain) requests() []nlbatch.Request {
+	reqs := []nlbatch.Request{newChain(c.name), flushChain(c.name)}
+	for _, r := range c.rules {
+		b := rulesOf(c.name)
+		b = nlbatch.AppendAttr(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, r.program)
+		b = nlbatch.AppendAttr(b, unix.NFTA_RULE_USERDATA, comment(r.comment))
 		reqs = append(reqs, request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b))
 	}
 	return reqs
 }
 
-func ruleComment(i, of int) string { return fmt.Sprintf("balancing %d of %d", i+1, of) }
-
 // entrance is the chain that looks frontends up: the port's own, or else that of every port.
-func entrance(f inet.Family) []nlbatch.Request {
-	var programs [][]byte
+func entrance(f inet.Family) chain {
+	c := chain{name: balanceChain(f)}
 	for _, allPorts := range []bool{false, true} {
-		e := &expressions{family: f}
+		e, what := &expressions{family: f}, "the frontend of this port"
+		if allPorts {
+			what = "the frontend of all ports"
+		}
 		e.frontend(allPorts)
-		e.find(frontsMap(f), unix.NFT_REG_VERDICT, true)
-		programs = append(programs, e.b)
+		e.find(frontsMap(f), unix.NFT_REG_VERDICT)
+		c.rules = append(c.rules, rule{what, e.b})
 	}
-	return chainRequests(balanceChain(f), programs)
+	return c
+}
+
+// noting are the base chains behind the translation that look for the frontend to which a connection was opened.
+func noting(f inet.Family) (chains []baseChain) {
+	const confirmed, dnat = 1 << 3, 1 << 5
+	for _, h := range []struct {
+		name   string
+		number uint32
+	}{{"prerouting", unix.NF_INET_PRE_ROUTING}, {"output", unix.NF_INET_LOCAL_OUT}} {
+		c := baseChain{chain{name: fmt.Sprintf("note%d-%s", f, h.name)}, hook{"filter", h.number, -99}}
+		for _, allPorts := range []bool{false, true} {
+			e := &expressions{family: f}
+			e.meta(unix.NFT_META_NFPROTO, register)
+			e.compare(unix.NFT_CMP_EQ, []byte{nfproto(f)})
+			e.ct(unix.NFT_CT_STATUS, register) // the first packet only: later ones may be for an endpoint that is gone
+			e.bitwise(native(confirmed|dnat), native(0))
+			e.compare(unix.NFT_CMP_EQ, native(dnat))
+			e.ctOriginal(map[inet.Family]uint32{inet.IPv4: unix.NFT_CT_DST_IP, inet.IPv6: unix.NFT_CT_DST_IP6}[f], firstKeyField)
+			e.meta(unix.NFT_META_L4PROTO, firstKeyField+e.words())
+			if port := firstKeyField + e.words() + 1; allPorts {
+				e.zero(port)
+			} else {
+				e.ctOriginal(unix.NFT_CT_PROTO_DST, port)
+			}
+			e.find(notesMap(f), unix.NFT_REG_VERDICT)
+			c.rules = append(c.rules, rule{fmt.Sprintf("a new connection, all ports: %t", allPorts), e.b})
+		}
+		chains = append(chains, c)
+	}
+	return chains
+}
+
+type baseChain struct {
+	chain
+	hook hook
+}
+
+func (c baseChain) requests() []nlbatch.Request {
+	return append([]nlbatch.Request{newBaseChain(c.name, c.hook)}, c.chain.requests()[1:]...)
+}
+
+func (e *expressions) ctOriginal(key, to uint32) {
+	e.add("ct", func(b []byte) []byte {
+		b = appendBigUint32(b, unix.NFTA_CT_DREG, to)
+		b = appendBigUint32(b, unix.NFTA_CT_KEY, key)
+		return nlbatch.AppendAttr(b, unix.NFTA_CT_DIRECTION, []byte{0})
+	})
+}
+
+// always returns the chains that every frontend needs.
+func always(f inet.Family) []chain { return shared[f] }
+
+var shared = map[inet.Family][]chain{inet.IPv4: sharedChains(inet.IPv4), inet.IPv6: sharedChains(inet.IPv6)}
+
+func sharedChains(f inet.Family) []chain {
+	all := []chain{entrance(f)}
+	for _, c := range noting(f) {
+		all = append(all, c.chain)
+	}
+	return all
+}
+
+func isShared(f inet.Family, name string) bool {
+	return slices.ContainsFunc(shared[f], func(c chain) bool { return c.name == name })
 }

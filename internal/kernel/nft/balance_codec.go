@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,39 +19,63 @@ const typeMark = 19 // a number of 4 bytes in the host's order
 // firstIdle is the number of the first slot that no packet gets: those of endpoints with weight 0.
 const firstIdle = 1 << 31
 
-// balanceSets creates the sets and maps of a family, or leaves those that exist. Without a size they grow as they are filled.
-func balanceSets(f inet.Family) []nlbatch.Request {
-	address, size := uint32(typeIPv4), addressBytes(f)
+// field is a field of a set's key.
+type field struct{ typ, length uint32 }
+
+func addressField(f inet.Family) field {
 	if f == inet.IPv6 {
-		address = typeIPv6
+		return field{typeIPv6, addressBytes(f)}
 	}
-	type field struct{ typ, length uint32 }
-	frontend := []field{{address, size}, {typeProtocol, 4}, {typePort, 4}}
-	make := func(name string, flags uint32, key []field, data uint32, dataLength uint32) nlbatch.Request {
-		var types, lengths []uint32
-		for _, k := range key {
-			types, lengths = append(types, k.typ), append(lengths, k.length)
-		}
-		b := appendSet(nil, name)
-		b = appendBigUint32(b, unix.NFTA_SET_FLAGS, flags|flagConcat)
-		b = appendBigUint32(b, unix.NFTA_SET_KEY_TYPE, keyType(types))
-		b = appendBigUint32(b, unix.NFTA_SET_KEY_LEN, sum(lengths))
-		b = appendBigUint32(b, unix.NFTA_SET_ID, 1)
-		if data != 0 {
-			b = appendBigUint32(b, unix.NFTA_SET_DATA_TYPE, data)
-			b = appendBigUint32(b, unix.NFTA_SET_DATA_LEN, dataLength)
-		}
-		b = nlbatch.AppendNest(b, unix.NFTA_SET_DESC, func(b []byte) []byte { return appendFields(b, lengths) })
-		return request(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, b)
-	}
-	key := func(more ...field) []field { return append(append([]field{}, frontend...), more...) }
-	endpoint, endpointLength := keyType([]uint32{address, typePort}), size+4
+	return field{typeIPv4, addressBytes(f)}
+}
+
+// balanceMaps creates the maps of a family, or leaves those that exist. Without a size they grow as they are filled.
+func balanceMaps(f inet.Family) []nlbatch.Request {
+	frontend := []field{addressField(f), {typeProtocol, 4}, {typePort, 4}}
+	endpoint, length := endpointType(f)
 	return []nlbatch.Request{
-		make(frontsMap(f), unix.NFT_SET_MAP, frontend, unix.NFT_DATA_VERDICT, 0),
-		make(slotsMap(f), unix.NFT_SET_MAP, key(field{typeMark, 4}), endpoint, endpointLength),
-		make(endsSet(f), 0, key(field{address, size}, field{typePort, 4}), 0, 0),
-		make(sticksMap(f), unix.NFT_SET_MAP|unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT, key(field{address, size}), endpoint, endpointLength),
+		newMap(frontsMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
+		newMap(notesMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
+		newMap(slotsMap(f), 0, append(slices.Clone(frontend), field{typeMark, 4}), endpoint, length, 0),
 	}
+}
+
+// affinityMap creates the map of a frontend's clients, or leaves it if it exists.
+func affinityMap(key kernel.ServerKey) nlbatch.Request {
+	endpoint, length := endpointType(key.Family())
+	client := []field{addressField(key.Family())}
+	return newMap(kernel.ClientsMap(key), unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT, client, endpoint, length, maxClients)
+}
+
+func endpointType(f inet.Family) (typ, length uint32) {
+	return keyType([]uint32{addressField(f).typ, typePort}), addressBytes(f) + 4
+}
+
+func newMap(name string, flags uint32, key []field, data, dataLength, size uint32) nlbatch.Request {
+	var types, lengths []uint32
+	for _, k := range key {
+		types, lengths = append(types, k.typ), append(lengths, k.length)
+	}
+	if len(key) > 1 {
+		flags |= flagConcat
+	}
+	b := appendSet(nil, name)
+	b = appendBigUint32(b, unix.NFTA_SET_FLAGS, flags|unix.NFT_SET_MAP)
+	b = appendBigUint32(b, unix.NFTA_SET_KEY_TYPE, keyType(types))
+	b = appendBigUint32(b, unix.NFTA_SET_KEY_LEN, sum(lengths))
+	b = appendBigUint32(b, unix.NFTA_SET_ID, 1)
+	b = appendBigUint32(b, unix.NFTA_SET_DATA_TYPE, data)
+	b = appendBigUint32(b, unix.NFTA_SET_DATA_LEN, dataLength)
+	b = nlbatch.AppendNest(b, unix.NFTA_SET_DESC, func(b []byte) []byte {
+		if size > 0 {
+			b = appendBigUint32(b, unix.NFTA_SET_DESC_SIZE, size)
+		}
+		if len(key) == 1 {
+			return b
+		}
+		return appendFields(b, lengths)
+	})
+	return request(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, b)
 }
 
 func appendFields(b []byte, lengths []uint32) []byte {
@@ -104,12 +129,12 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 
 // The comments hold what the maps have no place for.
 func frontComment(f *frontend) string {
-	return fmt.Sprintf("%s %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.idle))
+	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }
 
-func parseFrontComment(text string, s *kernel.Server) (idle int, err error) {
-	_, err = fmt.Sscanf(text, "%s %d %d %d %d", &s.Scheduler, &s.Flags, &s.Timeout, &s.MaskBits, &idle)
-	return idle, err
+func parseFrontComment(text string, s *kernel.Server) (slots, idle uint32, err error) {
+	_, err = fmt.Sscanf(text, "%s %d %d %d %d %d", &s.Scheduler, &s.Flags, &s.Timeout, &s.MaskBits, &slots, &idle)
+	return slots, idle, err
 }
 
 func slotComment(d kernel.Destination) string {
@@ -122,17 +147,17 @@ func parseSlotComment(text string, d *kernel.Destination) error {
 }
 
 func frontEntry(f *frontend) entry {
-	return entry{set: frontsMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.picker().name(), comment: frontComment(f)}
+	return entry{set: frontsMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.chain(), comment: frontComment(f)}
+}
+
+func noteEntry(f *frontend) entry {
+	return entry{set: notesMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.keeper().noteName()}
 }
 
 func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {
 	return entry{
 		set: slotsMap(k.Family()), key: string(append(frontendKey(k), native(n)...)), data: string(endpointBytes(d.Addr)), comment: slotComment(d),
 	}
-}
-
-func endEntry(k kernel.ServerKey, a netip.AddrPort) entry {
-	return entry{set: endsSet(k.Family()), key: string(append(frontendKey(k), endpointBytes(a)...))}
 }
 
 // append appends the element. To find or delete it, its key is enough.

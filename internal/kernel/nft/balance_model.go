@@ -20,18 +20,49 @@ type frontend struct {
 	kernel.Server
 	// slots are the endpoints by number, each as often as its weight demands. idle are those with weight 0.
 	slots, idle []kernel.Destination
-	// ends has the addresses in slots if the frontend has affinity.
-	ends map[netip.AddrPort]struct{}
+	// gone are former endpoints, sorted, of which clients may have records, if the frontend has affinity.
+	gone []netip.AddrPort
+	// forgetful is true if too many are gone: all clients are forgotten instead.
+	forgetful bool
 }
 
-func (f *frontend) persistent() bool { return f.Flags&kernel.FlagPersistent != 0 && f.Timeout > 0 }
+// maxGone bounds the endpoints that are gone, and so the rules of a chain.
+const maxGone = 100
+
+// keeps says whether clients keep their endpoints.
+func (f *frontend) keeps() bool {
+	return f.Flags&kernel.FlagPersistent != 0 && f.Timeout > 0 && len(f.slots) > 0
+}
 
 func (f *frontend) picker() picker {
-	p := picker{family: f.Key.Family(), slots: len(f.slots), allPorts: f.Key == f.Key.AllPorts()}
-	if f.persistent() {
-		p.timeout, p.mask = f.Timeout, f.MaskBits
+	return picker{family: f.Key.Family(), slots: len(f.slots), allPorts: f.Key == f.Key.AllPorts()}
+}
+
+// chains are those that the frontend needs.
+func (f *frontend) chains() []chain {
+	pick := f.picker()
+	if !f.keeps() {
+		return []chain{pick.chain()}
 	}
-	return p
+	return append([]chain{pick.chain()}, f.keeper().chains()...)
+}
+
+func (f *frontend) chainNames() []string {
+	names := []string{f.picker().name()}
+	if f.keeps() {
+		names = append(names, f.keeper().noteName(), f.keeper().name())
+	}
+	return names
+}
+
+func (f *frontend) keeper() keeper { return keeper{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()} }
+
+// chain is the one to which the frontend's element leads.
+func (f *frontend) chain() string {
+	if f.keeps() {
+		return f.keeper().name()
+	}
+	return f.picker().name()
 }
 
 // destinations are sorted by address.
@@ -53,7 +84,7 @@ func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	return o
 }
 
-// sound says whether the slots and ends are those that the destinations need.
+// sound says whether the slots are those that the destinations need.
 func (f *frontend) sound() bool {
 	want := f.with(f.Server, f.destinations())
 	count := func(slots []kernel.Destination) map[kernel.Destination]int {
@@ -63,7 +94,7 @@ func (f *frontend) sound() bool {
 		}
 		return n
 	}
-	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle) && maps.Equal(f.ends, want.ends)
+	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle)
 }
 
 // with returns the frontend with another configuration and other destinations. Slots that can stay do.
@@ -82,13 +113,27 @@ func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	slices.SortFunc(idle, kernel.Destination.Compare)
 	next.slots = place(f.slots, active, apportion(active))
 	next.idle = place(f.idle, idle, apportion(idle))
-	if next.persistent() {
-		next.ends = map[netip.AddrPort]struct{}{}
-		for _, d := range active {
-			next.ends[d.Addr] = struct{}{}
+	if f.keeps() && next.keeps() {
+		if next.gone = f.goneWithout(active); len(next.gone) > maxGone {
+			next.gone, next.forgetful = nil, true
 		}
 	}
 	return next
+}
+
+// goneWithout lists the endpoints of which clients may have records, without those that take connections.
+func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
+	gone := map[netip.AddrPort]struct{}{}
+	for _, d := range f.slots {
+		gone[d.Addr] = struct{}{}
+	}
+	for _, a := range f.gone {
+		gone[a] = struct{}{}
+	}
+	for _, d := range active {
+		delete(gone, d.Addr)
+	}
+	return slices.SortedFunc(maps.Keys(gone), netip.AddrPort.Compare)
 }
 
 // apportion returns the number of slots of each destination: its weight without the common divisor, scaled down if those are too many.

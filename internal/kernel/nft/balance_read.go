@@ -5,8 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -25,30 +24,35 @@ type found struct {
 	recorded kernel.Server
 }
 
-// content is what the maps hold, and which chains are complete.
+// content is what the maps hold, and the comments of the chains' rules.
 type content struct {
 	fronts map[kernel.ServerKey]*found
-	chains map[string]bool
+	chains comments
 }
+
+// comments are those of the rules of each balancing chain, which say whether it is complete.
+type comments map[string][]string
+
+func (c comments) have(want chain) bool { return slices.Equal(c[want.name], want.comments()) }
 
 // raw collects the elements of a frontend.
 type raw struct {
 	entries []entry
 	front   *entry
 	slots   map[uint32]kernel.Destination
-	ends    map[netip.AddrPort]struct{}
+	note    string // its chain
 	err     error
 }
 
 func (b *Balancer) readContent(ctx context.Context) (*content, error) {
 	c := &content{fronts: map[kernel.ServerKey]*found{}}
 	var err error
-	if c.chains, err = b.completeChains(ctx); err != nil {
+	if c.chains, err = b.readComments(ctx, ""); err != nil {
 		return nil, fmt.Errorf("read balancing chains: %w", err)
 	}
 	for _, f := range b.families {
 		all := map[kernel.ServerKey]*raw{}
-		for _, set := range []string{frontsMap(f), slotsMap(f), endsSet(f)} {
+		for _, set := range []string{frontsMap(f), slotsMap(f), notesMap(f)} {
 			if err := b.readEntries(ctx, f, set, all); err != nil {
 				return nil, fmt.Errorf("read %s: %w", set, err)
 			}
@@ -87,6 +91,8 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 	switch e.set {
 	case frontsMap(f):
 		r.front = &e
+	case notesMap(f):
+		r.note = e.chain
 	case slotsMap(f):
 		var d kernel.Destination
 		d.Addr, err = parseEndpoint([]byte(e.data))
@@ -95,73 +101,64 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 			return errElement
 		}
 		r.slots[binary.NativeEndian.Uint32(rest)] = d
-	case endsSet(f):
-		var a netip.AddrPort
-		if a, err = parseEndpoint(rest); r.ends == nil {
-			r.ends = map[netip.AddrPort]struct{}{}
-		}
-		r.ends[a] = struct{}{}
 	}
 	r.err = errors.Join(r.err, err)
 	return nil
 }
 
 // found assembles the frontend, and leaves it out unless every element is as this program writes it.
-func (r *raw) found(key kernel.ServerKey, complete map[string]bool) *found {
+func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	broken := &found{entries: r.entries}
 	if r.front == nil {
 		return broken
 	}
-	f := &frontend{Server: kernel.Server{Key: key}, ends: r.ends}
-	idle, err := parseFrontComment(r.front.comment, &f.Server)
+	f := &frontend{Server: kernel.Server{Key: key}}
+	slots, idle, err := parseFrontComment(r.front.comment, &f.Server)
 	broken.recorded = f.Server
-	if err != nil || r.err != nil || idle < 0 || idle > len(r.slots) {
+	if err != nil || r.err != nil || uint64(slots)+uint64(idle) != uint64(len(r.slots)) {
 		return broken
 	}
-	for n := range uint32(len(r.slots) - idle) {
+	for n := range slots {
 		f.slots = append(f.slots, r.slots[n])
 	}
-	for n := range uint32(idle) {
+	for n := range idle {
 		f.idle = append(f.idle, r.slots[firstIdle+n])
 	}
-	if f.persistent() && f.ends == nil {
-		f.ends = map[netip.AddrPort]struct{}{}
+	note := ""
+	if f.keeps() {
+		f.gone, note = goneIn(chains[f.chain()]), f.keeper().noteName()
 	}
-	name := f.picker().name()
-	if r.front.chain != name || !complete[name] || !complete[balanceChain(key.Family())] || !f.sound() {
+	complete := r.front.chain == f.chain() && r.note == note
+	for _, c := range append(f.chains(), always(key.Family())...) {
+		complete = complete && chains.have(c)
+	}
+	if !complete || !f.sound() {
 		return broken
 	}
 	return &found{front: f}
 }
 
-// completeChains lists the balancing chains that have all their rules in order.
-func (b *Balancer) completeChains(ctx context.Context) (map[string]bool, error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
-	if errors.Is(err, unix.ENOENT) {
-		return map[string]bool{}, nil
+// readComments reads those of all balancing chains, or of one.
+func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
+	which := nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table)
+	if only != "" {
+		which = nlbatch.AppendString(which, unix.NFTA_RULE_CHAIN, only)
 	}
-	texts := map[string][]string{}
+	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, which)
+	if errors.Is(err, unix.ENOENT) {
+		return comments{}, nil
+	}
+	all := comments{}
 	for _, p := range payloads {
 		table, chain, text, err := decodeRule(p)
 		if err != nil {
 			return nil, err
 		}
 		if _, _, ofRules := parseChain(chain); table == Table && !ofRules {
-			texts[chain] = append(texts[chain], text)
+			all[chain] = append(all[chain], text)
 		}
 	}
-	complete := map[string]bool{}
-	for chain, comments := range texts {
-		of := 1
-		if strings.Contains(chain, "s.") || strings.HasPrefix(chain, "balance") {
-			of = 2
-		}
-		complete[chain] = len(comments) == of
-		for i, text := range comments {
-			complete[chain] = complete[chain] && text == ruleComment(i, of)
-		}
-	}
-	return complete, err
+	return all, err
 }
 
 // brokenScheduler is what a reader sees of a frontend whose elements or chain another program changed: writing it again repairs it.
@@ -200,63 +197,52 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 	if len(keys) == 0 {
 		return result, nil
 	}
-	complete, err := b.completeChains(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read balancing chains: %w", err)
-	}
+	chains := comments{}
 	for _, key := range keys {
-		r, err := b.lookup(ctx, key)
+		r, err := b.lookup(ctx, key, chains)
 		if err != nil {
 			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
 		}
 		if r == nil {
 			continue
 		}
-		if o, exists := r.found(key, complete).observed(true); exists {
+		if o, exists := r.found(key, chains).observed(true); exists {
 			result[key] = o
 		}
 	}
 	return result, nil
 }
 
-// lookup reads the front, then the slots that it says there are, then the ends of their endpoints.
-func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey) (*raw, error) {
+// lookup reads the front, then the slots and chains that it says there are. It adds the chains to those that have been read.
+func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
 	if err := b.get(ctx, f, []entry{{set: frontsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
 		return nil, err
 	}
-	var s kernel.Server
-	idle, err := parseFrontComment(all[key].front.comment, &s)
-	if err != nil {
+	front := frontend{Server: kernel.Server{Key: key}}
+	slots, idle, err := parseFrontComment(all[key].front.comment, &front.Server)
+	if err != nil || slots > firstIdle || idle > firstIdle {
 		return all[key], nil
 	}
-	var asked []entry
-	for n := range slotsIn(all[key].front.chain) {
+	asked := []entry{{set: notesMap(f), key: string(frontendKey(key))}}
+	for n := range slots {
 		asked = append(asked, slotEntry(key, n, kernel.Destination{Addr: key.Addr}))
 	}
-	for n := range uint32(idle) {
+	for n := range idle {
 		asked = append(asked, slotEntry(key, firstIdle+n, kernel.Destination{Addr: key.Addr}))
 	}
-	if err := b.get(ctx, f, asked, all); err != nil {
-		return nil, err
-	}
-	if front := (&frontend{Server: s}); !front.persistent() {
-		return all[key], nil
-	}
-	asked = nil
-	for n, d := range all[key].slots {
-		if n < firstIdle {
-			asked = append(asked, endEntry(key, d.Addr))
+	front.slots = make([]kernel.Destination, slots)
+	for _, c := range append(front.chains(), always(f)...) {
+		if _, known := chains[c.name]; known {
+			continue
 		}
+		read, err := b.readComments(ctx, c.name)
+		if err != nil {
+			return nil, fmt.Errorf("read chain %s: %w", c.name, err)
+		}
+		chains[c.name] = read[c.name]
 	}
 	return all[key], b.get(ctx, f, asked, all)
-}
-
-// slotsIn reads the number of slots from the name of a chain.
-func slotsIn(chain string) (n uint32) {
-	_, rest, _ := strings.Cut(chain, ".")
-	_, _ = fmt.Sscanf(rest, "%d", &n)
-	return n
 }
 
 // get asks for single elements.

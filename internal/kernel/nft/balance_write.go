@@ -15,9 +15,9 @@ const maxEntries = 250
 // swap replaces an element of a set; one of both may be missing.
 type swap struct{ old, new *entry }
 
-// requests returns what changes the maps from one frontend to the other: first what new connections need, then the frontend itself, and
-// last what is not needed anymore, so that each request leaves a frontend that works if they do not fit into one transaction.
-func (w *work) requests() []nlbatch.Request {
+// units returns what changes the kernel from one frontend to the other: first what new connections need, then the frontend itself, and last
+// what is not needed anymore, so that each unit leaves a frontend that works if they do not fit into one transaction. One unit does.
+func (w *work) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
 	if w.from != nil && w.from.front == nil { // all of it anew
 		for i := range w.from.entries {
@@ -30,19 +30,47 @@ func (w *work) requests() []nlbatch.Request {
 	}
 	early, late = swapSlots(w.key, 0, old.slots, to.slots, early, late)
 	early, late = swapSlots(w.key, firstIdle, old.idle, to.idle, early, late)
-	for a := range to.ends {
-		if _, exists := old.ends[a]; !exists {
-			e := endEntry(w.key, a)
-			early = append(early, swap{new: &e})
-		}
+	for _, r := range swaps(early) {
+		units = append(units, []nlbatch.Request{r})
 	}
-	for a := range old.ends {
-		if _, stays := to.ends[a]; !stays {
-			e := endEntry(w.key, a)
-			late = append(late, swap{old: &e})
-		}
+	if to.keeps() {
+		units = append(units, w.keep(chains)...)
 	}
-	return slices.Concat(swaps(early), swaps(w.swapFront(old)), swaps(late))
+	for _, r := range slices.Concat(swaps(w.swapNote(old)), swaps(w.swapFront(old)), swaps(late)) {
+		units = append(units, []nlbatch.Request{r})
+	}
+	return units
+}
+
+// keep writes the chains of affinity, if they are not in the kernel.
+func (w *work) keep(chains comments) [][]nlbatch.Request {
+	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
+	for _, c := range w.to.keeper().chains() {
+		unit, same = append(unit, c.requests()...), same && chains.have(c)
+	}
+	if same {
+		return nil
+	}
+	if w.to.forgetful {
+		unit = append(unit, request(unix.NFT_MSG_DELSETELEM, 0, elementsOf(kernel.ClientsMap(w.key)))) // all of them
+	}
+	return [][]nlbatch.Request{unit}
+}
+
+func (w *work) swapNote(old *frontend) []swap {
+	var s swap
+	if w.from != nil && w.from.front != nil && old.keeps() {
+		e := noteEntry(old)
+		s.old = &e
+	}
+	if w.to != nil && w.to.keeps() {
+		e := noteEntry(w.to)
+		s.new = &e
+	}
+	if (s.old == nil) == (s.new == nil) {
+		return nil // nothing, or the same
+	}
+	return []swap{s}
 }
 
 func (w *work) swapFront(old *frontend) []swap {

@@ -76,7 +76,9 @@ func (e *expressions) payload(base, offset, length, to uint32) {
 	})
 }
 
-func (e *expressions) compare(op uint32, with []byte) {
+func (e *expressions) compare(op uint32, with []byte) { e.compareAt(register, op, with) }
+
+func (e *expressions) compareAt(register, op uint32, with []byte) {
 	e.add("cmp", func(b []byte) []byte {
 		b = appendBigUint32(b, unix.NFTA_CMP_SREG, register)
 		b = appendBigUint32(b, unix.NFTA_CMP_OP, op)
@@ -143,11 +145,15 @@ func (e *expressions) condition(c kernel.Condition) error {
 
 // inState loads the connection's state, as far as it is one of these.
 func (e *expressions) inState(bits uint32) {
-	e.add("ct", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_CT_DREG, register)
-		return appendBigUint32(b, unix.NFTA_CT_KEY, unix.NFT_CT_STATE)
-	})
+	e.ct(unix.NFT_CT_STATE, register)
 	e.bitwise(native(bits), native(0))
+}
+
+func (e *expressions) ct(key, to uint32) {
+	e.add("ct", func(b []byte) []byte {
+		b = appendBigUint32(b, unix.NFTA_CT_DREG, to)
+		return appendBigUint32(b, unix.NFTA_CT_KEY, key)
+	})
 }
 
 func (e *expressions) protocol(number byte) {

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -186,7 +184,7 @@ func TestBalancerRepairs(t *testing.T) {
 		{"the entrance", func(*frontend) []string { return []string{"flush", "chain", "inet", Table, "balance4"} }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			b := &Balancer{Backend: open(t).WithBalancing()}
+			b := openBalancer(t)
 			f := (&frontend{}).with(server(false), endpoints(3, 1))
 			ops := []kernel.Op{{Verb: kernel.Create, Object: f.Server}}
 			for _, d := range endpoints(3, 1) {
@@ -222,14 +220,14 @@ func TestBalancerRepairs(t *testing.T) {
 
 // If the kernel refuses one virtual server of a batch, because another program has created it, the others are not written twice.
 func TestOneOfABatchIsRefused(t *testing.T) {
-	b := &Balancer{Backend: open(t).WithBalancing()}
+	b := openBalancer(t)
 	create := func(port uint16) kernel.Op {
 		s := server(false)
 		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
 		return kernel.Op{Verb: kernel.Create, Object: s}
 	}
 	mustApply(t, b, create(1)) // now the balancer trusts what it knows
-	mustApply(t, &Balancer{Backend: b.Backend}, create(3))
+	mustApply(t, newBalancer(b.Backend), create(3))
 	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
 	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
 		t.Errorf("got %v", errs)
@@ -255,34 +253,6 @@ func mustRead(t *testing.T, b *Balancer) map[kernel.ServerKey]kernel.ObservedSer
 		t.Fatal(err)
 	}
 	return all
-}
-
-// TestAffinityLeavesAnEndpointThatIsGone: records of clients of other endpoints stay.
-func TestAffinityLeavesAnEndpointThatIsGone(t *testing.T) {
-	b := &Balancer{Backend: open(t).WithBalancing()}
-	s := server(true)
-	first, second := endpoint(1, 1), endpoint(2, 1)
-	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: s},
-		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: first}},
-		kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: second}})
-	for i, d := range []kernel.Destination{first, second} {
-		nftRun(t, "add", "element", "inet", Table, "sticks4",
-			fmt.Sprintf("{ 10.96.0.1 . tcp . 80 . 198.51.100.%d timeout 1h : %s . %d }", i+1, d.Addr.Addr(), d.Addr.Port()))
-	}
-	mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: shop, Destination: first}})
-	var left []string
-	payloads, err := b.dump(t.Context(), unix.NFT_MSG_GETSETELEM, elementsOf(sticksMap(inet.IPv4)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range payloads {
-		if err := eachEntry("", p, func(e entry) error { left = append(left, e.data); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !slices.Equal(left, []string{string(endpointBytes(second.Addr))}) {
-		t.Errorf("records %x", left)
-	}
 }
 
 func nftRun(t *testing.T, args ...string) {

@@ -1,0 +1,288 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+func openBalancer(t *testing.T) *Balancer {
+	t.Helper()
+	labtest.NetNSNoIPVS(t)
+	b, err := NewBalancer(inet.Families)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// sticky creates a virtual server with affinity and endpoints.
+func sticky(key kernel.ServerKey, mask uint8, dests ...kernel.Destination) []kernel.Op {
+	s := kernel.Server{Key: key, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: 10800, MaskBits: mask}
+	ops := []kernel.Op{{Verb: kernel.Create, Object: s}}
+	for _, d := range dests {
+		ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: key, Destination: d}})
+	}
+	return ops
+}
+
+func remove(key kernel.ServerKey, d kernel.Destination) kernel.Op {
+	return kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: key, Destination: d}}
+}
+
+// remember adds the record of a client.
+func remember(t *testing.T, key kernel.ServerKey, client string, d kernel.Destination) {
+	t.Helper()
+	nftRun(t, "add", "element", "inet", Table, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
+}
+
+func nftList(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", append([]string{"list"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft list %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// Clients of an endpoint that is gone get another one at once. The Forgetter deletes their records and no others, and then the rule.
+func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
+	b := openBalancer(t)
+	first, second := endpoint(1, 1), endpoint(2, 1)
+	mustApply(t, b, sticky(shop, 32, first, second)...)
+	remember(t, shop, "198.51.100.1", first)
+	remember(t, shop, "198.51.100.2", second)
+	mustApply(t, b, remove(shop, first))
+	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
+		t.Errorf("no rule:\n%s", chain)
+	}
+	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" {
+		t.Errorf("read %v", have)
+	}
+	f, err := b.Forgetter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := f.records(t.Context(), kernel.ClientsMap(shop))
+	if err != nil || len(records) != 1 || records[0].data != string(endpointBytes(second.Addr)) {
+		t.Errorf("records %v, %v", records, err)
+	}
+	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+		t.Errorf("the rule is left:\n%s", chain)
+	}
+	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(3, 1)}})
+	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+		t.Errorf("the rule is back:\n%s", chain)
+	}
+}
+
+// Clients are forgotten while endpoints change. In the end, no rule is left, and no record of an endpoint that is gone.
+func TestForgetsWhileEndpointsChange(t *testing.T) {
+	b := openBalancer(t)
+	mustApply(t, b, sticky(shop, 32, endpoint(1, 1), endpoint(2, 1))...)
+	f, err := b.Forgetter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	changed, ended := make(chan struct{}, 1), make(chan error)
+	go func() {
+		var errs []error
+		for range changed {
+			errs = append(errs, f.Forget(t.Context()))
+		}
+		ended <- errors.Join(append(errs, f.Forget(t.Context()))...)
+	}()
+	for i := range 100 {
+		old, next := endpoint(i+1, 1), endpoint(i+3, 1)
+		remember(t, shop, fmt.Sprintf("198.51.100.%d", i), old)
+		mustApply(t, b, remove(shop, old), kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: next}})
+		changed <- struct{}{}
+	}
+	close(changed)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+		t.Errorf("rules are left:\n%s", chain)
+	}
+	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || len(records) > 0 {
+		t.Errorf("%d records are left, %v", len(records), err)
+	}
+	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" || len(have.Destinations) != 2 {
+		t.Errorf("read %v", have)
+	}
+}
+
+// Chains and maps go with the frontends that use them, whatever changes.
+func TestNoChainIsLeft(t *testing.T) {
+	b := openBalancer(t)
+	mustApply(t, b, sticky(shop, 32)...)
+	for i := range 200 {
+		op := kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(i+1, 1)}}
+		mustApply(t, b, op)
+		mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: kernel.Server{
+			Key: shop, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: uint32(i + 1), MaskBits: uint8(i%32 + 1),
+		}})
+	}
+	chains, err := b.chains(t.Context())
+	if want := []string{
+		"balance4", "keep4.10.96.0.1.tcp.80", "note4-output", "note4-prerouting", "note4.10.96.0.1.tcp.80", "pick4.200",
+	}; err != nil || !slices.Equal(slices.Sorted(slices.Values(chains)), want) {
+		t.Errorf("chains %v, %v; want %v", chains, err, want)
+	}
+	mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: server(false)})
+	sets, err := b.sets(t.Context())
+	if _, left := sets[kernel.ClientsMap(shop)]; left || err != nil || len(sets) != 3 {
+		t.Errorf("maps %v, %v", sets, err)
+	}
+	if chains, err := b.chains(t.Context()); err != nil || len(chains) != 4 {
+		t.Errorf("chains %v, %v", chains, err)
+	}
+}
+
+// nft shows every kind of balancing chain. Some versions of nft end with a failed assertion if a rule looks up what a map returns.
+func TestNFTShowsBalancing(t *testing.T) {
+	b := openBalancer(t)
+	six := kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: inet.UDP}
+	dest := func(a string) kernel.Destination {
+		return kernel.Destination{Addr: netip.MustParseAddrPort(a), Weight: 1}
+	}
+	mustApply(t, b, sticky(shop, 24, endpoint(1, 1), endpoint(2, 1))...)
+	mustApply(t, b, sticky(six, 64, dest("[fd00::2]:53"), dest("[fd00::3]:53"))...)
+	mustApply(t, b, sticky(shop.AllPorts(), 32, dest("10.244.0.1:0"), dest("10.244.0.2:0"))...)
+	mustApply(t, b, remove(shop, endpoint(1, 1)), remove(six, dest("[fd00::2]:53")), remove(shop.AllPorts(), dest("10.244.0.1:0")))
+	out := nftList(t, "ruleset")
+	for _, shown := range []string{
+		"& 0xffffff00 map @clients4.10.96.0.1.tcp.80", "& 0xffffffffffffffff0000000000000000 map @clients6.fd00--1.udp.53", "goto pick4.1", "goto wide4.1", "goto pick6.1",
+		"update @clients4.10.96.0.1.tcp.80", "size 65536",
+	} {
+		if !strings.Contains(out, shown) {
+			t.Errorf("nft does not show %q:\n%s", shown, out)
+		}
+	}
+}
+
+// town is a network namespace whose processes reach virtual servers.
+type town struct {
+	*Balancer
+	t *testing.T
+}
+
+func newTown(t *testing.T) town {
+	b := openBalancer(t)
+	for _, f := range inet.Families {
+		enter := kernel.Chain{ChainID: kernel.ChainID{Table: "nat", Chain: "ENTER"}, Rules: []kernel.Rule{{Why: "test", Verdict: kernel.Balance{}}}}
+		jump := kernel.Jump{ChainID: kernel.ChainID{Table: "nat", Chain: "OUTPUT"}, Rule: kernel.Rule{Why: "test", Verdict: kernel.JumpTo("ENTER")}}
+		apply(t, b.Backend, kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: f, Chains: []kernel.Chain{enter}, Jumps: []kernel.Jump{jump}}})
+	}
+	return town{b, t}
+}
+
+// serve creates a virtual server with affinity and n endpoints, each of which answers with its address.
+func (w town) serve(vip string, n int) kernel.ServerKey {
+	w.t.Helper()
+	if out, err := exec.Command("ip", "addr", "add", vip, "dev", "lo").CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.MustParseAddr(vip), 80), Protocol: inet.TCP}
+	var dests []kernel.Destination
+	for range n {
+		l, err := net.Listen("tcp4", "127.0.1.1:0")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { l.Close() })
+		at := l.Addr().(*net.TCPAddr).AddrPort()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(c, at)
+				c.Close()
+			}
+		}()
+		dests = append(dests, kernel.Destination{Addr: at, Weight: 1})
+	}
+	slices.SortFunc(dests, kernel.Destination.Compare)
+	mustApply(w.t, w.Balancer, sticky(key, 32, dests...)...)
+	return key
+}
+
+// ask returns which endpoint answers a client.
+func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
+	w.t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp4", key.Addr.String())
+	if err != nil {
+		w.t.Fatalf("client %s: %v", client, err)
+	}
+	defer c.Close()
+	text, err := io.ReadAll(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return netip.MustParseAddrPort(string(text))
+}
+
+// keeps says whether ten connections of a client reach one endpoint.
+func (w town) keeps(client string, key kernel.ServerKey) bool {
+	answered := map[netip.AddrPort]bool{}
+	for range 10 {
+		answered[w.ask(client, key)] = true
+	}
+	return len(answered) == 1
+}
+
+// A full map costs its own frontend the memory of new clients, and nobody a connection.
+func TestFullMapOfClients(t *testing.T) {
+	w := newTown(t)
+	full, other := w.serve("10.96.0.1", 8), w.serve("10.96.0.2", 8)
+	if !w.keeps("127.0.0.9", full) {
+		t.Error("the first client moves")
+	}
+	var all []entry
+	for i := range maxClients - 1 {
+		client := netip.AddrFrom4([4]byte{198, 18 + byte(i>>16), byte(i >> 8), byte(i)})
+		all = append(all, entry{set: kernel.ClientsMap(full), key: string(client.AsSlice()), data: string(endpointBytes(netip.MustParseAddrPort("127.0.1.1:9")))})
+	}
+	for chunk := range slices.Chunk(all, maxEntries) {
+		if err := w.commit(t.Context(), []nlbatch.Request{entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, chunk)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.keeps("127.0.0.2", full) {
+		t.Error("the map has room for another client")
+	}
+	if !w.keeps("127.0.0.9", full) || !w.keeps("127.0.0.2", other) || !w.keeps("127.0.0.3", other) {
+		t.Error("a client moves that was there before, or one of the other frontend")
+	}
+	before := w.ask("127.0.0.3", other)
+	mustApply(t, w.Balancer, remove(other, kernel.Destination{Addr: before}))
+	if after := w.ask("127.0.0.3", other); after == before {
+		t.Error("a client reaches an endpoint that is gone")
+	}
+}

@@ -70,7 +70,7 @@ func (b *builder) mayDrain(server *want.Server, opt Options) bool {
 		return true
 	}
 	if b.drain == nil {
-		b.drain = map[any]int{}
+		b.drain = map[want.ServiceID]int{}
 	}
 	b.drain[server.Owner.Service]++
 	return b.drain[server.Owner.Service] <= opt.Room(server)

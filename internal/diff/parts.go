@@ -94,7 +94,7 @@ func (g *group) rank() int { return max(g.ops, g.service) }
 func newGrouping(p Plan, w *want.State) *grouping {
 	g := &grouping{want: w, whole: map[netip.Addr]bool{}, index: map[kernel.ServerKey]int{}, endpoints: map[netip.Addr][]int{}}
 	ops := p.Ops()
-	services := map[any]int{}
+	services := map[want.ServiceID]int{}
 	for _, op := range ops {
 		if key := placeOf(op); key.Addr.Port() == 0 || removesServer(op) && w.HasAddress(key.Addr.Addr()) {
 			g.whole[key.Addr.Addr()] = true
@@ -126,12 +126,12 @@ func removesServer(op kernel.Op) bool {
 	return isServer && op.Verb == kernel.Delete
 }
 
-// owner identifies the Service of an operation; nil for one on objects that no Service has any more.
-func (g *grouping) owner(op kernel.Op) any {
+// owner identifies the Service of an operation; zero for one on objects that no Service has any more.
+func (g *grouping) owner(op kernel.Op) want.ServiceID {
 	if server := g.want.Servers[placeOf(op)]; server != nil {
 		return server.Owner.Service
 	}
-	return nil
+	return want.ServiceID{}
 }
 
 // isAboutEndpoint reports whether the operation is on an entry about an endpoint, which any virtual server may have.

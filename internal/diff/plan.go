@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Plan holds operations in order.
@@ -42,7 +43,7 @@ type builder struct {
 	seed   string
 	phases [numPhases][]kernel.Op
 	// drain counts the destinations of each Service that start to drain.
-	drain map[any]int
+	drain map[want.ServiceID]int
 }
 
 func (b *builder) add(at phaseIndex, verb kernel.Verb, object kernel.Object) {

@@ -6,6 +6,7 @@ package labtest
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -53,6 +54,19 @@ func Seed(t testing.TB) uint64 {
 	}
 	t.Logf("seed: RAPID_SEED=%d", seed)
 	return seed
+}
+
+// Opened fails the test if something could not be opened, and closes it at the end.
+func Opened(t testing.TB, c io.Closer, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
 }
 
 func require(t testing.TB, lack string) {

@@ -61,6 +61,9 @@ const (
 	Guard
 )
 
+// ServiceID identifies the Service that owns a server, for packages that do not know the cluster.
+type ServiceID = model.ServiceID
+
 // Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server

@@ -155,10 +155,10 @@ const maxDraining = 1 << 16
 
 // Room returns a function that says how many more destinations of a virtual server's Service may drain.
 func (c *Clocks) Room(w *want.State) func(*want.Server) int {
-	var draining map[any]int
+	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {
 		if draining == nil {
-			draining = map[any]int{}
+			draining = map[want.ServiceID]int{}
 			for key, clock := range c.servers {
 				if s := w.Servers[key]; s != nil {
 					draining[s.Owner.Service] += clock.destinations()

@@ -27,14 +27,7 @@ func open(t *testing.T) *Backend {
 	t.Helper()
 	labtest.NetNS(t)
 	b, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	labtest.Opened(t, b, err)
 	return b
 }
 

@@ -37,14 +37,7 @@ func openConfig(t *testing.T, cfg Config) *Kernel {
 	t.Helper()
 	cfg.SetPrefix, cfg.Chains, cfg.Sysctls, cfg.Families = kerneltest.SetPrefix, kerneltest.Chains, kerneltest.Sysctls, inet.Families
 	k, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := k.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	labtest.Opened(t, k, err)
 	return k
 }
 

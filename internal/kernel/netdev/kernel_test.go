@@ -33,14 +33,7 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	ns := labtest.NetNS(t)
 	b, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	labtest.Opened(t, b, err)
 	b.resolverFiles = nil // the namespaces share the machine's
 	return &node{t, b, ns}
 }

@@ -23,14 +23,7 @@ func openBalancer(t *testing.T) *Balancer {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
 	b, err := NewBalancer(inet.Families)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	labtest.Opened(t, b, err)
 	return b
 }
 

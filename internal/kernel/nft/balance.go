@@ -140,7 +140,7 @@ func (b *Balancer) reread(ctx context.Context) (err error) {
 	return nil
 }
 
-// use counts a frontend's chains, and leaves word of endpoints that are gone.
+// use counts a frontend's chains, and tells the Forgetter if endpoints are gone.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -336,9 +336,9 @@ func (b *Balancer) prelude(works []*work) (reqs []nlbatch.Request) {
 			continue
 		}
 		f := w.key.Family()
-		if slices.ContainsFunc(always(f), lacks) {
+		if slices.ContainsFunc(shared[f], lacks) {
 			reqs = slices.Concat(reqs, foundation(f))
-			for _, c := range always(f) {
+			for _, c := range shared[f] {
 				made[c.name] = true
 			}
 		}
@@ -393,7 +393,7 @@ func (b *Balancer) settle(done []*work) {
 			continue
 		}
 		b.known.fronts[w.key] = &found{front: w.to}
-		for _, c := range append(w.to.chains(), always(w.key.Family())...) {
+		for _, c := range append(w.to.chains(), shared[w.key.Family()]...) {
 			b.known.chains[c.name] = c.comments()
 		}
 	}

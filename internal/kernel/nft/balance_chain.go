@@ -325,9 +325,7 @@ func (e *expressions) ctOriginal(key, to uint32) {
 	})
 }
 
-// always returns the chains that every frontend needs.
-func always(f inet.Family) []chain { return shared[f] }
-
+// shared has the chains that every frontend needs.
 var shared = map[inet.Family][]chain{inet.IPv4: sharedChains(inet.IPv4), inet.IPv6: sharedChains(inet.IPv6)}
 
 func sharedChains(f inet.Family) []chain {

@@ -129,7 +129,7 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 		f.gone, note = goneIn(chains[f.chain()]), f.keeper().noteName()
 	}
 	complete := r.front.chain == f.chain() && r.note == note
-	for _, c := range append(f.chains(), always(key.Family())...) {
+	for _, c := range append(f.chains(), shared[key.Family()]...) {
 		complete = complete && chains.have(c)
 	}
 	if !complete || !f.sound() {
@@ -232,7 +232,7 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 		asked = append(asked, slotEntry(key, firstIdle+n, kernel.Destination{Addr: key.Addr}))
 	}
 	front.slots = make([]kernel.Destination, slots)
-	for _, c := range append(front.chains(), always(f)...) {
+	for _, c := range append(front.chains(), shared[f]...) {
 		if _, known := chains[c.name]; known {
 			continue
 		}

@@ -24,14 +24,7 @@ func open(t *testing.T) *Backend {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
 	b, err := New(inet.Families)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	labtest.Opened(t, b, err)
 	return b
 }
 

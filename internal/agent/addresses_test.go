@@ -393,16 +393,18 @@ func TestClaimsAtNodesStay(t *testing.T) {
 	})
 }
 
-// A Service that asks for a refused port of the node does not make the agent list the node's sockets with each of its changes.
+// A Service that asks for ports of the node does not make the agent list the node's sockets with each of its changes.
 func TestRefusedPortsListNoSockets(t *testing.T) {
 	const changes = 50
 	for name, c := range map[string]struct {
-		port uint16
+		port func(change int) uint16
 		most int
 	}{
-		"a port that the node needs":   {22, 0},
-		"a port that a process has":    {8080, 2},
-		"a port that nothing prevents": {8081, 1},
+		"a port that the node needs":   {func(int) uint16 { return 22 }, 0},
+		"a port that a process has":    {func(int) uint16 { return 8080 }, 2},
+		"a port that nothing prevents": {func(int) uint16 { return 8081 }, 1},
+		"another port each time":       {func(change int) uint16 { return uint16(9000 + change) }, 2},
+		"a port every other time":      {func(change int) uint16 { return uint16(22 + change%2*8059) }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calmBubble(t, func(w *world) {
@@ -411,9 +413,9 @@ func TestRefusedPortsListNoSockets(t *testing.T) {
 				w.put(web())
 				w.start()
 				w.fake.TakeCounts()
-				svc := onPort(compiletest.Service("evil", "10.96.0.66", "10.244.0.1"), c.port, 8080)
-				svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 				for i := range changes {
+					svc := onPort(compiletest.Service("evil", "10.96.0.66", "10.244.0.1"), c.port(i), 8080)
+					svc.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 					w.put(compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(i))))
 				}
 				if n := w.fake.TakeCounts().SocketLists; n > c.most {

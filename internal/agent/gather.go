@@ -72,12 +72,12 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 	return s.now.Before(s.lostAddresses.Add(holdAddresses))
 }
 
-// recheckSockets is the minimum time between two lists of the node's sockets for claims to ports that have a process.
+// recheckSockets is the minimum time between two lists of the node's sockets, except for full reads. Until then, the last list decides.
 const recheckSockets = time.Second
 
 // settle collects the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the
 // first read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so
-// does a change of their Service, but not more often than once in recheckSockets.
+// does a change of their Service.
 func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
 	claimants := maps.Values(changed)
 	if s.full() {
@@ -96,7 +96,7 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 			return err
 		}
 	}
-	if !atNode && !(waits && (s.full() || s.now.Sub(s.listed) >= recheckSockets)) {
+	if !atNode && !waits || !s.full() && s.now.Sub(s.listed) < recheckSockets {
 		return nil
 	}
 	listeners, err := s.kernel.Listeners(ctx)

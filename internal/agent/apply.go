@@ -24,7 +24,6 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	parts := plan.Parts(s.partSize, s.cluster.Want())
 	for i, part := range parts {
 		s.applyPart(ctx, part)
-		s.answer()
 		if i < len(parts)-1 && s.mustYield() {
 			s.report.Interrupted, s.pending.touched = true, known.Objects(plan)
 			return
@@ -46,7 +45,8 @@ func (s *syncRun) mustYield() bool {
 	return s.pending.sync
 }
 
-// applyPart executes phase by phase. It skips operations that depend on a failed one (I8).
+// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). A part that must stay whole may take long, so it
+// answers requests meanwhile.
 func (s *syncRun) applyPart(ctx context.Context, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		ops := make([]kernel.Op, 0, len(phase.Ops))
@@ -58,7 +58,10 @@ func (s *syncRun) applyPart(ctx context.Context, plan diff.Plan) {
 			}
 			ops = append(ops, op)
 		}
-		s.write(ctx, ops)
+		for some := range slices.Chunk(ops, s.partSize) {
+			s.write(ctx, some)
+			s.answer()
+		}
 	}
 }
 

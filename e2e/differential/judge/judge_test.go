@@ -177,6 +177,9 @@ func TestTheOldestClaimWins(t *testing.T) {
 	if bugs, tally := judged(t, c, contested("10.244.2.2"), contested("10.244.2.3")); len(bugs) != 0 || tally.Rules["contested"].Matched != 1 {
 		t.Errorf("kube-proxy serves web, kube-ipvs serves api: %v", bugs)
 	}
+	if bugs, _ := judged(t, c, contested("10.244.2.9"), contested("10.244.2.3")); len(bugs) != 0 {
+		t.Errorf("kube-proxy keeps an endpoint of a Service that is gone: %v", bugs)
+	}
 	if bugs, _ := judged(t, c, contested("10.244.2.3"), contested("10.244.2.2")); len(bugs) != 1 {
 		t.Errorf("kube-ipvs serves web, but api is first by name: %v", bugs)
 	}

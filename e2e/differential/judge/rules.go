@@ -113,7 +113,7 @@ var Rules = []Rule{
 		ID:        "contested",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
-		KubeProxy: "Serves one of them; which one may change with every sync.",
+		KubeProxy: "Serves one of them, and endpoints of earlier ones; which of them may change with every sync.",
 		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Among equals the oldest Service wins, then the " +
 			"first by name. The others get a Problem.",
 		Why:     "With a fixed rule, no Service can take an address from the Service to which it was assigned.",
@@ -332,20 +332,13 @@ func theirsOnly(_ *Case, i Item) bool {
 	return i.KubeProxy.There && !i.Ours.There
 }
 
-// isWinners reports whether kube-ipvs has the winner's destinations, and kube-proxy those of any claimant.
+// isWinners reports whether kube-ipvs has the winner's destinations. kube-proxy may have those of any claimant, and keep those of earlier ones.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {
 		return i.Ours.answered() == c.served(winner, i.Client, i.v6()) // kube-proxy may serve any claimant
 	}
-	if i.KubeProxy.Server == nil {
-		return false
-	}
-	var destinations []netip.AddrPort
-	for _, cl := range c.claims[i.Key] {
-		destinations = append(destinations, c.theirDestinations(cl, i.v6())...)
-	}
-	return subset(i.KubeProxy.Server.Serving(), destinations) && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
+	return i.KubeProxy.Server != nil && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
 }
 
 // interfaceIsClusterIP reports whether an address is both on an interface of this node and a ClusterIP.
@@ -368,8 +361,4 @@ func sameButSource(kubeProxy, ours Reach) bool {
 		}
 	}
 	return true
-}
-
-func subset(few, many []netip.AddrPort) bool {
-	return !slices.ContainsFunc(few, func(a netip.AddrPort) bool { return !slices.Contains(many, a) })
 }

@@ -43,6 +43,8 @@ type Kernel interface {
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns those of the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	// LookupMembers returns those of the given members of sets that exist.
+	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil. Like Audit, it may be called while another
 	// method runs if all operations are on rules, once for each family.
 	Apply(context.Context, []kernel.Op) []error

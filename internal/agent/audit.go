@@ -72,8 +72,17 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 			d.Servers[key] = &server
 		}
 	}
+	if unseen := s.known.UnseenMembers(d); len(unseen) > 0 {
+		found, err := s.kernel.LookupMembers(ctx, unseen)
+		if err != nil {
+			return false, fmt.Errorf("look up members of sets that the audit did not see: %w", err)
+		}
+		s.known.Exist(found)
+	}
 	s.rememberRules(&d.Base)
-	return s.known.Merge(d), nil
+	differs := s.known.Merge(d)
+	s.known.AskAgain(unclear)
+	return differs, nil
 }
 
 // planAudit compares with an audit's findings. It counts no connections, because some may have begun since the read: destinations without

@@ -346,6 +346,21 @@ func TestIncompleteDump(t *testing.T) {
 	})
 }
 
+// A virtual server that an audit missed, and that another program deletes before the next one, is created again: the two audits see no
+// difference.
+func TestDeletedAfterAnIncompleteDump(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.audit() // the first one returns everything
+		w.fake.DumpMisses(webKey)
+		w.audit()
+		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(webKey) })
+		w.audit()
+		w.is()
+	})
+}
+
 func warnings(w *world, text string) []string {
 	var list []string
 	for _, e := range w.logs.All() {

@@ -59,7 +59,7 @@ func (c chains) list() []kernel.ChainID {
 
 // Chains lists every chain that may be ours. A chain with one of kube-proxy's names may be kube-proxy's; the tags of its rules decide.
 var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirewall, chainClosed, chainEgress, chainClusterIP, chainOutput,
-	chainProxyFirewall, chainProxyOutFilter},
+	chainProxyFirewall, chainProxyOutFilter, chainBalancingFilter, chainBalancingGuards},
 	instead.list(), beside.list())
 
 // rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.

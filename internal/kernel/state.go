@@ -29,6 +29,9 @@ type State struct {
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
+	// Torn reports that something was written while this was read, and that Members may therefore lack some that nobody touched: lists of
+	// nftables do. A lookup shows whether these exist.
+	Torn bool
 }
 
 // RulesError says why the rules of a family could not be read.

@@ -105,7 +105,7 @@ func probeRules(ctx context.Context, setting string) (f facts) {
 
 // probeNFTables lets the kernel try the agent's sets and rules.
 func probeNFTables(ctx context.Context, needs Needs, plane DataPlane) error {
-	b, err := nft.New(needs.Families)
+	b, err := nft.New(needs.Families, nil)
 	if err != nil {
 		return err
 	}

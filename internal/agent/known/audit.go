@@ -104,6 +104,35 @@ func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 	return unseen
 }
 
+// UnseenMembers does the same for members of sets, if the audit may have missed some.
+func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
+	if !d.Base.Torn {
+		return nil
+	}
+	for name, read := range d.Members {
+		for e := range k.have.Members[name] {
+			m := kernel.Member{Set: name, Element: e}
+			_, seen := read[e]
+			_, written := k.written.members[m]
+			if !seen && !written {
+				unseen = append(unseen, m)
+			}
+		}
+	}
+	return unseen
+}
+
+// Exist records that a lookup found members that the audit did not see. The next audit must return their sets: compared with this one, it finds
+// no difference if another program has deleted them.
+func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
+
+// AskAgain does the same for virtual servers, after Merge.
+func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
+	for _, key := range lookedUp {
+		k.written.servers[key] = struct{}{}
+	}
+}
+
 // Written reports whether the agent has written a virtual server since the audit began.
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -39,6 +40,26 @@ func (b *Backend) Read(ctx context.Context, prefix string) (
 		sets[h.Name], members[h.Name] = h.Set, m
 	}
 	return sets, members, nil
+}
+
+// LookupMembers returns those of the members that exist.
+func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+	asked := slices.DeleteFunc(slices.Clone(members), func(m kernel.Member) bool { return checkElement(m.Element) != nil }) // such a one cannot exist
+	reqs := make([]nlbatch.Request, len(asked))
+	for i, m := range asked {
+		attrs := nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, m.Set)
+		reqs[i] = request(cmdTest, appendElement(attrs, m.Element, 1))
+	}
+	found := map[kernel.Member]struct{}{}
+	for i, err := range b.conn.Do(ctx, reqs) {
+		switch {
+		case err == nil:
+			found[asked[i]] = struct{}{}
+		case !errors.Is(err, unix.ENOENT) && !isErrno(err, nl.IPSET_ERR_EXIST):
+			return nil, fmt.Errorf("look up member %s: %w", asked[i], refusal(err))
+		}
+	}
+	return found, nil
 }
 
 // headers lists the parameters of the named set, or of all sets if the name is empty.

@@ -14,6 +14,7 @@ const (
 	cmdProtocol = nl.IPSET_CMD_PROTOCOL
 	cmdList     = nl.IPSET_CMD_LIST
 	cmdAdd      = nl.IPSET_CMD_ADD
+	cmdTest     = nl.IPSET_CMD_TEST
 	cmdDel      = nl.IPSET_CMD_DEL
 
 	// attrBitmask is newer than the library's numbers; it extends the netmask.

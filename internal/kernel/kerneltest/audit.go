@@ -15,7 +15,8 @@ type slowness struct {
 	random *rand.Rand
 }
 
-// SlowAudits makes audits take the given time, as with many objects. Each object is read at the start or at the end of an audit, at random.
+// SlowAudits makes audits take the given time, as with many objects. Each object is read at the start or at the end of an audit, at random. If
+// anything was written meanwhile, an audit also misses some objects that nobody touched, as lists of nftables and IPVS do.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +41,7 @@ func (f *Fake) Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differenc
 
 func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 	f.mu.Lock()
-	slow := f.slow
+	slow, written := f.slow, f.writes
 	f.mu.Unlock()
 	early, err := f.Read(ctx)
 	if err != nil || slow.takes == 0 {
@@ -71,6 +72,14 @@ func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 	for name := range late.Members {
 		if _, existed := early.Sets[name]; existed {
 			late.Members[name] = mix(isEarly, early.Members[name], late.Members[name])
+		}
+	}
+	if f.writes != written {
+		late.Torn = true
+		miss := func(any) bool { return slow.random.IntN(50) == 0 }
+		maps.DeleteFunc(late.Servers, func(key kernel.ServerKey, _ kernel.ObservedServer) bool { return miss(key) })
+		for _, members := range late.Members {
+			maps.DeleteFunc(members, func(e kernel.Element, _ struct{}) bool { return miss(e) })
 		}
 	}
 	return late, nil

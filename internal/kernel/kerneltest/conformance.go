@@ -63,6 +63,7 @@ var parts = []part{
 	{"MemberRefusals", memberRefusals},
 	{"MemberIsIdempotent", memberIsIdempotent},
 	{"ManyMembers", manyMembers},
+	{"LookupMembers", lookupMembers},
 	{"Device", device},
 	{"Addresses", addresses},
 	{"AddressRefusals", addressRefusals},
@@ -131,6 +132,22 @@ func (b *bench) refused(want error, ops ...kernel.Op) {
 		}
 	}
 	b.unchanged("refused operations", before)
+}
+
+// exists applies an operation that creates what exists just like that.
+func (b *bench) exists(creation kernel.Op) {
+	b.Helper()
+	before := b.read()
+	holds(b, creation.String(), b.whatExists(), meaning(b.apply(creation)[0]))
+	b.unchanged("a creation of what exists", before)
+}
+
+// whatExists is the meaning of the error of such an operation. Where no other program has virtual servers, it is a success.
+func (b *bench) whatExists() string {
+	if b.Balanced {
+		return meaning(nil)
+	}
+	return meaning(kernel.ErrExists)
 }
 
 func (b *bench) unchanged(what string, before *kernel.State) {

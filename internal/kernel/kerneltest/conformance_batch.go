@@ -48,7 +48,7 @@ func orderInOneBatch(b *bench) {
 	create, remove := op(kernel.Create, plain(key)), op(kernel.Delete, plain(key))
 	b.must(create, remove, create, remove, create)
 	errs := b.apply(create, remove, create, create)
-	for i, want := range []string{kernel.ErrExists.Error(), "done", "done", kernel.ErrExists.Error()} {
+	for i, want := range []string{b.whatExists(), "done", "done", b.whatExists()} {
 		if got := meaning(errs[i]); got != want {
 			b.Errorf("operation %d: %s, want %s", i, got, want)
 		}
@@ -61,6 +61,8 @@ func errorsHitOnlyTheirOps(b *bench) {
 	full := setNamed("A")
 	full.MaxElem = 65536
 	b.must(creates(full, kernel.DummyDevice{}, plain(tcp("10.96.0.1:80")))...)
+	other := plain(tcp("10.96.0.1:80"))
+	other.Scheduler = "wlc"
 	bad := map[int]bool{0: true, n / 2: true, n - 1: true}
 	for _, c := range []struct {
 		what      string
@@ -68,7 +70,7 @@ func errorsHitOnlyTheirOps(b *bench) {
 		want      error
 	}{
 		{"servers", func(i int) kernel.Object { return plain(numbered(i)) },
-			func(int) kernel.Object { return plain(tcp("10.96.0.1:80")) }, kernel.ErrExists},
+			func(int) kernel.Object { return other }, kernel.ErrExists},
 		{"destinations", func(i int) kernel.Object { return behind(tcp("10.96.0.1:80"), numberedDest(i)) },
 			func(i int) kernel.Object { return behind(tcp("10.96.0.9:80"), numberedDest(i)) }, kernel.ErrNotFound},
 		{"members", func(i int) kernel.Object { return member(full, kernel.Element{Addr: ip4(101, i)}) },

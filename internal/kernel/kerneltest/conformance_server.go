@@ -88,7 +88,10 @@ func serverRefusals(b *bench) {
 	v4, v6 := plain(tcp("10.96.0.1:80")), plain(tcp("[fd00:10:96::1]:80"))
 	b.refused(kernel.ErrNotFound, op(kernel.Update, v4))
 	b.must(creates(v4, v6)...)
-	b.refused(kernel.ErrExists, op(kernel.Create, v4))
+	other := v4
+	other.Scheduler = "wlc"
+	b.refused(kernel.ErrExists, op(kernel.Create, other))
+	b.exists(op(kernel.Create, v4))
 	// The same address with another protocol or port is another virtual server.
 	b.must(creates(plain(key("10.96.0.1:80", inet.UDP)), plain(tcp("10.96.0.1:81")))...)
 
@@ -178,6 +181,7 @@ func destinationRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Create, first), op(kernel.Update, first))
 	b.must(creates(plain(v4), plain(v6), first)...)
 	b.refused(kernel.ErrExists, op(kernel.Create, behind(v4, dest("10.244.0.1:80", 2))))
+	b.exists(op(kernel.Create, first))
 	b.refused(kernel.ErrNotFound, op(kernel.Update, behind(v4, dest("10.244.0.1:81", 2))))
 	b.refused(nil, ops(kernel.Update, behind(v4, dest("[fd00:10:244::1]:80", 1)), behind(v6, dest("10.244.0.1:80", 1)))...)
 	b.must(op(kernel.Delete, behind(v4, dest("[fd00:10:244::1]:80", 1))))

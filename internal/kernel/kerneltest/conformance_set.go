@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -186,6 +187,34 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.DestroySet(ours.Name))
 	b.byAdmin(b.Admin.DestroySet(foreign.Name))
 	holds(b, "sets after destroy", map[string]kernel.Set{theirs.Name: theirs}, b.read().Sets)
+}
+
+func lookupMembers(b *bench) {
+	ask := func(members ...kernel.Member) map[kernel.Member]struct{} {
+		found, err := b.LookupMembers(context.Background(), members)
+		if err != nil {
+			b.Fatalf("look up members: %v", err)
+		}
+		return found
+	}
+	holds(b, "nothing", nil, ask())
+	for s, e := range kindsOfSet() {
+		there := member(s, e)
+		b.must(creates(s, there)...)
+		absent, noSet, otherFamily, narrower := there, there, there, there
+		absent.Element.Addr = absent.Element.Addr.Next().Next()
+		noSet.Set = SetPrefix + "NONE"
+		otherFamily.Element.Addr = netip.MustParseAddr("fd00::1")
+		if s.Family == inet.IPv6 {
+			otherFamily.Element.Addr = ip4(96, 1)
+		}
+		all := []kernel.Member{absent, there, noSet, otherFamily}
+		if s.Type == kernel.HashIPPortNet {
+			narrower.Element.Bits2++
+			all = append(all, narrower)
+		}
+		holds(b, s.String(), map[kernel.Member]struct{}{there: {}}, ask(all...))
+	}
 }
 
 func memberRefusals(b *bench) {

@@ -41,6 +41,7 @@ type Fake struct {
 
 	comparer kernel.Comparer
 	slow     slowness
+	writes   int
 
 	faults faults
 	counts Counts
@@ -126,6 +127,25 @@ func (f *Fake) Lookup(
 	return found, nil
 }
 
+// LookupMembers implements Kernel.
+func (f *Fake) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Lookups++
+	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
+		return nil, fmt.Errorf("look up %d members: %w", len(members), err)
+	}
+	found := map[kernel.Member]struct{}{}
+	for _, m := range members {
+		if s, exists := f.sets[m.Set]; exists {
+			if _, exists := s.members[m.Element]; exists {
+				found[m] = struct{}{}
+			}
+		}
+	}
+	return found, nil
+}
+
 // Apply implements Kernel.
 func (f *Fake) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
@@ -179,6 +199,7 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 
 // try applies the operation or returns the kernel's error.
 func (f *Fake) try(op kernel.Op) error {
+	f.writes++
 	if err := f.dispatch(op); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

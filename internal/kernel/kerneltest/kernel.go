@@ -22,6 +22,8 @@ type Kernel interface {
 	HasDevice(ctx context.Context) (bool, error)
 	// Lookup returns those of the given virtual servers that exist.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	// LookupMembers returns those of the given members of sets that exist.
+	LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(ctx context.Context, ops []kernel.Op) []error
 	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it returns none.

@@ -93,7 +93,7 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 		}
 		return &byFamily{k.patients}, errors.Join(errs...)
 	}
-	b, err := nft.New(cfg.Families)
+	b, err := nft.New(cfg.Families, cfg.Chains)
 	if err != nil {
 		return nil, err
 	}

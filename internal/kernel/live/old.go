@@ -52,7 +52,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 		return nil, err
 	}
 	if !cfg.NFTables {
-		if o.nft, err = nft.New(cfg.Families); err == nil {
+		if o.nft, err = nft.New(cfg.Families, nil); err == nil {
 			o.sets, o.members, err = o.nft.ReadSets(ctx, cfg.SetPrefix)
 		}
 	} else {
@@ -267,9 +267,9 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	return nil
 }
 
-// Read is that of the reader. Before AdoptRecords, the records of an earlier start are in the state, too.
+// Read is that of the reader, and never torn. Before AdoptRecords, the records of an earlier start are in the state, too.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
-	s, err := k.reader.Read(ctx)
+	s, err := k.readWhole(ctx)
 	if err == nil {
 		k.old.inherit(s)
 	}

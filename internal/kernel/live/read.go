@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -26,6 +27,8 @@ type reader struct {
 	membersAgain members
 	servers      readServers
 	serversAgain readServers
+	// generation counts the changes of nftables; nil if nothing is there.
+	generation func(context.Context) (uint32, error)
 }
 
 func newReader(cfg Config, rules rules, openDevice func() (*netdev.Backend, error)) (reader, error) {
@@ -38,6 +41,9 @@ func newReader(cfg Config, rules rules, openDevice func() (*netdev.Backend, erro
 		return r, err
 	}
 	r.servers = r.balancer.Read
+	if b, ok := r.sets.(*nft.Backend); ok {
+		r.generation = b.Generation
+	}
 	return r, nil
 }
 
@@ -97,6 +103,10 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 		return nil, fmt.Errorf("read the kernel: %w", err)
 	}
 	var s kernel.State
+	before, err := r.changes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, read := range []func(context.Context, *kernel.State) error{
 		r.readSysctls, r.readDevice, r.readSets, r.readRules, r.readServers, r.readTimeouts,
 	} {
@@ -104,7 +114,36 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 			return nil, err
 		}
 	}
-	return &s, nil
+	after, err := r.changes(ctx)
+	s.Torn = before != after
+	return &s, err
+}
+
+func (r *reader) changes(ctx context.Context) (uint32, error) {
+	if r.generation == nil {
+		return 0, nil
+	}
+	return r.generation(ctx)
+}
+
+// readTries bounds how often readWhole reads because nftables changed meanwhile.
+const readTries = 5
+
+// readWhole is Read, but not torn: it reads again until nothing was written meanwhile, or until it finds the same members again.
+func (r *reader) readWhole(ctx context.Context) (*kernel.State, error) {
+	var last *kernel.State
+	for range readTries {
+		s, err := r.Read(ctx)
+		if err != nil || !s.Torn {
+			return s, err
+		}
+		if last != nil && maps.EqualFunc(s.Members, last.Members, maps.Equal) {
+			s.Torn = false
+			return s, nil
+		}
+		last = s
+	}
+	return nil, fmt.Errorf("read the kernel: the agent's sets in nftables changed during each of %d reads; stop the program that changes table inet %s", readTries, nft.Table)
 }
 
 func (r *reader) readSysctls(ctx context.Context, s *kernel.State) (err error) {
@@ -135,6 +174,11 @@ func (r *reader) readServers(ctx context.Context, s *kernel.State) (err error) {
 func (r *reader) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
 	s.Timeouts, err = r.balancer.Timeouts(ctx)
 	return err
+}
+
+// LookupMembers returns those of the members of sets that exist.
+func (r *reader) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+	return r.sets.LookupMembers(ctx, members)
 }
 
 // Lookup returns those of the virtual servers that exist.

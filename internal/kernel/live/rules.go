@@ -18,6 +18,7 @@ type members func(ctx context.Context, prefix string) (map[string]kernel.Set, ma
 // sets is the backend of sets: ipset or nftables.
 type sets interface {
 	applier
+	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
 	Stats() nlbatch.Stats
 	Close() error
 }
@@ -25,7 +26,7 @@ type sets interface {
 // openSets also returns how to list them once, and how to list them again and again.
 func openSets(cfg Config) (sets, members, members, error) {
 	if cfg.NFTables {
-		b, err := nft.New(cfg.Families)
+		b, err := nft.New(cfg.Families, cfg.Chains)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -47,7 +48,7 @@ type summaries interface {
 
 func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 	if cfg.NFTables {
-		s, err := nft.NewSummarizer(cfg.Families, cfg.SetPrefix)
+		s, err := nft.NewSummarizer(cfg.Families, cfg.Chains, cfg.SetPrefix)
 		if err != nil {
 			return nil, err
 		}

@@ -140,7 +140,7 @@ func TestNoChainIsLeft(t *testing.T) {
 			Key: shop, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: uint32(i + 1), MaskBits: uint8(i%32 + 1),
 		}})
 	}
-	chains, err := b.chains(t.Context())
+	chains, err := b.allChains(t.Context())
 	if want := []string{
 		"balance4", "keep4.10.96.0.1.tcp.80", "note4-output", "note4-prerouting", "note4.10.96.0.1.tcp.80", "pick4.200",
 	}; err != nil || !slices.Equal(slices.Sorted(slices.Values(chains)), want) {
@@ -151,7 +151,7 @@ func TestNoChainIsLeft(t *testing.T) {
 	if _, left := sets[kernel.ClientsMap(shop)]; left || err != nil || len(sets) != 3 {
 		t.Errorf("maps %v, %v", sets, err)
 	}
-	if chains, err := b.chains(t.Context()); err != nil || len(chains) != 4 {
+	if chains, err := b.allChains(t.Context()); err != nil || len(chains) != 4 {
 		t.Errorf("chains %v, %v", chains, err)
 	}
 }

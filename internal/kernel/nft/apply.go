@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -68,7 +69,7 @@ func (b *Backend) deleteEmptyTable(ctx context.Context) {
 }
 
 func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Ruleset) error {
-	all, err := b.chains(ctx)
+	all, err := b.allChains(ctx)
 	if err != nil {
 		return fmt.Errorf("read chains: %w", err)
 	}
@@ -100,16 +101,16 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 
 // checkSets compares the sets that rules match with the key that they look up: the kernel compares neither family nor length.
 func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
-	sets, err := b.sets(ctx)
-	if err != nil {
-		return fmt.Errorf("read sets: %w", err)
-	}
 	rules := make([]kernel.Rule, 0, len(r.Jumps))
 	for _, j := range r.Jumps {
 		rules = append(rules, j.Rule)
 	}
 	for _, c := range r.Chains {
 		rules = append(rules, c.Rules...)
+	}
+	sets, err := b.named(ctx, setsOf(rules))
+	if err != nil {
+		return fmt.Errorf("read sets: %w", err)
 	}
 	for _, rule := range rules {
 		for _, c := range rule.Conditions {
@@ -119,6 +120,17 @@ func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
 		}
 	}
 	return nil
+}
+
+func setsOf(rules []kernel.Rule) (names []string) {
+	for _, rule := range rules {
+		for _, c := range rule.Conditions {
+			if m, ok := c.(kernel.InSet); ok && !slices.Contains(names, m.Set) {
+				names = append(names, m.Set)
+			}
+		}
+	}
+	return names
 }
 
 func fits(s kernel.Set, key kernel.SetKey, f inet.Family) bool {
@@ -167,7 +179,7 @@ func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
 
 // applyMembers runs one transaction, and again without the members that the kernel refused.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
-	w, err := b.newWriter(ctx)
+	w, err := b.newWriter(ctx, ops)
 	if err != nil {
 		for i := range errs {
 			errs[i] = fmt.Errorf("%s: %w", ops[i], err)
@@ -206,8 +218,12 @@ type writer struct {
 	index  []int // of the operation of each request
 }
 
-func (b *Backend) newWriter(ctx context.Context) (*writer, error) {
-	sets, err := b.sets(ctx)
+func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, error) {
+	names := map[string]struct{}{}
+	for _, op := range ops {
+		names[op.Object.(kernel.Member).Set] = struct{}{}
+	}
+	sets, err := b.named(ctx, slices.Collect(maps.Keys(names)))
 	if err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)
 	}

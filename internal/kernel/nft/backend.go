@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,12 @@ import (
 type Backend struct {
 	conn     *nlbatch.Conn
 	families []inet.Family
+	// chains are those that Read and a Summarizer read, apart from base chains.
+	chains []kernel.ChainID
 	// balances is true if a Balancer uses the table, too.
 	balances bool
+	// meanwhile is called between the messages of a list; only tests set it.
+	meanwhile func()
 }
 
 // WithBalancing keeps what a Balancer has in the table. Without it, writing rules removes that.
@@ -26,13 +31,13 @@ func (b *Backend) WithBalancing() *Backend {
 	return b
 }
 
-// New opens a socket. If the kernel has no nftables, the error is kernel.ErrUnavailable.
-func New(families []inet.Family) (*Backend, error) {
+// New opens a socket. Of the rules' chains, only the given ones are read. If the kernel has no nftables, the error is kernel.ErrUnavailable.
+func New(families []inet.Family, chains []kernel.ChainID) (*Backend, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	b := &Backend{conn: conn, families: families}
+	b := &Backend{conn: conn, families: families, chains: chains}
 	if _, err := b.dump(context.Background(), unix.NFT_MSG_GETTABLE, nil); err != nil {
 		_ = conn.Close() // the first error matters
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -49,18 +54,65 @@ func (b *Backend) Close() error { return b.conn.Close() }
 // Stats counts the requests since New.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// dumpTries bounds how often a list is read again because it changed meanwhile.
-const dumpTries = 5
+// listTries bounds how often a list is read again because it changed meanwhile.
+const listTries = 5
 
-// dump lists objects of family inet.
-func (b *Backend) dump(ctx context.Context, msg uint16, attrs []byte) (payloads [][]byte, err error) {
-	for range dumpTries {
-		payloads, err = b.conn.Dump(ctx, request(msg, 0, attrs))
+// list lists objects of family inet, and returns what each try found. If the table changed during all of them, torn is true: each try may have
+// an object twice or lack one. A list of elements is never torn in this sense: see Generation.
+func (b *Backend) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
+	for range listTries {
+		var payloads [][]byte
+		err = b.conn.Walk(ctx, request(msg, 0, attrs), func(p []byte) error {
+			payloads = append(payloads, bytes.Clone(p))
+			if b.meanwhile != nil {
+				b.meanwhile()
+			}
+			return nil
+		})
 		if !errors.Is(err, nlbatch.ErrDumpInterrupted) {
-			break
+			return [][][]byte{payloads}, false, err
+		}
+		tries = append(tries, payloads)
+	}
+	return tries, true, nil
+}
+
+// dump is a list that must not be torn.
+func (b *Backend) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte, error) {
+	tries, torn, err := b.list(ctx, msg, attrs)
+	if torn {
+		return nil, nlbatch.ErrDumpInterrupted
+	}
+	return tries[0], err
+}
+
+// get asks for single objects. Of those that do not exist, there is no answer.
+func (b *Backend) get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Message, error) {
+	answers, errs := b.conn.Get(ctx, reqs)
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, err
 		}
 	}
-	return payloads, err
+	return answers, nil
+}
+
+// Generation is the number of changes of nftables, by all programs. While it changes, a list of elements may lack some that nobody touches:
+// the kernel continues a list after as many elements as it has listed, in whatever order they are by then.
+func (b *Backend) Generation(ctx context.Context) (generation uint32, err error) {
+	answers, err := b.get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	for _, m := range answers[0] {
+		err = errors.Join(err, eachAttr(m.Payload, func(typ uint16, v []byte) (err error) {
+			if typ == unix.NFTA_GEN_ID {
+				generation, err = nlbatch.BigUint32(v)
+			}
+			return err
+		}))
+	}
+	return generation, err
 }
 
 // commit runs a transaction. The error is that of the first request that the kernel refused.

@@ -27,7 +27,7 @@ type Balancer struct {
 
 // NewBalancer opens one.
 func NewBalancer(families []inet.Family) (*Balancer, error) {
-	b, err := New(families)
+	b, err := New(families, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	}
 	fresh := b.known == nil
 	if fresh {
-		if err := b.reread(ctx); err != nil {
+		if err := b.reread(ctx, keysOf(ops)); err != nil {
 			return describeAll(ops, errs, err)
 		}
 	}
@@ -79,7 +79,7 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 		all[i] = i
 	}
 	if again := b.try(ctx, ops, all, errs, fresh); len(again) > 0 {
-		err := b.reread(ctx)
+		err := b.reread(ctx, keysOf(ops))
 		for _, i := range again {
 			errs[i] = err
 		}
@@ -124,8 +124,9 @@ func describeAll(ops []kernel.Op, errs []error, err error) []error {
 	return errs
 }
 
-func (b *Balancer) reread(ctx context.Context) (err error) {
-	if b.known, err = b.readContent(ctx); err != nil {
+// reread reads what the kernel holds. It does not miss the frontends of the keys.
+func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err error) {
+	if b.known, err = b.readContent(ctx, keys); err != nil {
 		return err
 	}
 	b.uses, b.unused = map[string]int{}, map[string]struct{}{}
@@ -192,6 +193,16 @@ func keyOf(op kernel.Op) (kernel.ServerKey, bool) {
 		return o.Server, true
 	}
 	return kernel.ServerKey{}, false
+}
+
+func keysOf(ops []kernel.Op) []kernel.ServerKey {
+	keys := map[kernel.ServerKey]struct{}{}
+	for _, op := range ops {
+		if key, ok := keyOf(op); ok {
+			keys[key] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(keys))
 }
 
 // prepare works out the frontends that the operations want. surprise is true if one of them found another state than it should.
@@ -272,7 +283,11 @@ func (b *Balancer) write(ctx context.Context, works []*work, errs []error) (refu
 		}
 		refused = true
 		// Of a work in several transactions, some may have succeeded.
-		if err := b.reread(ctx); err != nil {
+		keys := make([]kernel.ServerKey, len(works))
+		for i, w := range works {
+			keys[i] = w.key
+		}
+		if err := b.reread(ctx, keys); err != nil {
 			failed[nil] = err
 		}
 		if failed[nil] != nil {

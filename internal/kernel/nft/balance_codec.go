@@ -59,7 +59,7 @@ func newMap(name string, flags uint32, key []field, data, dataLength, size uint3
 	if len(key) > 1 {
 		flags |= flagConcat
 	}
-	b := appendSet(nil, name)
+	b := setNamed(name)
 	b = appendBigUint32(b, unix.NFTA_SET_FLAGS, flags|unix.NFT_SET_MAP)
 	b = appendBigUint32(b, unix.NFTA_SET_KEY_TYPE, keyType(types))
 	b = appendBigUint32(b, unix.NFTA_SET_KEY_LEN, sum(lengths))

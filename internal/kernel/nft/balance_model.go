@@ -250,6 +250,8 @@ func (d *draft) applyServer(verb kernel.Verb, s kernel.Server) (changes bool, er
 	switch {
 	case verb == kernel.Update && !d.exists:
 		return false, kernel.ErrNotFound
+	case verb == kernel.Create && d.exists && d.Server == s:
+		return false, nil // no other program has any
 	case verb == kernel.Create && d.exists:
 		return false, kernel.ErrExists
 	}
@@ -276,6 +278,8 @@ func (d *draft) applyDestination(verb kernel.Verb, o kernel.ServerDestination) (
 		return false, err
 	}
 	switch {
+	case verb == kernel.Create && found && d.dests[i] == o.Destination:
+		return false, nil
 	case verb == kernel.Create && found:
 		return false, kernel.ErrExists
 	case verb == kernel.Create:

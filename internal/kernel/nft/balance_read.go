@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,46 @@ type raw struct {
 	err     error
 }
 
-func (b *Balancer) readContent(ctx context.Context) (*content, error) {
+// readContent reads everything. If nftables changed meanwhile, lists may lack elements and rules that nobody touched: then it looks up the
+// frontends that do not look whole, and those of the keys that it did not see.
+func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
+	before, err := b.Generation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.readLists(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if after, err := b.Generation(ctx); err != nil || after == before {
+		return c, err
+	}
+	for key, f := range c.fronts {
+		if f.front == nil {
+			keys = append(keys[:len(keys):len(keys)], key)
+		}
+	}
+	chains := comments{}
+	for _, key := range keys {
+		if f := c.fronts[key]; f != nil && f.front != nil {
+			continue
+		}
+		r, err := b.lookup(ctx, key, chains)
+		if err != nil {
+			return nil, fmt.Errorf("look up virtual server %s: %w", key, err)
+		}
+		if r == nil {
+			continue
+		}
+		if f := r.found(key, chains); f.front != nil || c.fronts[key] == nil {
+			c.fronts[key] = f
+		}
+	}
+	maps.Copy(c.chains, chains)
+	return c, nil
+}
+
+func (b *Balancer) readLists(ctx context.Context) (*content, error) {
 	c := &content{fronts: map[kernel.ServerKey]*found{}}
 	var err error
 	if c.chains, err = b.readComments(ctx, ""); err != nil {
@@ -144,12 +184,12 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 	if only != "" {
 		which = nlbatch.AppendString(which, unix.NFTA_RULE_CHAIN, only)
 	}
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, which)
+	tries, _, err := b.list(ctx, unix.NFT_MSG_GETRULE, which)
 	if errors.Is(err, unix.ENOENT) {
 		return comments{}, nil
 	}
 	all := comments{}
-	for _, p := range payloads {
+	for _, p := range tries[len(tries)-1] {
 		table, chain, text, err := decodeRule(p)
 		if err != nil {
 			return nil, err
@@ -175,7 +215,7 @@ func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
 
 // Read returns all frontends as virtual servers.
 func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	c, err := b.readContent(ctx)
+	c, err := b.readContent(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +256,7 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 // lookup reads the front, then the slots and chains that it says there are. It adds the chains to those that have been read.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
-	if err := b.get(ctx, f, []entry{{set: frontsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
+	if err := b.getEntries(ctx, f, []entry{{set: frontsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
 		return nil, err
 	}
 	front := frontend{Server: kernel.Server{Key: key}}
@@ -242,20 +282,20 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 		}
 		chains[c.name] = read[c.name]
 	}
-	return all[key], b.get(ctx, f, asked, all)
+	return all[key], b.getEntries(ctx, f, asked, all)
 }
 
-// get asks for single elements.
-func (b *Balancer) get(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
+// getEntries asks for single elements.
+func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
 	reqs := make([]nlbatch.Request, len(asked))
 	for i := range asked {
 		reqs[i] = entriesRequest(unix.NFT_MSG_GETSETELEM, 0, asked[i:i+1])
 	}
-	answers, errs := b.conn.Get(ctx, reqs)
+	answers, err := b.Backend.get(ctx, reqs)
+	if err != nil {
+		return err
+	}
 	for i, messages := range answers {
-		if errs[i] != nil && !errors.Is(errs[i], unix.ENOENT) {
-			return errs[i]
-		}
 		for _, m := range messages {
 			if err := eachEntry(asked[i].set, m.Payload, func(e entry) error { return collect(f, e, into) }); err != nil {
 				return err
@@ -267,21 +307,9 @@ func (b *Balancer) get(ctx context.Context, f inet.Family, asked []entry, into m
 
 // CountIPv4 counts the IPv4 frontends.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return 0, fmt.Errorf("count virtual servers: %w", err)
+	payloads, err := b.getSets(ctx, []string{frontsMap(inet.IPv4)})
+	if err != nil || len(payloads) == 0 {
+		return 0, err
 	}
-	for _, p := range payloads {
-		table, name, err := names(p, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME)
-		if err != nil {
-			return 0, err
-		}
-		if table == Table && name == frontsMap(inet.IPv4) {
-			if n, known, err := memberCount(p); err != nil || known {
-				return n, err
-			}
-			return (&Summarizer{Backend: b.Backend}).countMembers(ctx, name)
-		}
-	}
-	return 0, nil
+	return b.count(ctx, frontsMap(inet.IPv4), payloads[0])
 }

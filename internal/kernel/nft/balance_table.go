@@ -17,7 +17,7 @@ import (
 
 // Balances says whether the table has chains that balance.
 func (b *Backend) Balances(ctx context.Context) (bool, error) {
-	chains, err := b.chains(ctx)
+	chains, err := b.allChains(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read chains: %w", err)
 	}
@@ -85,14 +85,14 @@ func (b *Backend) unused(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	chains, err := b.chains(ctx)
+	chains, err := b.allChains(ctx)
 	if err != nil {
 		return false, err
 	}
 	for _, f := range inet.Families {
 		chains = slices.DeleteFunc(chains, func(name string) bool { return balancingChain(f, name) })
 		if _, exists := sets[frontsMap(f)]; exists {
-			if n, err := (&Summarizer{Backend: b}).countMembers(ctx, frontsMap(f)); err != nil || n > 0 {
+			if n, err := b.countElements(ctx, frontsMap(f)); err != nil || n > 0 {
 				return false, err
 			}
 		}

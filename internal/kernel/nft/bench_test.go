@@ -24,7 +24,7 @@ func elements(set string) []kernel.Op {
 // BenchmarkElements measures 10,000 elements: all of them, one more, and reading them.
 func BenchmarkElements(b *testing.B) {
 	labtest.NetNSNoIPVS(b)
-	nft, err := New(inet.Families)
+	nft, err := New(inet.Families, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

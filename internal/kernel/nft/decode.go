@@ -24,26 +24,24 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	for _, f := range b.families {
 		listings[f] = kernel.RuleListing{Policies: map[kernel.ChainID]string{}, Rules: map[kernel.ChainID][]kernel.SavedRule{}}
 	}
-	chains, err := b.chains(ctx)
+	chains, err := b.allChains(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
 	for _, name := range chains {
-		if f, id, ok := parseChain(name); ok && listings[f].Rules != nil {
-			listings[f].Rules[id] = nil
+		f, id, ok := parseChain(name)
+		if !ok || listings[f].Rules == nil {
+			continue
 		}
-	}
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	for _, p := range payloads {
-		table, chain, text, err := decodeRule(p)
-		if err != nil {
-			return nil, fmt.Errorf("read rules: %w", err)
-		}
-		if f, id, ok := parseChain(chain); ok && table == Table && listings[f].Rules != nil {
+		listings[f].Rules[id] = nil
+		payloads, err := b.rules(ctx, name)
+		for _, p := range payloads {
+			_, _, text, wrong := decodeRule(p)
+			err = errors.Join(err, wrong)
 			listings[f].Rules[id] = append(listings[f].Rules[id], kernel.SavedRule{ChainID: id, Spec: spec(f, id, p, text)})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read rules of %s: %w", name, err)
 		}
 	}
 	return listings, nil

@@ -43,7 +43,7 @@ type Forgetter struct {
 
 // Forgetter opens one.
 func (b *Balancer) Forgetter() (*Forgetter, error) {
-	backend, err := New(b.families)
+	backend, err := New(b.families, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -67,20 +67,23 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	if err != nil || len(rules) == 0 {
 		return err
 	}
-	records, err := f.records(ctx, kernel.ClientsMap(key))
-	if err != nil {
-		return err
-	}
-	var stale []nlbatch.Request
-	for _, e := range records {
-		if _, gone := rules[e.data]; gone {
-			stale = append(stale, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, []entry{e}))
-		}
-	}
-	for chunk := range slices.Chunk(stale, maxMembers) {
-		if err := f.commitExisting(ctx, chunk); err != nil {
+	for more := true; more; { // a list may lack records, because packets add others meanwhile
+		records, err := f.records(ctx, kernel.ClientsMap(key))
+		if err != nil {
 			return err
 		}
+		var stale []nlbatch.Request
+		for _, e := range records {
+			if _, gone := rules[e.data]; gone {
+				stale = append(stale, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, []entry{e}))
+			}
+		}
+		for chunk := range slices.Chunk(stale, maxMembers) {
+			if err := f.commitExisting(ctx, chunk); err != nil {
+				return err
+			}
+		}
+		more = len(stale) > 0
 	}
 	return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
 }

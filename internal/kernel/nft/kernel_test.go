@@ -23,7 +23,7 @@ var opaque = cmpopts.EquateComparable(netip.Addr{})
 func open(t *testing.T) *Backend {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
-	b, err := New(inet.Families)
+	b, err := New(inet.Families, chainsOfEverything)
 	labtest.Opened(t, b, err)
 	return b
 }
@@ -69,6 +69,8 @@ func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 		Jumps: []kernel.Jump{jump("nat", "PREROUTING", "SERVICES"), jump("nat", "OUTPUT", "SERVICES"), jump("nat", "POSTROUTING", "POST"), jump("filter", "INPUT", "IN")},
 	}
 }
+
+var chainsOfEverything = []kernel.ChainID{{Table: "nat", Chain: "SERVICES"}, {Table: "nat", Chain: "MORE"}, {Table: "nat", Chain: "POST"}, {Table: "filter", Chain: "IN"}}
 
 // TestRulesAreWhatNFTShows: nft, a second reader, shows each condition and verdict as what it means.
 func TestRulesAreWhatNFTShows(t *testing.T) {
@@ -220,7 +222,11 @@ func TestOneOfABatchIsRefused(t *testing.T) {
 		return kernel.Op{Verb: kernel.Create, Object: s}
 	}
 	mustApply(t, b, create(1)) // now the balancer trusts what it knows
-	mustApply(t, newBalancer(b.Backend), create(3))
+	other := create(3)
+	theirs := other.Object.(kernel.Server)
+	theirs.Scheduler = "wrr"
+	other.Object = theirs
+	mustApply(t, newBalancer(b.Backend), other)
 	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
 	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
 		t.Errorf("got %v", errs)

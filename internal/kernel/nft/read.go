@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,11 +42,46 @@ func (b *Backend) ReadSets(ctx context.Context, prefix string) (
 	return all, members, nil
 }
 
+// sets returns the sets of the table by name.
 func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
+	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
 	if errors.Is(err, unix.ENOENT) {
 		return map[string]kernel.Set{}, nil // no table
 	}
+	if err != nil {
+		return nil, err
+	}
+	sets, err := decodeSets(slices.Concat(tries...))
+	if torn && err == nil {
+		return b.named(ctx, slices.Collect(maps.Keys(sets)))
+	}
+	return sets, err
+}
+
+// named returns those of the sets that exist.
+func (b *Backend) named(ctx context.Context, names []string) (map[string]kernel.Set, error) {
+	payloads, err := b.getSets(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	return decodeSets(payloads)
+}
+
+func (b *Backend) getSets(ctx context.Context, names []string) (payloads [][]byte, err error) {
+	reqs := make([]nlbatch.Request, len(names))
+	for i, name := range names {
+		reqs[i] = request(unix.NFT_MSG_GETSET, 0, setNamed(name))
+	}
+	answers, err := b.get(ctx, reqs)
+	for _, messages := range answers {
+		for _, m := range messages {
+			payloads = append(payloads, m.Payload)
+		}
+	}
+	return payloads, err
+}
+
+func decodeSets(payloads [][]byte) (map[string]kernel.Set, error) {
 	sets := map[string]kernel.Set{}
 	for _, p := range payloads {
 		table, s, err := decodeSet(p)
@@ -55,7 +92,43 @@ func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
 			sets[s.Name] = s
 		}
 	}
-	return sets, err
+	return sets, nil
+}
+
+// LookupMembers returns those of the members that exist.
+func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+	names := map[string]struct{}{}
+	for _, m := range members {
+		names[m.Set] = struct{}{}
+	}
+	sets, err := b.named(ctx, slices.Collect(maps.Keys(names)))
+	if err != nil {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	var asked []kernel.Member
+	var reqs []nlbatch.Request
+	for _, m := range members {
+		if req, err := elementRequest(unix.NFT_MSG_GETSETELEM, 0, sets[m.Set], m.Element); err == nil { // otherwise it cannot exist
+			asked, reqs = append(asked, m), append(reqs, req)
+		}
+	}
+	answers, err := b.get(ctx, reqs)
+	if err != nil {
+		return nil, fmt.Errorf("look up members of sets: %w", err)
+	}
+	found := map[kernel.Member]struct{}{}
+	for i, messages := range answers {
+		have := map[kernel.Element]struct{}{}
+		for _, m := range messages { // of a range, the kernel may find a wider one
+			if err := decodeElements(sets[asked[i].Set], m.Payload, have); err != nil {
+				return nil, fmt.Errorf("look up member %s: %w", asked[i], err)
+			}
+		}
+		if _, exists := have[asked[i].Element]; exists {
+			found[asked[i]] = struct{}{}
+		}
+	}
+	return found, nil
 }
 
 // members lists a set. One of a type that is not ours has none.
@@ -82,34 +155,65 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 			Foreign: map[kernel.ChainID][]string{}, Ahead: map[kernel.ChainID][]string{},
 		}
 	}
-	chains, err := b.chains(ctx)
+	names, err := b.readable(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
-	for _, name := range chains {
-		f, id, ok := parseChain(name)
-		if view, served := views[f]; ok && served && baseChains[id].typ == "" {
-			view.Chains[id] = []string{}
+	for _, name := range names {
+		f, id, _ := parseChain(name)
+		if baseChains[id].typ == "" {
+			views[f].Chains[id] = []string{}
 		}
-	}
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	for _, p := range payloads {
-		if err := see(views, p); err != nil {
-			return nil, fmt.Errorf("read rules: %w", err)
+		payloads, err := b.rules(ctx, name)
+		for _, p := range payloads {
+			err = errors.Join(err, see(views[f], id, p))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read rules of %s: %w", name, err)
 		}
 	}
 	return views, nil
 }
 
-// see adds a rule to the view of its family.
-func see(views map[inet.Family]kernel.RulesView, payload []byte) error {
-	table, chain, text, err := decodeRule(payload)
-	f, id, ok := parseChain(chain)
-	view, served := views[f]
-	if err != nil || table != Table || !ok || !served {
+// rules lists those of a chain.
+func (b *Backend) rules(ctx context.Context, chain string) ([][]byte, error) {
+	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, rulesOf(chain))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // deleted since
+	}
+	return payloads, err
+}
+
+// readable returns the names of those of the chains to read that exist, sorted.
+func (b *Backend) readable(ctx context.Context) ([]string, error) {
+	all := map[string]struct{}{}
+	for _, f := range b.families {
+		for _, id := range slices.AppendSeq(slices.Clone(b.chains), maps.Keys(baseChains)) {
+			all[chainName(f, id)] = struct{}{}
+		}
+	}
+	return b.existing(ctx, slices.Sorted(maps.Keys(all)))
+}
+
+// existing returns those of the chains that exist.
+func (b *Backend) existing(ctx context.Context, chains []string) (exist []string, err error) {
+	reqs := make([]nlbatch.Request, len(chains))
+	for i, name := range chains {
+		reqs[i] = request(unix.NFT_MSG_GETCHAIN, 0, chainNamed(name))
+	}
+	answers, err := b.get(ctx, reqs)
+	for i, messages := range answers {
+		if len(messages) > 0 {
+			exist = append(exist, chains[i])
+		}
+	}
+	return exist, err
+}
+
+// see adds a rule of a chain to the view of its family.
+func see(view kernel.RulesView, id kernel.ChainID, payload []byte) error {
+	_, chain, text, err := decodeRule(payload)
+	if err != nil {
 		return err
 	}
 	tag := kernel.TagOf(text)
@@ -128,18 +232,22 @@ func see(views map[inet.Family]kernel.RulesView, payload []byte) error {
 	return nil
 }
 
-// chains lists the names of all chains of the table.
-func (b *Backend) chains(ctx context.Context) ([]string, error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETCHAIN, nil)
-	var all []string
-	for _, p := range payloads {
+// allChains lists the names of all chains of the table, sorted.
+func (b *Backend) allChains(ctx context.Context) ([]string, error) {
+	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETCHAIN, nil)
+	all := map[string]struct{}{}
+	for _, p := range slices.Concat(tries...) {
 		table, name, err := names(p, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME)
 		if err != nil {
 			return nil, err
 		}
 		if table == Table {
-			all = append(all, name)
+			all[name] = struct{}{}
 		}
 	}
-	return all, err
+	sorted := slices.Sorted(maps.Keys(all))
+	if torn {
+		return b.existing(ctx, sorted)
+	}
+	return sorted, err
 }

@@ -15,7 +15,7 @@ import (
 // replaceSet changes the parameters of a set. The kernel cannot, so one transaction deletes the set and makes it again, with its members
 // if they fit. It does the same with the rules that look the set up, in the kernel's own words: a packet sees the old ones or the new.
 func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
-	sets, err := b.sets(ctx)
+	sets, err := b.named(ctx, []string{want.Name})
 	if err != nil {
 		return fmt.Errorf("read sets: %w", err)
 	}
@@ -58,20 +58,24 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 
 // users returns what empties each chain with a rule that looks a set up, and what fills it again.
 func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
+	chains, err := b.allChains(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read rules: %w", err)
+		return nil, nil, fmt.Errorf("read chains: %w", err)
 	}
-	var chains []string
-	for _, p := range payloads {
-		if _, chain, _, err := decodeRule(p); err == nil && looksUp(p, set) && !slices.Contains(chains, chain) {
-			chains = append(chains, chain)
-			flushes = append(flushes, flushChain(chain))
+	for _, name := range chains {
+		if _, _, ours := parseChain(name); !ours {
+			continue // those of a Balancer look up maps
 		}
-	}
-	for _, p := range payloads {
-		if _, chain, _, err := decodeRule(p); err == nil && slices.Contains(chains, chain) {
-			rules = append(rules, copyRule(chain, p))
+		payloads, err := b.rules(ctx, name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read rules of %s: %w", name, err)
+		}
+		if !slices.ContainsFunc(payloads, func(p []byte) bool { return looksUp(p, set) }) {
+			continue
+		}
+		flushes = append(flushes, flushChain(name))
+		for _, p := range payloads {
+			rules = append(rules, copyRule(name, p))
 		}
 	}
 	return flushes, rules, nil

@@ -49,8 +49,8 @@ func parseChain(name string) (f inet.Family, id kernel.ChainID, ok bool) {
 	return f, kernel.ChainID{Table: table, Chain: chain}, found && f != 0
 }
 
-func appendChain(b []byte, name string) []byte {
-	b = nlbatch.AppendString(b, unix.NFTA_CHAIN_TABLE, Table)
+func chainNamed(name string) []byte {
+	b := nlbatch.AppendString(nil, unix.NFTA_CHAIN_TABLE, Table)
 	return nlbatch.AppendString(b, unix.NFTA_CHAIN_NAME, name)
 }
 
@@ -59,11 +59,11 @@ func newTable() nlbatch.Request {
 }
 
 func newChain(name string) nlbatch.Request {
-	return request(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, appendChain(nil, name))
+	return request(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, chainNamed(name))
 }
 
 func newBaseChain(name string, h hook) nlbatch.Request {
-	b := appendChain(nil, name)
+	b := chainNamed(name)
 	b = nlbatch.AppendNest(b, unix.NFTA_CHAIN_HOOK, func(b []byte) []byte {
 		b = appendBigUint32(b, unix.NFTA_HOOK_HOOKNUM, h.number)
 		return appendBigUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(h.priority))
@@ -73,7 +73,7 @@ func newBaseChain(name string, h hook) nlbatch.Request {
 }
 
 func deleteChain(name string) nlbatch.Request {
-	return request(unix.NFT_MSG_DELCHAIN, 0, appendChain(nil, name))
+	return request(unix.NFT_MSG_DELCHAIN, 0, chainNamed(name))
 }
 
 func rulesOf(chain string) []byte {

@@ -65,8 +65,8 @@ func flagsOf(t kernel.SetType) uint32 {
 	return unix.NFT_SET_EVAL | flagConcat
 }
 
-func appendSet(b []byte, name string) []byte {
-	b = nlbatch.AppendString(b, unix.NFTA_SET_TABLE, Table)
+func setNamed(name string) []byte {
+	b := nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table)
 	return nlbatch.AppendString(b, unix.NFTA_SET_NAME, name)
 }
 
@@ -75,7 +75,7 @@ func newSet(s kernel.Set) (nlbatch.Request, error) {
 	if err != nil {
 		return nlbatch.Request{}, err
 	}
-	b := appendSet(nil, s.Name)
+	b := setNamed(s.Name)
 	b = appendBigUint32(b, unix.NFTA_SET_FLAGS, flagsOf(s.Type))
 	b = appendBigUint32(b, unix.NFTA_SET_KEY_TYPE, keyType(types))
 	b = appendBigUint32(b, unix.NFTA_SET_KEY_LEN, sum(lengths))
@@ -96,7 +96,7 @@ func newSet(s kernel.Set) (nlbatch.Request, error) {
 }
 
 func deleteSet(name string) nlbatch.Request {
-	return request(unix.NFT_MSG_DELSET, 0, appendSet(nil, name))
+	return request(unix.NFT_MSG_DELSET, 0, setNamed(name))
 }
 
 // decodeSet reads a set. One of a kind that is not ours has no type.

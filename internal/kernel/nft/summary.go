@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/fnv"
 	"strings"
 
@@ -21,19 +22,22 @@ type Summarizer struct {
 	generation uint32
 	sets       map[string]kernel.SetSummary
 	rules      map[inet.Family]uint64
+	// names are the sets at the last look at all of them, when that many objects were in the table.
+	names []string
+	used  uint32
 }
 
-// NewSummarizer opens one for the sets whose names start with prefix.
-func NewSummarizer(families []inet.Family, prefix string) (*Summarizer, error) {
-	b, err := New(families)
+// NewSummarizer opens one for these chains, and for the sets whose names start with prefix.
+func NewSummarizer(families []inet.Family, chains []kernel.ChainID, prefix string) (*Summarizer, error) {
+	b, err := New(families, chains)
 	return &Summarizer{Backend: b, prefix: prefix}, err
 }
 
 // Summarize returns the sets of kernel.Summary, and its values for rules.
 func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
-	generation, err := s.readGeneration(ctx)
+	generation, err := s.Generation(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the generation of nftables: %w", err)
+		return nil, nil, err
 	}
 	if s.rules != nil && generation == s.generation {
 		return s.sets, s.rules, nil
@@ -52,29 +56,53 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 
 // countSets asks for the numbers of members. Older kernels do not have them, so there they are counted.
 func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummary, error) {
-	payloads, err := s.dump(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := s.findSets(ctx); err != nil {
+		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	payloads, err := s.getSets(ctx, s.names)
+	if err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
 	sets := map[string]kernel.SetSummary{}
 	for _, p := range payloads {
-		table, set, err := decodeSet(p)
+		_, set, err := decodeSet(p)
 		if err != nil {
 			return nil, fmt.Errorf("read sets: %w", err)
 		}
-		if table != Table || !strings.HasPrefix(set.Name, s.prefix) {
-			continue
-		}
-		n, known, err := memberCount(p)
-		if err == nil && !known {
-			n, err = s.countMembers(ctx, set.Name)
-		}
+		n, err := s.count(ctx, set.Name, p)
 		if err != nil {
 			return nil, fmt.Errorf("count set %s: %w", set.Name, err)
 		}
 		sets[set.Name] = kernel.SetSummary{Set: set, Members: n}
 	}
 	return sets, nil
+}
+
+// findSets lists the sets again if there may be others. The maps of a Balancer are many.
+func (s *Summarizer) findSets(ctx context.Context) error {
+	_, used, err := s.table(ctx)
+	if err != nil || s.names != nil && used == s.used {
+		return err
+	}
+	all, err := s.Backend.sets(ctx)
+	if err != nil {
+		return err
+	}
+	s.names, s.used = []string{}, used
+	for name := range all {
+		if strings.HasPrefix(name, s.prefix) {
+			s.names = append(s.names, name)
+		}
+	}
+	return nil
+}
+
+// count returns the number of elements of a set, or a map, of which the kernel answered this.
+func (b *Backend) count(ctx context.Context, name string, answer []byte) (int, error) {
+	if n, known, err := memberCount(answer); err != nil || known {
+		return n, err
+	}
+	return b.countElements(ctx, name)
 }
 
 func memberCount(set []byte) (n int, known bool, err error) {
@@ -90,8 +118,8 @@ func memberCount(set []byte) (n int, known bool, err error) {
 	return n, known, err
 }
 
-func (s *Summarizer) countMembers(ctx context.Context, set string) (n int, err error) {
-	payloads, err := s.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(set))
+func (b *Backend) countElements(ctx context.Context, set string) (n int, err error) {
+	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(set))
 	for _, p := range payloads {
 		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) error {
 			if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -103,46 +131,30 @@ func (s *Summarizer) countMembers(ctx context.Context, set string) (n int, err e
 	return n, err
 }
 
-func (s *Summarizer) readGeneration(ctx context.Context) (generation uint32, err error) {
-	answers, errs := s.conn.Get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
-	if errs[0] != nil {
-		return 0, errs[0]
-	}
-	for _, m := range answers[0] {
-		err = errors.Join(err, eachAttr(m.Payload, func(typ uint16, v []byte) (err error) {
-			if typ == unix.NFTA_GEN_ID {
-				generation, err = nlbatch.BigUint32(v)
-			}
-			return err
-		}))
-	}
-	return generation, err
-}
-
 // sumRules hashes the chains and rules of each family: which there are, in which order. A rule does not change without a new handle.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
-	chains, err := s.chains(ctx)
+	chains, err := s.readable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	payloads, err := s.dump(ctx, unix.NFT_MSG_GETRULE, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table))
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return nil, err
-	}
-	sums := map[inet.Family]uint64{}
+	sums := map[inet.Family]hash.Hash64{}
 	for _, f := range s.families {
-		sum, suffix := fnv.New64a(), fmt.Sprintf("-%d", f)
-		for _, name := range chains {
-			if strings.HasSuffix(name, suffix) {
-				_, _ = fmt.Fprintln(sum, name)
-			}
+		sums[f] = fnv.New64a()
+	}
+	for _, name := range chains {
+		f, _, _ := parseChain(name)
+		_, _ = fmt.Fprintln(sums[f], name)
+		payloads, err := s.Backend.rules(ctx, name)
+		if err != nil {
+			return nil, err
 		}
 		for _, p := range payloads {
-			if _, chain, _, err := decodeRule(p); err != nil || strings.HasSuffix(chain, suffix) {
-				_, _ = sum.Write(p)
-			}
+			_, _ = sums[f].Write(p)
 		}
-		sums[f] = sum.Sum64()
 	}
-	return sums, nil
+	values := map[inet.Family]uint64{}
+	for f, sum := range sums {
+		values[f] = sum.Sum64()
+	}
+	return values, nil
 }

@@ -1,0 +1,187 @@
+package nft
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+)
+
+// numbered is a virtual server that nobody touches in these tests.
+func numbered(n int) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
+}
+
+// disturber returns what makes another program write between the messages of a backend's next lists: it adds and removes these endpoints of shop, or
+// members of a set.
+func disturber(t *testing.T, toggled ...kernel.Object) func(*Backend) {
+	t.Helper()
+	other, err := NewBalancer(inet.Families)
+	labtest.Opened(t, other, err)
+	write := other.Apply
+	if _, member := toggled[0].(kernel.Member); member {
+		write = other.Backend.Apply
+	} else {
+		mustApply(t, other, kernel.Op{Verb: kernel.Create, Object: server(false)})
+	}
+	n := 0
+	return func(b *Backend) {
+		last := n + 300 // the kernel does not end a list of elements while their number changes
+		b.meanwhile = func() {
+			if n >= last {
+				return
+			}
+			n++
+			verb := kernel.Create
+			if n%2 == 0 {
+				verb = kernel.Delete
+			}
+			var ops []kernel.Op
+			for _, o := range toggled {
+				ops = append(ops, kernel.Op{Verb: verb, Object: o})
+			}
+			if err := errors.Join(write(t.Context(), ops)...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func ofShop() (all []kernel.Object) {
+	for _, d := range endpoints(10, 1) {
+		all = append(all, kernel.ServerDestination{Server: shop, Destination: d})
+	}
+	return all
+}
+
+// A list of elements lacks some that nobody touches while another program writes. A Balancer looks these up: what it reads, and what it writes
+// after that, does not depend on it.
+func TestReadWhileOthersWrite(t *testing.T) {
+	const many = 800
+	b := openBalancer(t)
+	var creates, updates []kernel.Op
+	for n := range many {
+		s := server(n%100 == 0)
+		s.Key = numbered(n)
+		creates = append(creates, kernel.Op{Verb: kernel.Create, Object: s})
+		for _, d := range endpoints(10, 1) {
+			creates = append(creates, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: s.Key, Destination: d}})
+		}
+		updates = append(updates, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: s.Key, Destination: endpoint(11, 1)}})
+	}
+	mustApply(t, b, creates...)
+	late, err := NewBalancer(inet.Families)
+	labtest.Opened(t, late, err)
+
+	disturb := disturber(t, ofShop()...)
+	disturb(b.Backend)
+	listed, err := b.readLists(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := 0
+	for n := range many {
+		if f := listed.fronts[numbered(n)]; f != nil && f.front != nil {
+			whole++
+		}
+	}
+	if t.Logf("%d of %d virtual servers look whole in a list", whole, many); whole == many {
+		t.Error("the list lacks nothing, so this test proves nothing")
+	}
+	disturb(b.Backend)
+	read := mustRead(t, b)
+	found, err := b.Lookup(t.Context(), keysOf(creates))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range many {
+		have, seen := read[numbered(n)]
+		if !seen {
+			have = found[numbered(n)] // the caller knows that it should exist
+		}
+		if have.Scheduler != "rr" || len(have.Destinations) != 10 {
+			t.Errorf("%s: %v with %d destinations", numbered(n), have.Server, len(have.Destinations))
+		}
+	}
+	disturb(late.Backend)
+	mustApply(t, late, updates...)
+}
+
+// The same for sets, where the caller knows which members should exist.
+func TestMembersWhileOthersWrite(t *testing.T) {
+	const many = 20_000
+	b := open(t)
+	set := kernel.Set{Name: "S", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 2 * many}
+	ops, all := []kernel.Op{{Verb: kernel.Create, Object: set}}, []kernel.Member{}
+	for n := range many {
+		m := kernel.Member{Set: set.Name, Element: kernel.Element{Addr: numbered(n).Addr.Addr()}}
+		ops, all = append(ops, kernel.Op{Verb: kernel.Create, Object: m}), append(all, m)
+	}
+	apply(t, b, ops...)
+	before, err := b.Generation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var toggled []kernel.Object
+	for n := range 20 {
+		toggled = append(toggled, kernel.Member{Set: "S", Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})}})
+	}
+	disturber(t, toggled...)(b)
+	_, members, err := b.ReadSets(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := b.Generation(t.Context()); err != nil || after == before {
+		t.Errorf("the generation stays %d: %v", after, err)
+	}
+	unseen := slices.DeleteFunc(all, func(m kernel.Member) bool {
+		_, seen := members["S"][m.Element]
+		return seen
+	})
+	if t.Logf("the list lacks %d of %d members", len(unseen), many); len(unseen) == 0 {
+		t.Error("the list lacks nothing, so this test proves nothing")
+	}
+	gone := kernel.Member{Set: "S", Element: kernel.Element{Addr: netip.MustParseAddr("198.51.100.1")}}
+	found, err := b.LookupMembers(t.Context(), append(unseen, gone, kernel.Member{Set: "none", Element: gone.Element}))
+	if _, exists := found[gone]; err != nil || exists || len(found) != len(unseen) {
+		t.Errorf("found %d of %d, %t: %v", len(found), len(unseen), exists, err)
+	}
+}
+
+// Rules, and the summary of the table, are read while others write, however many chains a Balancer has.
+func TestRulesWhileOthersWrite(t *testing.T) {
+	b := openBalancer(t)
+	set := kernel.Set{Name: "S", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
+	rules := everything(inet.IPv4, set)
+	apply(t, b.Backend, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: rules})
+	for n := range 500 {
+		mustApply(t, b, sticky(numbered(n), 32, endpoint(1, 1))...)
+	}
+	rulesOnly, err := New(inet.Families, chainsOfEverything)
+	labtest.Opened(t, rulesOnly, err)
+	summaries, err := NewSummarizer(inet.Families, chainsOfEverything, "S")
+	labtest.Opened(t, summaries, err)
+	disturb := disturber(t, ofShop()...)
+	disturb(rulesOnly)
+	views, err := rulesOnly.Read(t.Context())
+	if err != nil || len(views[inet.IPv4].Lacks(rules.View())) > 0 {
+		t.Errorf("lacks %v: %v", views[inet.IPv4].Lacks(rules.View()), err)
+	}
+	calm, calmRules, err := summaries.Summarize(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	disturb(summaries.Backend)
+	sets, sums, err := summaries.Summarize(t.Context())
+	if err != nil || sets["S"] != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
+		t.Errorf("%v, then %v; rules %v, then %v: %v", calm, sets, calmRules, sums, err)
+	}
+	disturb(rulesOnly)
+	if _, err := rulesOnly.List(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -44,7 +44,7 @@ func RefusalReason(err error) string {
 // most objects get one.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
-	syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
+	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
 	syscall.EAGAIN, syscall.EINTR, syscall.EBUSY, syscall.ETIMEDOUT, syscall.ECANCELED,
 	syscall.EIO, syscall.EBADF, syscall.EPIPE, syscall.EPROTO, syscall.EBADMSG, syscall.ENOSYS,
 	syscall.ENODEV, syscall.ENXIO, syscall.ENETDOWN, syscall.ESRCH,

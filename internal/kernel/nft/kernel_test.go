@@ -260,3 +260,24 @@ func nftRun(t *testing.T, args ...string) {
 		t.Fatalf("nft %v: %v\n%s", args, err, out)
 	}
 }
+
+// A set with many members keeps them when its parameters change, in one transaction.
+func TestLargeSetIsReplaced(t *testing.T) {
+	const many = 50_000
+	b := open(t)
+	set := kernel.Set{Name: "S", Type: kernel.HashIPPortIP, Family: inet.IPv6, MaxElem: 2 * many}
+	ops := []kernel.Op{{Verb: kernel.Create, Object: set}}
+	a := netip.MustParseAddr("fd00::1")
+	for range many {
+		ops, a = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.Member{
+			Set: set.Name, Element: kernel.Element{Addr: a, Protocol: inet.TCP, Port: 80, Addr2: a},
+		}}), a.Next()
+	}
+	apply(t, b, ops...)
+	set.MaxElem *= 2
+	apply(t, b, kernel.Op{Verb: kernel.Update, Object: set})
+	sets, members, err := b.ReadSets(t.Context(), set.Name)
+	if err != nil || sets[set.Name] != set || len(members[set.Name]) != many {
+		t.Errorf("%v with %d members: %v", sets[set.Name], len(members[set.Name]), err)
+	}
+}

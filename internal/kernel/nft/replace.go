@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -44,8 +45,8 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 		return nil, fmt.Errorf("read members: %w", err)
 	}
 	if len(members) <= int(want.MaxElem) {
-		for e := range members {
-			req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, want, e)
+		for elements := range slices.Chunk(slices.Collect(maps.Keys(members)), maxEntries) {
+			req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, want, elements...)
 			if err != nil {
 				return nil, err
 			}

@@ -228,13 +228,18 @@ func appendElement(b, key, last []byte) []byte {
 	})
 }
 
-func elementRequest(msg, flags uint16, s kernel.Set, e kernel.Element) (nlbatch.Request, error) {
-	key, last, err := encodeElement(s, e)
-	if err != nil {
-		return nlbatch.Request{}, err
-	}
-	b := nlbatch.AppendNest(elementsOf(s.Name), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte { return appendElement(b, key, last) })
-	return request(msg, flags, b), nil
+// elementRequest is one request for elements of one set, at most maxEntries.
+func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element) (nlbatch.Request, error) {
+	var err error
+	b := nlbatch.AppendNest(elementsOf(s.Name), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
+		for _, e := range elements {
+			key, last, wrong := encodeElement(s, e)
+			err = errors.Join(err, wrong)
+			b = appendElement(b, key, last)
+		}
+		return b
+	})
+	return request(msg, flags, b), err
 }
 
 func elementsOf(set string) []byte {

@@ -65,10 +65,22 @@ func (s *netlinkSocket) configure() error {
 }
 
 func (s *netlinkSocket) send(b []byte) error {
-	if err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	if errors.Is(err, unix.EMSGSIZE) && s.makeRoom(len(b)) == nil {
+		err = unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	if err != nil {
 		return fmt.Errorf("send netlink requests: %w", err)
 	}
 	return nil
+}
+
+// makeRoom makes the send buffer large enough for one message: a transaction cannot be divided. The kernel doubles the number.
+func (s *netlinkSocket) makeRoom(size int) error {
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) == nil {
+		return nil
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size)
 }
 
 func (s *netlinkSocket) receive(b []byte, deadline func() time.Time) (int, error) {

@@ -95,7 +95,7 @@ func readSets(ctx context.Context) (sets map[string]kernel.Set, members map[stri
 	})
 }
 
-func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families, nil) }
+func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families, compile.Chains) }
 
 // usesNFTables says whether the agent's table is in the kernel. If that cannot be read, ipset and iptables have the better errors.
 func usesNFTables(ctx context.Context) (exists bool) {

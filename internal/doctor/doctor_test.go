@@ -118,6 +118,19 @@ func (n *node) set(name, value string) {
 	n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: name, Value: value})
 }
 
+// balance makes nftables balance.
+func (n *node) balance() { n.View.Node.DataPlane = kernel.DataPlaneNFTables }
+
+// forward makes FORWARD drop what these rules do not accept.
+func (n *node) forward(specs ...string) {
+	l := n.Rules[inet.IPv4]
+	l.Policies = map[kernel.ChainID]string{forward: "DROP"}
+	for _, spec := range specs {
+		l.Rules[forward] = append(l.Rules[forward], kernel.SavedRule{ChainID: forward, Spec: spec})
+	}
+	n.Rules[inet.IPv4] = l
+}
+
 func (n *node) rules(specs ...string) {
 	at := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
 	for _, spec := range specs {
@@ -272,6 +285,35 @@ var breakages = []breakage{
 	{"nftables rules behind IPVS", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Priority: 200, Rules: 3}}
 	}, "", nil},
+	{"forwarded packets with IPVS", func(_ *testing.T, n *node) { n.forward() }, "", nil},
+	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, Broken, []string{"IPv4: -P FORWARD DROP", "no rule of 0 accepts", "--ctstate DNAT"}},
+	{"forwarded packets of Docker", func(_ *testing.T, n *node) {
+		n.balance()
+		n.forward("-j DOCKER-USER", "-o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i docker0 ! -o docker0 -j ACCEPT",
+			"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	}, Broken, []string{"no rule of 4 accepts"}},
+	{"accepted forwarded packets", func(_ *testing.T, n *node) {
+		n.balance()
+		n.forward("-j DOCKER-USER", "-m conntrack --ctstate DNAT -j ACCEPT")
+	}, "", nil},
+	{"forwarded packets that another chain accepts", func(_ *testing.T, n *node) {
+		n.balance()
+		n.forward("-j FLANNEL-FWD")
+		at := kernel.ChainID{Table: "filter", Chain: "FLANNEL-FWD"}
+		n.Rules[inet.IPv4].Rules[at] = []kernel.SavedRule{{ChainID: at, Spec: "-s 10.244.0.0/16 -j ACCEPT"}, {ChainID: at, Spec: "-j FLANNEL-FWD"}}
+	}, "", nil},
+	{"forwarded packets in nftables", func(_ *testing.T, n *node) {
+		n.balance()
+		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true, Rules: 3}}
+	}, Warning, []string{"nft list chain inet guard fwd (3 rules)", "ct status dnat accept"}},
+	{"no forwarded packets in nftables", func(_ *testing.T, n *node) {
+		n.balance()
+		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true}}
+	}, Broken, []string{"nft list chain inet guard fwd"}},
+	{"IPVS's own checks with nftables", func(_ *testing.T, n *node) {
+		n.balance()
+		n.Destinations, n.Connections, n.files["/proc/sys/"+keepalive] = 60_000, 100_000, "7200\n"
+	}, "", nil},
 	{"keepalive", func(_ *testing.T, n *node) { n.files["/proc/sys/"+keepalive] = "7200\n" }, Notice, []string{"15m0s", "tcp_keepalive_time = 7200"}},
 	{"keepalive and a longer timeout", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+keepalive] = "7200\n"
@@ -312,6 +354,7 @@ func TestFindings(t *testing.T) {
 
 // TestEveryCheckHasABreakage: every check has a test in which it finds something.
 func TestEveryCheckHasABreakage(t *testing.T) {
+	checks := slices.Concat(checks, ipvsChecks)
 	fired := make([]bool, len(checks))
 	for _, b := range breakages {
 		n := well()

@@ -47,15 +47,23 @@ type Report struct {
 // checks are all checks, in the order in which findings of one severity are listed.
 var checks = []func(Facts) []Finding{
 	checkPreflight, checkAgent, checkSources, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
-	checkConntrack, checkTable, checkEstimators, checkModules, checkReversePath, checkCertificates, checkIdle,
-	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables,
+	checkConntrack, checkModules, checkReversePath, checkCertificates,
+	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables, checkForward,
 }
+
+// ipvsChecks are those of IPVS itself.
+var ipvsChecks = []func(Facts) []Finding{checkTable, checkEstimators, checkIdle}
 
 // Examine runs all checks.
 func Examine(f Facts) Report {
 	r := Report{Verdict: Well, Findings: []Finding{}, Unchecked: append([]string{}, f.Unread...)}
 	for _, check := range checks {
 		r.Findings = append(r.Findings, check(f)...)
+	}
+	if f.dataPlane() == kernel.DataPlaneIPVS {
+		for _, check := range ipvsChecks {
+			r.Findings = append(r.Findings, check(f)...)
+		}
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
 	if len(r.Findings) > 0 && r.Findings[0].Severity != Notice {

@@ -113,7 +113,7 @@ func checkARP(f Facts) []Finding {
 	return []Finding{found}
 }
 
-// checkNFTables finds native nftables chains that a packet passes before IPVS. Their rules are not evaluated.
+// checkNFTables finds native nftables chains that a packet passes before it is balanced. Their rules are not evaluated.
 func checkNFTables(f Facts) []Finding {
 	var all, some []string
 	for _, c := range f.Chains {
@@ -132,7 +132,7 @@ func checkNFTables(f Facts) []Finding {
 			"add rules that accept traffic, or delete the chain; the evidence is the command that shows it"})
 	}
 	if len(some) > 0 {
-		found = append(found, Finding{Notice, "firewall", "nftables rules see packets before IPVS; doctor does not evaluate them", examples(some),
+		found = append(found, Finding{Notice, "firewall", "nftables rules see packets before they are balanced; doctor does not evaluate them", examples(some),
 			"if connections fail, look at these rules; the evidence is the command that shows them"})
 	}
 	return found

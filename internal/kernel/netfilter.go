@@ -89,6 +89,7 @@ type Hook uint32
 const (
 	HookPrerouting  Hook = 0
 	HookInput       Hook = 1
+	HookForward     Hook = 2 // only if nftables balances
 	HookOutput      Hook = 3
 	HookPostrouting Hook = 4
 )

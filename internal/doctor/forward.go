@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// checkForward finds a firewall that drops what nftables balances: these packets are forwarded. (IPVS's leave through OUTPUT.)
+func checkForward(f Facts) []Finding {
+	if f.dataPlane() != kernel.DataPlaneNFTables {
+		return nil
+	}
+	const remedy = "accept the connections of Services there: `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`, in nftables `ct status dnat accept`"
+	var dropped, unsure []string
+	for _, family := range inet.Families {
+		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !acceptsForwarded(l) {
+			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and no rule of %d accepts them", family, len(l.Rules[forward])))
+		}
+	}
+	for _, c := range f.Chains {
+		switch {
+		case c.Hook != kernel.HookForward || !c.Drops:
+		case c.Rules == 0:
+			dropped = append(dropped, c.String())
+		default:
+			unsure = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules))
+		}
+	}
+	var found []Finding
+	if len(dropped) > 0 {
+		found = append(found, Finding{Broken, "FORWARD", "the policy drops the packets of every Service", examples(dropped), remedy})
+	}
+	if len(unsure) > 0 {
+		found = append(found, Finding{Warning, "FORWARD", "the policy drops the packets of Services that no rule accepts; doctor does not evaluate these rules",
+			examples(unsure), "look at them; the evidence is the command that shows them. If nothing accepts connections to pods, " + remedy})
+	}
+	return found
+}
+
+var forward = kernel.ChainID{Table: "filter", Chain: "FORWARD"}
+
+// acceptsForwarded reports whether a rule of FORWARD, or of a chain to which it leads, accepts new connections of Services at any interface.
+func acceptsForwarded(l kernel.RuleListing) bool {
+	seen := map[string]bool{}
+	for next := []string{forward.Chain}; len(next) > 0; next = next[1:] {
+		if seen[next[0]] {
+			continue
+		}
+		seen[next[0]] = true
+		for _, rule := range l.Rules[kernel.ChainID{Table: forward.Table, Chain: next[0]}] {
+			args := rule.Args()
+			target := after(args, "-j") + after(args, "-g")
+			if target == "ACCEPT" && after(args, "-i") == "" && after(args, "-o") == "" && acceptsNew(args) {
+				return true
+			}
+			next = append(next, target)
+		}
+	}
+	return false
+}
+
+// acceptsNew reports whether a rule matches the first packet of a connection that is translated.
+func acceptsNew(args []string) bool {
+	states := after(args, "--ctstate") + after(args, "--state")
+	return states == "" || strings.Contains(states, "NEW") || strings.Contains(states, "DNAT")
+}
+
+// after returns the argument that follows an option; empty if there is none.
+func after(args []string, option string) string {
+	if i := slices.Index(args, option); i >= 0 && i+1 < len(args) {
+		return args[i+1]
+	}
+	return ""
+}

@@ -31,7 +31,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		ramps:      slowstart.New(),
 		draining:   drain.NewClocks(),
 		stopped:    &drain.Stopped{},
-		flows:      flows.New(),
+		flows:      flows.New(cfg.Compile.Balancing),
 		background: newBackground(),
 		walks:      &walks{},
 		checks:     &checks{},

@@ -31,6 +31,8 @@ type Flows struct {
 	ended   map[client]kernel.ServerKey
 	running bool
 	next    time.Time
+	// withoutIPVS is true if conntrack alone translates connections: then nothing ends those to a deleted destination.
+	withoutIPVS bool
 }
 
 type client struct {
@@ -39,8 +41,8 @@ type client struct {
 }
 
 // New returns Flows that first check every virtual server.
-func New() *Flows {
-	f := &Flows{todo: newScope(), unverified: newScope()}
+func New(withoutIPVS bool) *Flows {
+	f := &Flows{todo: newScope(), unverified: newScope(), withoutIPVS: withoutIPVS}
 	f.todo.all = true
 	return f
 }
@@ -55,9 +57,9 @@ func (f *Flows) Verified() {
 // port, or after its address was bound.
 func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	if err == nil {
-		f.todo.note(op, have)
+		f.todo.note(op, have, f.withoutIPVS)
 	} else {
-		f.unverified.note(op, have)
+		f.unverified.note(op, have, f.withoutIPVS)
 	}
 }
 

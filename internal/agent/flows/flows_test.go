@@ -48,7 +48,7 @@ func bound(addr netip.Addr) kernel.Op {
 
 // quiet returns Flows after the first check.
 func quiet() *Flows {
-	f := New()
+	f := New(false)
 	f.succeed(f.Begin(around(&kernel.State{}, true)))
 	f.next = time.Time{}
 	return f
@@ -58,7 +58,7 @@ func quiet() *Flows {
 func (f *Flows) succeed(c *Check) { f.Finished(c, start, 0, nil) }
 
 func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
-	f := New()
+	f := New(false)
 	if !f.Due(start) {
 		t.Fatal("nothing to check")
 	}
@@ -170,6 +170,25 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}
 }
 
+// Where nftables balances, nothing else ends the connections to a deleted destination. One with an answer goes on.
+func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
+	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
+	have := with(web, pod)
+	f := New(true)
+	f.succeed(f.Begin(around(&kernel.State{}, true)))
+	f.Note(deleted(web), nil, have)
+	check := f.Begin(around(have, true))
+	if !check.Stale(kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}) {
+		t.Error("the client retransmits its first packet to an endpoint that is gone")
+	}
+	if check.Stale(kernel.Flow{Key: web, Endpoint: gone}) || check.Stale(kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}) {
+		t.Error("these go on")
+	}
+	if diff := cmp.Diff([]inet.Protocol{inet.TCP}, check.Protocols()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A check sees only the protocols that it needs, because each costs a walk.
 func TestProtocols(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
@@ -224,7 +243,7 @@ func TestFailedCheck(t *testing.T) {
 }
 
 func TestChecksAreSpaced(t *testing.T) {
-	f := New()
+	f := New(false)
 	f.Defer(start)
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())

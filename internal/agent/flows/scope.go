@@ -29,21 +29,21 @@ func (s *scope) add(other scope) {
 	maps.Copy(s.addresses, other.addresses)
 }
 
-// note adds the flows that an operation may have stranded.
-func (s *scope) note(op kernel.Op, have *kernel.State) {
+// note adds the flows that an operation may have stranded. Without IPVS, no TCP client notices that its endpoint was deleted, either.
+func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
 		if op.Verb != kernel.Update {
 			s.servers[o.Key] = struct{}{}
 		}
 	case kernel.ServerDestination:
-		if op.Verb == kernel.Delete && silent(o.Server.Protocol) {
+		if op.Verb == kernel.Delete && (withoutIPVS || silent(o.Server.Protocol)) {
 			s.servers[o.Server] = struct{}{}
 		}
 	case kernel.Member:
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(o.Element.Addr, o.Element.Port), Protocol: o.Element.Protocol}
 		_, allPorts := have.Servers[key.AllPorts()]
-		if allPorts && op.Verb == kernel.Delete && silent(key.Protocol) {
+		if allPorts && op.Verb == kernel.Delete && (withoutIPVS || silent(key.Protocol)) {
 			s.servers[key] = struct{}{}
 		}
 	case kernel.BoundAddress:

@@ -310,13 +310,14 @@ virtual := LAB=uml LAB_CLOCK=virtual
 stock := LAB=qemu KERNEL=6.1
 counted_stock := $(counted) KERNEL=6.1
 # Tests of what must hold at every instant: they run with PAUSE=1.
-gap_tests := ./e2e/stories/services:TestGaps|TestGuards \
+services := ./e2e/stories/services
+gap_tests := $(services):TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater|TestWeightsThatComeAndGo
 # Tests that would prove nothing on a virtual clock. e2e/ran/nightly.txt says why.
 real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 # Tests that need what only a real API server does.
-real_api_tests := ./e2e/stories/services:TestFamilies|TestHostileNeighbors
+real_api_tests := $(services):TestFamilies|TestHostileNeighbors
 # docs/known-limits.md says what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
@@ -363,8 +364,10 @@ gate-gaps:
 	+@$(sub) e2e $(virtual) API=small PAUSE=1 PKG='$(gap_tests)' OUT=$(gate)/gaps
 gate-rules: # each kind of Service without iptables
 	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
-gate-data-plane: # each kind of Service without IPVS
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/data-plane
+gate-data-plane: # all stories of Services without IPVS
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='$(services) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT=$(gate)/data-plane
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps
+	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 gate-real-api:
 	+@$(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
 gate-kernel:

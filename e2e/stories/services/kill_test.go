@@ -125,7 +125,7 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 		return true
 	}
 	t.Logf("this start has %d writes", n-1)
-	if n < 10 {
+	if n < 8 {
 		t.Errorf("%d writes are too few to prove anything; the agent's log:\n%s", n-1, agent.Log())
 	}
 	return false

@@ -72,6 +72,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	}
 	n.mustServeOnly(t, servers)
 	for _, c := range clients {
+		c.awaitMore(t, 5)
 		c.mustNeverFail(t)
 	}
 	stopAsking()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +33,7 @@ const (
 
 	tupleAddresses = 1
 	tupleProtocol  = 2
+	tupleZone      = 3
 
 	addressSource4, addressDestination4 = 1, 2
 	addressSource6, addressDestination6 = 3, 4
@@ -62,9 +64,11 @@ type tuple struct {
 
 // entry is a tracked connection. Its attributes are those of the message.
 type entry struct {
-	original, reply []byte
-	id, zone        []byte
-	status, info    []byte
+	original, reply  []byte
+	id, status, info []byte
+	// zoned is true if another program put the connection, or one direction of it, into a zone. Its addresses may then be those of another
+	// network, and it is that program's: virtual switches do so.
+	zoned bool
 }
 
 func readEntry(payload []byte) (e entry, err error) {
@@ -80,7 +84,7 @@ func readEntry(payload []byte) (e entry, err error) {
 		case attrID:
 			e.id = v
 		case attrZone:
-			e.zone = v
+			e.zoned = e.zoned || !isZero(v)
 		case attrStatus:
 			e.status = v
 		case attrInfo:
@@ -91,8 +95,22 @@ func readEntry(payload []byte) (e entry, err error) {
 	if err == nil && (e.original == nil || e.reply == nil || e.id == nil) {
 		err = errors.New("no tuple or id")
 	}
-	return e, err
+	return e, errors.Join(err, e.readZones())
 }
+
+// readZones finds a zone of one direction.
+func (e *entry) readZones() error {
+	var errs []error
+	for _, direction := range [][]byte{e.original, e.reply} {
+		errs = append(errs, nlbatch.EachAttr(direction, func(typ uint16, v []byte) error {
+			e.zoned = e.zoned || typ == tupleZone && !isZero(v)
+			return nil
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func isZero(v []byte) bool { return !slices.ContainsFunc(v, func(b byte) bool { return b != 0 }) }
 
 // flow converts the entry.
 func (e entry) flow() (kernel.Flow, error) {
@@ -138,13 +156,9 @@ func (e entry) deletion(f inet.Family) nlbatch.Request {
 // reading returns a request for the entry that has this tuple now.
 func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
 
-// name returns the attributes by which the kernel finds an entry.
+// name returns the attributes by which the kernel finds an entry in no zone.
 func (e entry) name() []byte {
-	attrs := nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
-	if e.zone != nil {
-		attrs = nlbatch.AppendAttr(attrs, attrZone, e.zone)
-	}
-	return attrs
+	return nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
 }
 
 // protocolOf reads the protocol of a tuple, which may have no ports.

@@ -42,8 +42,7 @@ func tupleOf(p inet.Protocol, source, destination string) tuple {
 func message(there, back tuple) []byte {
 	b := appendTuple(make([]byte, headerLen), attrOriginal, there)
 	b = appendTuple(b, attrReply, back)
-	b = nlbatch.AppendUint32(b, attrID, 7)
-	return nlbatch.AppendAttr(b, attrZone, []byte{0, 5})
+	return nlbatch.AppendUint32(b, attrID, 7)
 }
 
 var (
@@ -78,11 +77,35 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(again.original, e.original) || !slices.Equal(again.id, e.id) || !slices.Equal(again.zone, e.zone) {
+		if !slices.Equal(again.original, e.original) || !slices.Equal(again.id, e.id) {
 			t.Errorf("the request %x identifies another connection than %+v", req.Payload, e)
 		}
 		if family := map[inet.Family]byte{inet.IPv4: unix.AF_INET, inet.IPv6: unix.AF_INET6}[f]; req.Payload[0] != family {
 			t.Errorf("%s: the request is for family %d", f, req.Payload[0])
+		}
+	}
+}
+
+// Connections in zones are other programs'.
+func TestZones(t *testing.T) {
+	zone := func(typ uint16, number byte) []byte { return nlbatch.AppendAttr(nil, typ, []byte{0, number}) }
+	inDirection := func(number byte) []byte {
+		b := appendTuple(make([]byte, headerLen), attrReply, back)
+		b = nlbatch.AppendUint32(b, attrID, 7)
+		return nlbatch.AppendNest(b, attrOriginal, func(b []byte) []byte { return append(b, zone(tupleZone, number)...) })
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		want    bool
+	}{
+		"none":                   {message(there, back), false},
+		"the default one":        {append(message(there, back), zone(attrZone, 0)...), false},
+		"one":                    {append(message(there, back), zone(attrZone, 5)...), true},
+		"one of a direction":     {inDirection(7), true},
+		"no zone of a direction": {inDirection(0), false},
+	} {
+		if e, err := readEntry(c.message); err != nil || e.zoned != c.want {
+			t.Errorf("%s: %t, %v", name, e.zoned, err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
 	}
 	p, err := protocolOf(e.original)
 	w.unfiltered = w.unfiltered || err == nil && p != asked
-	if err != nil || !slices.Contains(w.protocols, p) || p == inet.TCP && !e.unanswered() {
+	if err != nil || e.zoned || !slices.Contains(w.protocols, p) || p == inet.TCP && !e.unanswered() {
 		return nil, err
 	}
 	flow, err := e.flow()

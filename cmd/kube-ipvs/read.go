@@ -85,7 +85,7 @@ func readConnections() ([]kernel.Connection, error) {
 func readSets(ctx context.Context) (sets map[string]kernel.Set, members map[string]map[kernel.Element]struct{}, err error) {
 	if usesNFTables(ctx) {
 		return sets, members, using(openNFTables, func(b *nft.Backend) (err error) {
-			sets, members, err = b.ReadSets(ctx, compile.SetPrefix)
+			sets, members, err = b.ListSets(ctx, compile.SetPrefix)
 			return err
 		})
 	}

@@ -29,9 +29,9 @@ type State struct {
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
-	// Torn reports that something was written while this was read, and that Members may therefore lack some that nobody touched: lists of
-	// nftables do. A lookup shows whether these exist.
-	Torn bool
+	// MayMiss reports that Members may lack some that nobody touched, as lists of nftables do while anything is written, and for a moment after
+	// that. A lookup shows whether these exist.
+	MayMiss bool
 }
 
 // RulesError says why the rules of a family could not be read.

@@ -23,3 +23,6 @@ type SetSummary struct {
 	Set
 	Members int
 }
+
+// Uncounted is the number of members, or of virtual servers, if the kernel does not know it and counting would cost too much now.
+const Uncounted = -1

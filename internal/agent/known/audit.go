@@ -106,7 +106,7 @@ func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 
 // UnseenMembers does the same for members of sets, if the audit may have missed some.
 func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
-	if !d.Base.Torn {
+	if !d.Base.MayMiss {
 		return nil
 	}
 	for name, read := range d.Members {

@@ -86,7 +86,7 @@ type Known struct {
 func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
 	if !skip[Servers] {
-		if known.IPv4Servers != read.IPv4Servers {
+		if read.IPv4Servers != kernel.Uncounted && known.IPv4Servers != read.IPv4Servers {
 			found[Subject{Servers, "number"}] = strconv.Itoa(read.IPv4Servers - known.IPv4Servers)
 		}
 		found.servers(known.Servers, asked, read.Servers)
@@ -132,7 +132,7 @@ func (m Mismatches) sets(known *kernel.State, read map[string]kernel.SetSummary)
 		now, exists := read[name]
 		if !exists {
 			m[Subject{Sets, name}] = gone
-		} else if had := len(known.Members[name]); now.Set != set || now.Members != had {
+		} else if had := len(known.Members[name]); now.Set != set || now.Members != kernel.Uncounted && now.Members != had {
 			m[Subject{Sets, name}] = fmt.Sprintf("%s %+d", now.Set, now.Members-had)
 		}
 	}

@@ -100,3 +100,17 @@ func TestNextTakesTurns(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A number that the kernel does not know is no mismatch.
+func TestUncounted(t *testing.T) {
+	set := kernel.Set{Name: "S"}
+	state := kernel.NewState()
+	state.Sets["S"], state.Members["S"] = set, map[kernel.Element]struct{}{{}: {}}
+	known := Known{State: state, IPv4Servers: 5}
+	for n, want := range map[int]int{kernel.Uncounted: 0, 0: 2} {
+		read := &kernel.Summary{IPv4Servers: n, Sets: map[string]kernel.SetSummary{"S": {Set: set, Members: n}}}
+		if found := Compare(known, nil, read, [Parts]bool{}); len(found) != want {
+			t.Errorf("%d: %v", n, found)
+		}
+	}
+}

@@ -75,7 +75,7 @@ func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 		}
 	}
 	if f.writes != written {
-		late.Torn = true
+		late.MayMiss = true
 		miss := func(any) bool { return slow.random.IntN(50) == 0 }
 		maps.DeleteFunc(late.Servers, func(key kernel.ServerKey, _ kernel.ObservedServer) bool { return miss(key) })
 		for _, members := range late.Members {

@@ -230,7 +230,7 @@ func TestEveryPartOfAStateIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state.RulesErr, state.Torn = stuck.RulesErr, true // SlowAudits sets it
+	state.RulesErr, state.MayMiss = stuck.RulesErr, true // SlowAudits sets it
 	for field, value := range reflect.ValueOf(state).Elem().Fields() {
 		if value.IsZero() || value.Kind() == reflect.Map && value.Len() == 0 {
 			t.Errorf("the fake does not fill State.%s", field.Name)

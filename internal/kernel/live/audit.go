@@ -22,7 +22,7 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return a, err
 	}
-	a.members, a.servers = a.membersAgain, a.serversAgain
+	a.members, a.servers, a.mayMiss = a.membersAgain, a.serversAgain, cfg.NFTables
 	return a, nil
 }
 

@@ -267,9 +267,9 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	return nil
 }
 
-// Read is that of the reader, and never torn. Before AdoptRecords, the records of an earlier start are in the state, too.
+// Read is that of the reader. Before AdoptRecords, the records of an earlier start are in the state, too.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
-	s, err := k.readWhole(ctx)
+	s, err := k.reader.Read(ctx)
 	if err == nil {
 		k.old.inherit(s)
 	}

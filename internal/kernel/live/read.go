@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -27,8 +26,8 @@ type reader struct {
 	membersAgain members
 	servers      readServers
 	serversAgain readServers
-	// generation counts the changes of nftables; nil if nothing is there.
-	generation func(context.Context) (uint32, error)
+	// mayMiss is true if members may lack some.
+	mayMiss bool
 }
 
 func newReader(cfg Config, rules rules, openDevice func() (*netdev.Backend, error)) (reader, error) {
@@ -41,9 +40,6 @@ func newReader(cfg Config, rules rules, openDevice func() (*netdev.Backend, erro
 		return r, err
 	}
 	r.servers = r.balancer.Read
-	if b, ok := r.sets.(*nft.Backend); ok {
-		r.generation = b.Generation
-	}
 	return r, nil
 }
 
@@ -102,11 +98,7 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)
 	}
-	var s kernel.State
-	before, err := r.changes(ctx)
-	if err != nil {
-		return nil, err
-	}
+	s := kernel.State{MayMiss: r.mayMiss}
 	for _, read := range []func(context.Context, *kernel.State) error{
 		r.readSysctls, r.readDevice, r.readSets, r.readRules, r.readServers, r.readTimeouts,
 	} {
@@ -114,36 +106,7 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 			return nil, err
 		}
 	}
-	after, err := r.changes(ctx)
-	s.Torn = before != after
-	return &s, err
-}
-
-func (r *reader) changes(ctx context.Context) (uint32, error) {
-	if r.generation == nil {
-		return 0, nil
-	}
-	return r.generation(ctx)
-}
-
-// readTries bounds how often readWhole reads because nftables changed meanwhile.
-const readTries = 5
-
-// readWhole is Read, but not torn: it reads again until nothing was written meanwhile, or until it finds the same members again.
-func (r *reader) readWhole(ctx context.Context) (*kernel.State, error) {
-	var last *kernel.State
-	for range readTries {
-		s, err := r.Read(ctx)
-		if err != nil || !s.Torn {
-			return s, err
-		}
-		if last != nil && maps.EqualFunc(s.Members, last.Members, maps.Equal) {
-			s.Torn = false
-			return s, nil
-		}
-		last = s
-	}
-	return nil, fmt.Errorf("read the kernel: the agent's sets in nftables changed during each of %d reads; stop the program that changes table inet %s", readTries, nft.Table)
+	return &s, nil
 }
 
 func (r *reader) readSysctls(ctx context.Context, s *kernel.State) (err error) {

@@ -30,7 +30,7 @@ func openSets(cfg Config) (sets, members, members, error) {
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return b, b.ReadSets, b.ReadSets, nil
+		return b, b.ReadSets, b.ListSets, nil
 	}
 	b, err := ipset.New()
 	if err != nil {

@@ -58,7 +58,7 @@ func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 const listTries = 5
 
 // list lists objects of family inet, and returns what each try found. If the table changed during all of them, torn is true: each try may have
-// an object twice or lack one. A list of elements is never torn in this sense: see Generation.
+// an object twice or lack one. A list of elements is never torn in this sense: see ListSets.
 func (b *Backend) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
 	for range listTries {
 		var payloads [][]byte
@@ -97,9 +97,8 @@ func (b *Backend) get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.
 	return answers, nil
 }
 
-// Generation is the number of changes of nftables, by all programs. While it changes, a list of elements may lack some that nobody touches:
-// the kernel continues a list after as many elements as it has listed, in whatever order they are by then.
-func (b *Backend) Generation(ctx context.Context) (generation uint32, err error) {
+// readGeneration returns the number of changes of nftables, by all programs.
+func (b *Backend) readGeneration(ctx context.Context) (generation uint32, err error) {
 	answers, err := b.get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
 	if err != nil {
 		return 0, fmt.Errorf("read the generation of nftables: %w", err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -23,6 +24,8 @@ type Balancer struct {
 	uses   map[string]int
 	unused map[string]struct{}
 	left   *left
+	// countAfter is when frontends may be counted again.
+	countAfter time.Time
 }
 
 // NewBalancer opens one.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,19 +46,12 @@ type raw struct {
 	err     error
 }
 
-// readContent reads everything. If nftables changed meanwhile, lists may lack elements and rules that nobody touched: then it looks up the
-// frontends that do not look whole, and those of the keys that it did not see.
+// readContent reads everything. Lists may lack elements and rules that exist (see ListSets), so it looks up the frontends that do not look whole,
+// and those of the keys that it did not see.
 func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
-	before, err := b.Generation(ctx)
-	if err != nil {
-		return nil, err
-	}
 	c, err := b.readLists(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if after, err := b.Generation(ctx); err != nil || after == before {
-		return c, err
 	}
 	for key, f := range c.fronts {
 		if f.front == nil {
@@ -305,11 +299,14 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 	return nil
 }
 
-// CountIPv4 counts the IPv4 frontends.
+// CountIPv4 counts the IPv4 frontends, unless that would cost too much now.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
 	payloads, err := b.getSets(ctx, []string{frontsMap(inet.IPv4)})
 	if err != nil || len(payloads) == 0 {
 		return 0, err
 	}
-	return b.count(ctx, frontsMap(inet.IPv4), payloads[0])
+	began := time.Now()
+	n, err := b.count(ctx, frontsMap(inet.IPv4), payloads[0], !began.Before(b.countAfter))
+	b.countAfter = countAgain(began, time.Since(began), b.countAfter)
+	return n, err
 }

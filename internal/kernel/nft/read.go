@@ -15,8 +15,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ReadSets returns the sets of the table whose names start with prefix, and their members.
-func (b *Backend) ReadSets(ctx context.Context, prefix string) (
+// ReadSets returns the sets of the table whose names start with prefix, and their members. It lists members again until it finds the same.
+func (b *Backend) ReadSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
+	return b.readSets(ctx, prefix, b.allMembers)
+}
+
+// ListSets does so at half the cost, but may lack members that exist: the kernel continues a list after as many elements as it has listed, in
+// whatever order they are by then. Changes, and a table that grows after them, change the order. LookupMembers shows whether they exist.
+func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
+	return b.readSets(ctx, prefix, b.members)
+}
+
+// readMembers lists the members of a set.
+type readMembers func(context.Context, kernel.Set) (map[kernel.Element]struct{}, error)
+
+func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
 	all, err := b.sets(ctx)
@@ -29,7 +42,7 @@ func (b *Backend) ReadSets(ctx context.Context, prefix string) (
 			delete(all, name)
 			continue
 		}
-		m, err := b.members(ctx, s)
+		m, err := read(ctx, s)
 		if errors.Is(err, unix.ENOENT) {
 			delete(all, name) // deleted since
 			continue
@@ -40,6 +53,21 @@ func (b *Backend) ReadSets(ctx context.Context, prefix string) (
 		members[name] = m
 	}
 	return all, members, nil
+}
+
+// allMembers lists a set until two lists agree.
+func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
+	last, err := b.members(ctx, s)
+	for range 2 * listTries {
+		if err != nil || s.Type == "" {
+			return last, err
+		}
+		before := last
+		if last, err = b.members(ctx, s); err == nil && maps.Equal(before, last) {
+			return last, nil
+		}
+	}
+	return nil, fmt.Errorf("it changed during each of %d reads", 2*listTries)
 }
 
 // sets returns the sets of the table by name.

@@ -40,7 +40,7 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 
 // keeping adds the members and rules to a transaction.
 func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
-	members, err := b.members(ctx, have)
+	members, err := b.allMembers(ctx, have)
 	if err != nil {
 		return nil, fmt.Errorf("read members: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,8 @@ type Summarizer struct {
 	// names are the sets at the last look at all of them, when that many objects were in the table.
 	names []string
 	used  uint32
+	// countAfter is when sets may be counted again.
+	countAfter time.Time
 }
 
 // NewSummarizer opens one for these chains, and for the sets whose names start with prefix.
@@ -35,17 +38,19 @@ func NewSummarizer(families []inet.Family, chains []kernel.ChainID, prefix strin
 
 // Summarize returns the sets of kernel.Summary, and its values for rules.
 func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
-	generation, err := s.Generation(ctx)
+	generation, err := s.readGeneration(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	if s.rules != nil && generation == s.generation {
 		return s.sets, s.rules, nil
 	}
-	sets, err := s.countSets(ctx)
+	began := time.Now()
+	sets, err := s.countSets(ctx, !began.Before(s.countAfter))
 	if err != nil {
 		return nil, nil, err
 	}
+	s.countAfter = countAgain(began, time.Since(began), s.countAfter)
 	rules, err := s.sumRules(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read rules: %w", err)
@@ -54,8 +59,8 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	return s.sets, s.rules, nil
 }
 
-// countSets asks for the numbers of members. Older kernels do not have them, so there they are counted.
-func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummary, error) {
+// countSets asks for the numbers of members. Older kernels do not have them, so there they are counted, if wanted.
+func (s *Summarizer) countSets(ctx context.Context, wanted bool) (map[string]kernel.SetSummary, error) {
 	if err := s.findSets(ctx); err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)
 	}
@@ -69,7 +74,7 @@ func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummar
 		if err != nil {
 			return nil, fmt.Errorf("read sets: %w", err)
 		}
-		n, err := s.count(ctx, set.Name, p)
+		n, err := s.count(ctx, set.Name, p, wanted)
 		if err != nil {
 			return nil, fmt.Errorf("count set %s: %w", set.Name, err)
 		}
@@ -98,11 +103,29 @@ func (s *Summarizer) findSets(ctx context.Context) error {
 }
 
 // count returns the number of elements of a set, or a map, of which the kernel answered this.
-func (b *Backend) count(ctx context.Context, name string, answer []byte) (int, error) {
-	if n, known, err := memberCount(answer); err != nil || known {
+func (b *Backend) count(ctx context.Context, name string, answer []byte, wanted bool) (int, error) {
+	switch n, known, err := memberCount(answer); {
+	case err != nil || known:
 		return n, err
+	case !wanted:
+		return kernel.Uncounted, nil
 	}
 	return b.countElements(ctx, name)
+}
+
+const (
+	// countShare bounds the time for counting: after it, nothing is counted for this many times as long as it took.
+	countShare = 100
+	// countFree is a time for which that is not worthwhile.
+	countFree = 5 * time.Millisecond
+)
+
+// countAgain returns when to count again after it took some time. Until then, it is as before.
+func countAgain(began time.Time, took time.Duration, before time.Time) time.Time {
+	if took < countFree || began.Before(before) {
+		return before
+	}
+	return began.Add(countShare * took)
 }
 
 func memberCount(set []byte) (n int, known bool, err error) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -122,21 +123,15 @@ func TestMembersWhileOthersWrite(t *testing.T) {
 		ops, all = append(ops, kernel.Op{Verb: kernel.Create, Object: m}), append(all, m)
 	}
 	apply(t, b, ops...)
-	before, err := b.Generation(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var toggled []kernel.Object
 	for n := range 20 {
 		toggled = append(toggled, kernel.Member{Set: "S", Element: kernel.Element{Addr: netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})}})
 	}
-	disturber(t, toggled...)(b)
-	_, members, err := b.ReadSets(t.Context(), "S")
+	disturb := disturber(t, toggled...)
+	disturb(b)
+	_, members, err := b.ListSets(t.Context(), "S")
 	if err != nil {
 		t.Fatal(err)
-	}
-	if after, err := b.Generation(t.Context()); err != nil || after == before {
-		t.Errorf("the generation stays %d: %v", after, err)
 	}
 	unseen := slices.DeleteFunc(all, func(m kernel.Member) bool {
 		_, seen := members["S"][m.Element]
@@ -149,6 +144,12 @@ func TestMembersWhileOthersWrite(t *testing.T) {
 	found, err := b.LookupMembers(t.Context(), append(unseen, gone, kernel.Member{Set: "none", Element: gone.Element}))
 	if _, exists := found[gone]; err != nil || exists || len(found) != len(unseen) {
 		t.Errorf("found %d of %d, %t: %v", len(found), len(unseen), exists, err)
+	}
+	for range 250 {
+		b.meanwhile() // the other program ends soon
+	}
+	if _, members, err := b.ReadSets(t.Context(), "S"); err != nil || len(members["S"]) < many {
+		t.Errorf("read %d of %d members: %v", len(members["S"]), many, err)
 	}
 }
 
@@ -183,5 +184,26 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 	disturb(rulesOnly)
 	if _, err := rulesOnly.List(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Where the kernel has no numbers of elements, counting takes a hundredth of the time at most.
+func TestCountingIsBounded(t *testing.T) {
+	b := open(t)
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.Set{Name: "S", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 10}},
+		kernel.Op{Verb: kernel.Create, Object: kernel.Member{Set: "S", Element: kernel.Element{Addr: shop.Addr.Addr()}}})
+	for wanted, want := range map[bool]int{true: 1, false: kernel.Uncounted} {
+		if n, err := b.count(t.Context(), "S", nil, wanted); err != nil || n != want {
+			t.Errorf("wanted %t: %d, %v", wanted, n, err)
+		}
+	}
+	began, later := time.Unix(1000, 0), time.Unix(1000, 500)
+	for took, want := range map[time.Duration]time.Time{countFree - 1: {}, 20 * time.Millisecond: began.Add(2 * time.Second)} {
+		if again := countAgain(began, took, time.Time{}); !again.Equal(want) {
+			t.Errorf("after %s: at %s", took, again)
+		}
+	}
+	if again := countAgain(began, time.Second, later); again != later {
+		t.Errorf("nothing was counted, and again at %s", again)
 	}
 }

@@ -30,6 +30,7 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 		Chains: []kernel.Chain{
 			{ChainID: chainBalancingFilter, Rules: filterRules(cfg, f)},
 			{ChainID: chainBalancingGuards, Rules: guardRules(cfg, f)},
+			{ChainID: chainFilter, Rules: untranslatedRules(f)},
 			{ChainID: chainFirewall, Rules: firewallRules(f)},
 			{ChainID: ours.forward, Rules: invalidRules()},
 			{ChainID: chainClosed, Rules: ownPacketRules(f)},
@@ -44,12 +45,22 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
 			jump("mangle", "PREROUTING", chainBalancingFilter, "ports of virtual addresses that no Service uses", notEstablished),
 			jump("mangle", "OUTPUT", chainClosed, "ports that are closed to the node itself", notEstablished),
+			jump("filter", "INPUT", chainFilter, "packets that nothing balanced", notEstablished),
 			jump("filter", "FORWARD", ours.forward, "replies of Service endpoints"),
 			jump("nat", "PREROUTING", ours.services, "Services"),
 			jump("nat", "OUTPUT", chainOutput, "Services"),
 			jump("nat", "POSTROUTING", ours.postrouting, "masquerading for Services"),
 		},
 	}
+}
+
+// untranslatedRules drop the packets to served ports that reach the node itself: those of connections that began before the Service existed. Their
+// client sends them again, and is balanced when the agent has deleted the connection's entry in conntrack. The node would refuse them.
+func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
+	for _, set := range served {
+		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, port(set, f)))
+	}
+	return rs
 }
 
 // invalidRules drop what conntrack cannot assign to a connection. An endpoint's reply outside the window of its connection, for instance,

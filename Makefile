@@ -318,6 +318,8 @@ gap_tests := $(services):TestGaps|TestGuards \
 real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 # Tests that need what only a real API server does.
 real_api_tests := $(services):TestFamilies|TestHostileNeighbors
+# Tests of what nftables does not do where it balances.
+ipvs_tests := $(services):TestBridge|TestIsolation
 # docs/known-limits.md says what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
@@ -365,7 +367,7 @@ gate-gaps:
 gate-rules: # each kind of Service without iptables
 	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 gate-data-plane: # all stories of Services without IPVS
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='$(services) $(addprefix -,$(gap_tests) $(real_api_tests))' OUT=$(gate)/data-plane
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='$(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 gate-real-api:

@@ -21,9 +21,7 @@ func TestIsolation(t *testing.T) {
 // IPVS refuses such a destination. The node must stay healthy, and other Services must not be affected. After the route is removed,
 // the endpoint is served.
 func (s *stage) refusedEndpoint(t *testing.T) {
-	if cluster.Balancing() {
-		t.Skip("only IPVS looks at the route of an endpoint")
-	}
+	cluster.NeedIPVS(t, "only IPVS looks at the route of an endpoint")
 	const nowhere, route = "203.0.113.77", "203.0.113.77/32"
 	s.node3.MustRun(t, "ip", "route", "add", "anycast", route, "dev", "lo", "table", "local")
 	t.Cleanup(func() { _, _ = s.node3.Run("ip", "route", "del", "anycast", route, "dev", "lo", "table", "local") })

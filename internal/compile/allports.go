@@ -34,7 +34,7 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
 // mergePorts replaces per-port virtual servers with an all-ports server if possible. It leaves the fragment in no order.
-func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
+func (c *compiled) mergePorts(n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) {
 	if len(c.allPorts) == 0 {
 		return
 	}
@@ -49,14 +49,14 @@ func (c *compiled) mergePorts(winner func(kernel.ServerKey) model.ServiceID) {
 		case len(perPort) == 0: // other Services have won all ports; Problems report that
 		case owner != c.service.ID:
 			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
-				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there", f.key.Addr.Addr(), owner, f.key.Protocol),
+				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there, or port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
 				"use a different address"))
 		case refused != nil:
 			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
 				fmt.Sprintf("no effect for %s over %s, each port has its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
 				refused.remedy))
 		default:
-			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, c.service)}
+			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, c.service, n)}
 		}
 	}
 	c.fragment = slices.Concat(slices.Collect(maps.Values(servers))...)
@@ -92,9 +92,9 @@ func withoutPorts(ds []kernel.Destination) []kernel.Destination {
 }
 
 // allPortsServer merges per-port virtual servers.
-func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Service) want.Server {
+func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Service, n *nodeContext) want.Server {
 	merged := perPort[0]
-	merged.Key, merged.Owner = key, model.ServicePortRef{Service: svc.ID}
+	merged.Server, merged.Owner = serverConfig(svc, key, merged.Scheduler, n), model.ServicePortRef{Service: svc.ID}
 	merged.Destinations = withoutPorts(merged.Destinations)
 	merged.Members = nil
 	for _, s := range perPort {

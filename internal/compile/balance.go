@@ -15,7 +15,7 @@ import (
 func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n *nodeContext) kernel.Server {
 	s := kernel.Server{Key: key, Scheduler: scheduler, MaskBits: uint8(key.Family().Bits())}
 	s.Flags = uint32(schedulerFlags(svc, n)) * kernel.FlagSched1
-	if svc.AffinityTimeout > 0 {
+	if svc.AffinityTimeout > 0 && !n.isFTP(key) {
 		s.Flags |= kernel.FlagPersistent
 		s.Timeout = uint32(svc.AffinityTimeout.Seconds())
 		s.MaskBits = clientBits(svc.Balancing, key.Family())

@@ -53,6 +53,6 @@ func (c claim) existence() int {
 	return 0
 }
 
-// precedence depends on the allocator of the address: the API server, a load balancer's controller, or the author of the Service. A health
-// check comes last: without it, connections still work.
-var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, loadBalancerIP: 3, externalIP: 4, healthCheck: 5}
+// precedence depends on the allocator of the address or port: the API server, a load balancer's controller, or the author of the Service. A
+// health check comes after a node port: without it, connections still work.
+var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}

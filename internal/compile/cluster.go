@@ -153,8 +153,15 @@ func (c *Cluster) compile(id model.ServiceID) *compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
+// winner returns the Service that has a frontend: that with the best claim, unless another one has the better claim to what is wider.
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
-	return c.node.claims[key][0].service.ID
+	best := c.node.claims[key][0]
+	if wide, exists := c.node.wider(key, best.kind, best.bound); exists {
+		if rival := c.node.claims[wide][0]; rival.kind == healthCheck || wide == key.AllPorts() {
+			return rival.service.ID
+		}
+	}
+	return best.service.ID
 }
 
 // replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
@@ -166,11 +173,11 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, before map[k
 		c.node.virtual.replaceEndpoints(old.service, next.service)
 		// Keep the fragment: the wanted state holds it until Update removes it.
 		next.fragment = old.fragment
-		for _, f := range slices.Concat(old.frontends, old.allPorts, old.nodeWide) {
+		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
 			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
 		}
 	}
-	for _, f := range slices.Concat(next.frontends, next.allPorts, next.nodeWide) {
+	for _, f := range slices.Concat(next.frontends, next.allPorts, next.wide) {
 		c.changeClaims(f.key, f.claimOf(next.service), insertClaim, before)
 	}
 	c.services[id] = next

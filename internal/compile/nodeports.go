@@ -78,11 +78,11 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 
 // setHealthPort sets the health check port if the Service has the best claim to it.
 func (c *compiled) setHealthPort(n *nodeContext) {
-	i := slices.IndexFunc(c.nodeWide, func(f frontend) bool { return f.kind == healthCheck })
+	i := slices.IndexFunc(c.wide, func(f frontend) bool { return f.kind == healthCheck })
 	if i < 0 {
 		return
 	}
-	switch best := n.claims[c.nodeWide[i].key][0]; {
+	switch best := n.claims[c.wide[i].key][0]; {
 	case best.kind == healthCheck && best.service.ID == c.service.ID:
 		c.health = healthPort(c.service, n, c.refusedEndpoints)
 	case best.kind == healthCheck:

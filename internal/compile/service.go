@@ -38,9 +38,9 @@ func (n NoLocal) compare(o NoLocal) int {
 // compiled is the result of compiling one Service.
 type compiled struct {
 	service *model.Service
-	// frontends, allPorts and nodeWide are claimed; rejected are the problems of what cannot be served.
-	frontends, allPorts, nodeWide []frontend
-	rejected                      []model.Problem
+	// frontends, allPorts and wide are claimed; rejected are the problems of what cannot be served.
+	frontends, allPorts, wide []frontend
+	rejected                  []model.Problem
 	// overShare is true if some are rejected because a set is nearly full.
 	overShare bool
 
@@ -65,9 +65,9 @@ type compiled struct {
 func claimsOf(svc *model.Service, n *nodeContext) *compiled {
 	list, rejected, overShare := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
-	ports, problems := n.nodeWideClaims(svc)
+	wide, problems := n.nodeWideClaims(svc)
 	return &compiled{
-		service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), nodeWide: ports,
+		service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), wide: append(wide, n.widerClaims(grouped)...),
 		rejected: slices.Concat(rejected, problems), overShare: overShare,
 	}
 }
@@ -77,7 +77,7 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
 	c := &compiled{
-		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, nodeWide: claims.nodeWide,
+		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, wide: claims.wide,
 		rejected: claims.rejected, overShare: claims.overShare,
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
@@ -95,13 +95,14 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 			owner, s := winner(f.key), virtualServer(svc, f, eps, n)
 			c.decisions = append(c.decisions, decisionOf(svc, f, eps, owner, s.Server))
 			if owner != svc.ID {
-				c.problems = append(c.problems, claimProblem(svc, f, owner))
+				c.problems = append(c.problems, n.claimProblem(svc, f, owner))
 				continue
 			}
 			c.fragment = append(c.fragment, s)
 		}
 	}
-	c.mergePorts(winner)
+	c.mergePorts(n, winner)
+	c.problems = append(c.problems, n.withoutAffinity(svc, c.fragment)...)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	c.fragment = withHealthPort(c.fragment, c.health, n)
 	slices.SortFunc(c.problems, model.Problem.Compare)
@@ -272,11 +273,15 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 	return members
 }
 
-func claimProblem(svc *model.Service, f frontend, owner model.ServiceID) model.Problem {
+func (n *nodeContext) claimProblem(svc *model.Service, f frontend, owner model.ServiceID) model.Problem {
+	what := "the same address, port and protocol"
+	if n.isFTP(f.key) {
+		what = "port 21 or to all ports of the same address, which only one Service can have with IPVS"
+	}
 	return problem(svc, f.field, f.value,
-		"not served: Service "+owner.String()+" has the better claim to the same address, port and protocol (a ClusterIP before a "+
-			"node port, then a load balancer's address, then an external IP; between two of a kind the older Service, or the first by "+
-			"name)", "use a different address or port")
+		"not served: Service "+owner.String()+" has the better claim to "+what+" (a ClusterIP before a node port, then a health check port, "+
+			"then a load balancer's address, then an external IP; between two of a kind the older Service, or the first by name)",
+		"use a different address or port")
 }
 
 // maxProblems bounds the Problems of one Service: each is a line in the log and may become an Event.

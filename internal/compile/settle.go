@@ -101,7 +101,7 @@ func (c *Cluster) Claimed() []FrontendKey {
 	claimed := map[FrontendKey]struct{}{}
 	for key, claims := range c.node.claims {
 		for _, claim := range claims {
-			if claim.kind != nodePort && claim.kind != healthCheck {
+			if claim.kind != nodePort && claim.kind != healthCheck && key.Addr.Addr() != everywhere {
 				claimed[FrontendKey{key, claim.kind == clusterIP}] = struct{}{}
 			}
 		}

@@ -203,27 +203,33 @@ func (w town) serve(vip string, n int) kernel.ServerKey {
 	key := kernel.ServerKey{Addr: netip.AddrPortFrom(netip.MustParseAddr(vip), 80), Protocol: inet.TCP}
 	var dests []kernel.Destination
 	for range n {
-		l, err := net.Listen("tcp4", "127.0.1.1:0")
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.t.Cleanup(func() { l.Close() })
-		at := l.Addr().(*net.TCPAddr).AddrPort()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprint(c, at)
-				c.Close()
-			}
-		}()
-		dests = append(dests, kernel.Destination{Addr: at, Weight: 1})
+		dests = append(dests, w.answer("127.0.1.1:0"))
 	}
 	slices.SortFunc(dests, kernel.Destination.Compare)
 	mustApply(w.t, w.Balancer, sticky(key, 32, dests...)...)
 	return key
+}
+
+// answer starts an endpoint that answers with its address.
+func (w town) answer(at string) kernel.Destination {
+	w.t.Helper()
+	l, err := net.Listen("tcp4", at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close() })
+	addr := l.Addr().(*net.TCPAddr).AddrPort()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, addr)
+			c.Close()
+		}
+	}()
+	return kernel.Destination{Addr: addr, Weight: 1}
 }
 
 // ask returns which endpoint answers a client.
@@ -248,6 +254,31 @@ func (w town) keeps(client string, key kernel.ServerKey) bool {
 		answered[w.ask(client, key)] = true
 	}
 	return len(answered) == 1
+}
+
+// A connection to a port of its own at an address with one affinity for all ports, which may be another Service's, is no client of all ports:
+// the other ports would send the client to that port's endpoint.
+func TestPortBesideAllPorts(t *testing.T) {
+	w := newTown(t)
+	wide := w.serve("10.96.0.1", 0)
+	mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: wide}})
+	theirs, evil := w.answer("127.0.1.1:80"), w.answer("127.0.1.2:81")
+	w.answer("127.0.1.2:80")
+	port := kernel.ServerKey{Addr: netip.AddrPortFrom(wide.Addr.Addr(), 81), Protocol: inet.TCP}
+	mustApply(t, w.Balancer, sticky(wide.AllPorts(), 32, kernel.Destination{Addr: netip.AddrPortFrom(theirs.Addr.Addr(), 0), Weight: 1})...)
+	for _, flags := range []uint32{0, kernel.FlagPersistent, 0} {
+		s := kernel.Server{Key: port, Scheduler: "rr", Flags: flags, Timeout: 60 * flags, MaskBits: 32}
+		mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: port, Destination: evil}})
+		for range 2 {
+			if a, b := w.ask("127.0.0.9", port), w.ask("127.0.0.9", wide); a != evil.Addr || b != theirs.Addr {
+				t.Errorf("flags %d: a client reaches %s, and at another port %s", flags, a, b)
+			}
+		}
+		if have := mustRead(t, w.Balancer); have[port].Scheduler != "rr" || have[wide.AllPorts()].Scheduler != "rr" {
+			t.Errorf("flags %d: read %v", flags, have)
+		}
+		mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Delete, Object: s})
+	}
 }
 
 // A full map costs its own frontend the memory of new clients, and nobody a connection.

@@ -24,7 +24,7 @@ func frontsMap(f inet.Family) string { return fmt.Sprintf("fronts%d", f) }
 // slotsMap maps a frontend and a number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// notesMap maps a frontend with affinity to the chain that records its clients.
+// notesMap maps a frontend with affinity to the chain that records its clients, and other ports to nowhere.
 func notesMap(f inet.Family) string { return fmt.Sprintf("notes%d", f) }
 
 // balanceChain is where rules send packets that the agent balances.

@@ -87,6 +87,9 @@ func appendFields(b []byte, lengths []uint32) []byte {
 	})
 }
 
+// nowhere stands for the chain of an element that ends the base chain: nothing is noted.
+const nowhere = "nowhere"
+
 // entry is an element of one of the sets and maps. A map's element has a chain or an endpoint.
 type entry struct {
 	set     string
@@ -151,7 +154,7 @@ func frontEntry(f *frontend) entry {
 }
 
 func noteEntry(f *frontend) entry {
-	return entry{set: notesMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.keeper().noteName()}
+	return entry{set: notesMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.note()}
 }
 
 func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {
@@ -182,6 +185,9 @@ func (e entry) append(b []byte, whole bool) []byte {
 
 func appendVerdict(b []byte, code int32, chain string) []byte {
 	return nlbatch.AppendNest(b, unix.NFTA_DATA_VERDICT, func(b []byte) []byte {
+		if chain == nowhere {
+			return appendBigUint32(b, unix.NFTA_VERDICT_CODE, uint32(unix.NFT_RETURN&0xffffffff))
+		}
 		b = appendBigUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
 		return nlbatch.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
 	})
@@ -229,6 +235,7 @@ func (e *entry) attribute(typ uint16, v []byte) error {
 			case unix.NFTA_DATA_VALUE:
 				e.data = string(v)
 			case unix.NFTA_DATA_VERDICT:
+				e.chain = nowhere
 				return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
 					if typ == unix.NFTA_VERDICT_CHAIN {
 						e.chain = nlbatch.String(v)

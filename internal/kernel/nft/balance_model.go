@@ -55,6 +55,19 @@ func (f *frontend) chainNames() []string {
 	return names
 }
 
+// note is the chain that records the clients of the frontend; nowhere for a port without affinity, so that it is not taken for one of an
+// all-ports frontend at the same address, which may be another Service's. It is empty if no connection is translated, or if nothing is
+// wider than the frontend.
+func (f *frontend) note() string {
+	switch {
+	case f.keeps():
+		return f.keeper().noteName()
+	case len(f.slots) == 0 || f.Key == f.Key.AllPorts():
+		return ""
+	}
+	return nowhere
+}
+
 func (f *frontend) keeper() keeper { return keeper{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()} }
 
 // chain is the one to which the frontend's element leads.

@@ -158,11 +158,10 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	for n := range idle {
 		f.idle = append(f.idle, r.slots[firstIdle+n])
 	}
-	note := ""
 	if f.keeps() {
-		f.gone, note = goneIn(chains[f.chain()]), f.keeper().noteName()
+		f.gone = goneIn(chains[f.chain()])
 	}
-	complete := r.front.chain == f.chain() && r.note == note
+	complete := r.front.chain == f.chain() && r.note == f.note()
 	for _, c := range append(f.chains(), shared[key.Family()]...) {
 		complete = complete && chains.have(c)
 	}

@@ -59,18 +59,15 @@ func (w *work) keep(chains comments) [][]nlbatch.Request {
 
 func (w *work) swapNote(old *frontend) []swap {
 	var s swap
-	if w.from != nil && w.from.front != nil && old.keeps() {
+	if w.from != nil && w.from.front != nil && old.note() != "" {
 		e := noteEntry(old)
 		s.old = &e
 	}
-	if w.to != nil && w.to.keeps() {
+	if w.to != nil && w.to.note() != "" {
 		e := noteEntry(w.to)
 		s.new = &e
 	}
-	if (s.old == nil) == (s.new == nil) {
-		return nil // nothing, or the same
-	}
-	return []swap{s}
+	return s.ifDiffers()
 }
 
 func (w *work) swapFront(old *frontend) []swap {
@@ -83,8 +80,11 @@ func (w *work) swapFront(old *frontend) []swap {
 		e := frontEntry(w.to)
 		s.new = &e
 	}
-	same := s.old == nil && s.new == nil || s.old != nil && s.new != nil && *s.old == *s.new
-	if same {
+	return s.ifDiffers()
+}
+
+func (s swap) ifDiffers() []swap {
+	if s.old == nil && s.new == nil || s.old != nil && s.new != nil && *s.old == *s.new {
 		return nil
 	}
 	return []swap{s}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -167,7 +168,7 @@ func podName(ref *v1.ObjectReference, namespace string) string {
 	if ref.Namespace != "" {
 		namespace = ref.Namespace
 	}
-	return namespace + "/" + ref.Name
+	return strings.ToValidUTF8(namespace+"/"+ref.Name, "?")
 }
 
 func orElse(b *bool, fallback bool) bool {

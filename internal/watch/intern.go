@@ -1,10 +1,16 @@
 package watch
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // maxInterned limits the interner, because nodes come and go for the life of the process. After a reset a name may be in memory
 // twice, which is harmless.
 const maxInterned = 1 << 16
+
+// maxName is the length of the longest name that is kept. The API server does not limit all of them.
+const maxName = 253
 
 // interner keeps one copy of each name. A cluster has thousands of endpoints per node and zone, and the decoder allocates the
 // name for each of them. (The unique package drops a value once no handle to it is left, and the model holds strings.)
@@ -15,9 +21,10 @@ type interner struct {
 
 func newInterner() *interner { return &interner{seen: make(map[string]string)} }
 
+// name returns a name in valid UTF-8, which labels of metrics need.
 func (i *interner) name(s string) string {
-	if s == "" {
-		return ""
+	if s = strings.ToValidUTF8(s, "?"); s == "" || len(s) > maxName {
+		return s
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -31,6 +31,9 @@ func (c converter) node(node *v1.Node, origin string) *record {
 	return r
 }
 
+// maxAddresses bounds the addresses of a Node, which a kubelet writes: each may be one of a Service, on every other node.
+const maxAddresses = 64
+
 // nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
 // link-local one that a cloud provider reports. This is not a mistake, so there is no Problem.
 func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
@@ -45,6 +48,9 @@ func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 			switch {
 			case err != nil:
 				p.add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
+			case len(addrs) == maxAddresses:
+				p.add("status.addresses", spec.Address, "must be at most %d. The agent does not keep Services from the others", maxAddresses)
+				return addrs
 			case inet.CheckUnicast(addr) == nil && !slices.Contains(addrs, addr):
 				addrs = append(addrs, addr)
 			}

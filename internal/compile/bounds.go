@@ -53,10 +53,15 @@ var tooManyForShare = &refusal{"not served: a set of this node is nearly full, a
 // maxTableKiB bounds the tables of a Service's scheduler.
 const maxTableKiB = 32 << 10
 
-// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service. Node
-// ports do not count: an API server allocates a few thousand in the whole cluster.
+// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service. A node
+// port counts as one in each family, so that all nodes decide alike, however many addresses each has.
 func tablesTooLarge(svc *model.Service, scheduler string) bool {
 	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
+	for _, p := range svc.Ports {
+		if p.NodePort != 0 {
+			servers += len(svc.ClusterIPs)
+		}
+	}
 	return servers*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
 }
 
@@ -241,9 +246,8 @@ func (c *Cluster) hasRoomFor(share int) bool {
 		if !s.overShare {
 			continue
 		}
-		entries := s.entries()
 		for set := range sizes {
-			sizes[set] += max(share-entries[set], 0)
+			sizes[set] += max(share-s.sizes[set], 0)
 		}
 	}
 	return slices.Max(slices.Collect(maps.Values(sizes))) <= c.node.bounds.room

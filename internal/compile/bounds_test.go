@@ -120,6 +120,10 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 		for i := range rapid.IntRange(0, 300).Draw(t, "external IPs") {
 			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
 		}
+		nodePorts := rapid.IntRange(0, len(svc.Ports)).Draw(t, "node ports")
+		for i := range nodePorts {
+			svc.Ports[i].NodePort = 30000 + svc.Ports[i].Port
+		}
 		cfg := compiletest.Config()
 		svc.Balancing.Scheduler = rapid.SampledFrom(append([]string{""}, model.Schedulers...)).Draw(t, "scheduler")
 		cfg.Scheduler = rapid.SampledFrom(model.Schedulers).Draw(t, "scheduler of the node")
@@ -129,7 +133,7 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 			size += model.SchedulerNamed(s.Scheduler).TableKiB
 			names[s.Scheduler]++
 		}
-		if all := len(svc.Ports) * (2 + len(svc.ExternalIPs)); size > 32<<10 || len(c.Want().Servers) != all || len(names) != 1 {
+		if all := len(svc.Ports)*(2+len(svc.ExternalIPs)) + 2*nodePorts; size > 32<<10 || len(c.Want().Servers) != all || len(names) != 1 {
 			t.Fatalf("%d KiB, schedulers %v of %d virtual servers", size, names, all)
 		}
 		asked := model.SchedulerNamed(cmp.Or(svc.Balancing.Scheduler, cfg.Scheduler))
@@ -142,6 +146,22 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 			t.Fatalf("%s was asked for, schedulers %v, described as %v, problems %v", asked.Name, names, setting, c.Problems(svc.ID))
 		}
 	})
+}
+
+// Node ports count for the tables of schedulers, too.
+func TestTablesAtNodePortsAreBounded(t *testing.T) {
+	for ports, want := range map[int]string{256: "mh", 257: "rr"} { // each at two ClusterIPs, and as a node port in two families
+		svc := compiletest.Large("any", ports, 1)
+		svc.Balancing.Scheduler = "mh"
+		for i := range svc.Ports {
+			svc.Ports[i].NodePort = 30000 + svc.Ports[i].Port
+		}
+		for key, s := range scratch(services{svc.ID: svc}).Want().Servers {
+			if s.Scheduler != want {
+				t.Fatalf("%d ports: %s has %s, want %s", ports, key, s.Scheduler, want)
+			}
+		}
+	}
 }
 
 // The largest Services that the API server accepts, of many shapes, take allocations in proportion to their objects: what multiplies is cut

@@ -71,27 +71,26 @@ func (c *Cluster) LoopbackPorts(id model.ServiceID) []LoopbackPort {
 	if s == nil || s.service == nil {
 		return nil
 	}
+	if !asksForNodePort(s.service) {
+		return nil
+	}
 	var ports []LoopbackPort
-	for i, p := range s.service.Ports {
-		for _, family := range inet.Families {
-			if to := c.loopbackTarget(id, i, family); p.NodePort != 0 && to.IsValid() && c.node.neededFor(p.Protocol, p.NodePort) == "" {
-				ports = append(ports, LoopbackPort{p.Protocol, p.NodePort, to})
-			}
+	for _, group := range groupByPort(s.frontends) {
+		p := s.service.Ports[group[0].port]
+		if to := c.loopbackTarget(id, group); p.NodePort != 0 && to.IsValid() && c.node.neededFor(p.Protocol, p.NodePort) == "" {
+			ports = append(ports, LoopbackPort{p.Protocol, p.NodePort, to})
 		}
 	}
 	return ports
 }
 
-func (c *Cluster) loopbackTarget(id model.ServiceID, port int, family inet.Family) (target netip.AddrPort) {
-	for _, f := range c.services[id].frontends {
-		if f.port != port || f.key.Family() != family || c.winner(f.key) != id {
+func (c *Cluster) loopbackTarget(id model.ServiceID, group []frontend) (target netip.AddrPort) {
+	for _, f := range group {
+		if f.kind != nodePort && f.kind != clusterIP || c.winner(f.key) != id {
 			continue
 		}
-		switch f.kind {
-		case nodePort:
-			return f.key.Addr
-		case clusterIP:
-			target = f.key.Addr
+		if target = f.key.Addr; f.kind == nodePort {
+			return target
 		}
 	}
 	return target

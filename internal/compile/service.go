@@ -41,8 +41,9 @@ type compiled struct {
 	// frontends, allPorts and wide are claimed; rejected are the problems of what cannot be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
-	// overShare is true if some are rejected because a set is nearly full.
+	// overShare is true if some are rejected because a set is nearly full. The entries in each set are then in sizes.
 	overShare bool
+	sizes     map[string]int
 
 	// The following fields depend on which claims the Service wins.
 
@@ -105,6 +106,9 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	c.problems = append(c.problems, n.withoutAffinity(svc, c.fragment)...)
 	slices.SortFunc(c.fragment, func(a, b want.Server) int { return a.Key.Compare(b.Key) })
 	c.fragment = withHealthPort(c.fragment, c.health, n)
+	if c.overShare {
+		c.sizes = c.entries()
+	}
 	slices.SortFunc(c.problems, model.Problem.Compare)
 	c.problems = clip(svc, slices.Compact(c.problems))
 	slices.SortFunc(c.noLocal, NoLocal.compare)

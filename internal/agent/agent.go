@@ -92,7 +92,7 @@ type Config struct {
 	LastKnown *LastKnown
 	// Contacts returns the addresses at which the source was tried; nil if it needs none.
 	Contacts func() []netip.AddrPort
-	// Checked is called with the time of every successful quick check. It may be nil.
+	// Checked is called with the time of every successful quick check, and between the parts of a plan. It may be nil.
 	Checked func(time.Time)
 }
 
@@ -154,6 +154,8 @@ type Agent struct {
 	// probed is when missing schedulers were last probed.
 	probed time.Time
 
+	// waited counts how often Services were in parts of a plan that had to wait for the next sync.
+	waited map[model.ServiceID]int
 	// partSize is maxPart, except in tests.
 	partSize int
 	// requests are functions that queries ask the loop to run.

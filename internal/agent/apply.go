@@ -21,14 +21,22 @@ const maxPart = 4096
 func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 	s.known.BeginPlan(s.cluster.Want())
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
-	parts := plan.Parts(s.partSize, s.cluster.Want())
+	parts := plan.Parts(s.partSize, s.cluster.Want(), s.waited)
 	for i, part := range parts {
 		s.applyPart(ctx, part)
-		if i < len(parts)-1 && s.mustYield() {
+		if i == len(parts)-1 {
+			break
+		}
+		if s.cfg.Checked != nil && !s.reads {
+			s.cfg.Checked(time.Now()) // the rest may take minutes
+		}
+		if s.mustYield() {
 			s.report.Interrupted, s.pending.touched = true, known.Objects(plan)
+			s.waited = diff.Waiting(parts[i+1:], s.cluster.Want(), s.waited)
 			return
 		}
 	}
+	s.waited = nil
 }
 
 // mustYield reports whether changes wait that the next sync may apply now. The first sync, and those after a failure, run to their end: the

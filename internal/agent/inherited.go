@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -11,7 +12,7 @@ import (
 const (
 	// holdInherited is how long an agent that starts keeps everything because its first list lacks most virtual servers.
 	holdInherited = 30 * time.Second
-	// fewInherited is a number of missing virtual servers that is never implausible.
+	// fewInherited is a number of missing ClusterIPs that is never implausible.
 	fewInherited = 16
 )
 
@@ -34,23 +35,39 @@ func (s *syncRun) checkInherited(plan diff.Plan) error {
 	if h.until.IsZero() {
 		h.until = s.now.Add(holdInherited)
 	}
-	removed, left := removedServers(plan), len(s.known.Servers())
+	removed, left := s.countInherited(plan)
 	if removed <= fewInherited || 2*removed <= left || !s.now.Before(h.until) {
 		h.accepted = true
 		return nil
 	}
 	s.known.Forget()
-	return fmt.Errorf("the API server's first list lacks the Services of %d of the %d virtual servers that an earlier agent left; "+
+	return fmt.Errorf("the API server's first list lacks the Services of %d of the %d ClusterIPs that an earlier agent left; "+
 		"the agent changes nothing until the list has them, or for %s. If you did not delete these Services, check whether the API server "+
 		"has lost data, and whether the agent uses the right API server and may list all Services", removed, left, holdInherited)
 }
 
-func removedServers(plan diff.Plan) int {
-	removed := 0
-	for _, op := range plan.Ops() {
-		if _, server := op.Object.(kernel.Server); server && op.Verb == kernel.Delete {
-			removed++
+// countInherited counts the ClusterIPs that an earlier agent left, and those of which the plan removes a virtual server. Each Service has one
+// in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
+func (s *syncRun) countInherited(plan diff.Plan) (removed, left int) {
+	inherited := map[netip.Addr]bool{}
+	for _, set := range s.cluster.Want().Base.ClusterIPs {
+		for e := range s.known.State().Members[set] {
+			inherited[e.Addr] = false
 		}
 	}
-	return removed
+	if len(inherited) == 0 {
+		for key := range s.known.Servers() {
+			inherited[key.Addr.Addr()] = false
+		}
+	}
+	left = len(inherited)
+	for _, op := range plan.Ops() {
+		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Delete {
+			if counted, is := inherited[server.Key.Addr.Addr()]; is && !counted {
+				inherited[server.Key.Addr.Addr()] = true
+				removed++
+			}
+		}
+	}
+	return removed, left
 }

@@ -96,3 +96,19 @@ func TestFirstListOfACompleteSource(t *testing.T) {
 		w.is()
 	})
 }
+
+// The deletion of one Service is plausible, however many addresses its author gave it.
+func TestFirstListLacksOneLargeService(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.unwatched = true
+		w.fake.OnOp(nil)
+		listed := compiletest.Many(40, 2)
+		large := manyAddresses("10.244.0.1")
+		before := maps.Clone(listed)
+		before[large.ID] = large
+		w.inherit(before, listed)
+		if err := w.lastReport().Err; err != nil || w.has("203.1.0.1") {
+			t.Errorf("the Service stays: %v", err)
+		}
+	})
+}

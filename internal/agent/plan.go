@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -55,7 +56,7 @@ func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 		w.SetForeign(key, false, s.touched)
 	}
 	lingered := slices.Collect(w.Lingering)
-	w.SetLingering(diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), s.touched)
+	w.SetLingering(slices.Values(lingered), diff.Lingering(w, fresh, maps.Keys(fresh.Servers), opt), s.touched)
 	s.unexplained = s.unexplained && len(freed) == 0 && !slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !w.Lingers(key) })
 	for _, key := range diff.Foreign(w, fresh, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, s.touched)
@@ -125,11 +126,20 @@ func (s *syncRun) planTouched(ctx context.Context) (diff.Plan, error) {
 	return plan, nil
 }
 
-// updateLingering decides again which virtual servers linger, among those that did and those that may just have been replaced.
+// updateLingering decides again which virtual servers linger, among those that may just have been replaced and those that did at their
+// addresses. A Service may have thousands, so all others stay untouched.
 func (s *syncRun) updateLingering(opt diff.Options) {
-	w := s.cluster.Want()
-	keys := slices.AppendSeq(slices.Collect(maps.Keys(s.touched.Servers)), w.Lingering)
-	w.SetLingering(diff.Lingering(w, s.known.State(), slices.Values(keys), opt), s.touched)
+	w, at := s.cluster.Want(), map[netip.Addr]struct{}{}
+	keys := slices.Collect(maps.Keys(s.touched.Servers))
+	for _, key := range keys {
+		at[key.Addr.Addr()] = struct{}{}
+	}
+	for key := range w.Lingering {
+		if _, concerned := at[key.Addr.Addr()]; concerned {
+			keys = append(keys, key)
+		}
+	}
+	w.SetLingering(slices.Values(keys), diff.Lingering(w, s.known.State(), slices.Values(keys), opt), s.touched)
 }
 
 // updateRamps touches the virtual servers of which a weight is due to rise.

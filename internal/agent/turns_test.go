@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -67,4 +69,105 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A change of a middling Service is applied although smaller ones change all the time: what has waited gets half of a part.
+func TestSmallChangesDelayNoneForEver(t *testing.T) {
+	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {
+		svc := compiletest.Service(name, clusterIP)
+		svc.Balancing.Scheduler, svc.Balancing.Weights = "wrr", model.Weights{Default: weight, DefaultSet: true}
+		for i := range endpoints {
+			svc.Slices[0].Endpoints = append(svc.Slices[0].Endpoints, compiletest.Ready(compiletest.Pod(i)))
+		}
+		return svc
+	}
+	small := func(weight uint32) services {
+		changed := services{}
+		for i := range 12 {
+			svc := weighing(fmt.Sprint("small-", i), fmt.Sprint("10.97.0.", i+1), agent.MaxPart/9, weight)
+			changed[svc.ID] = svc
+		}
+		return changed
+	}
+	for _, endpoints := range []int{agent.MaxPart / 8, agent.MaxPart} {
+		calmBubble(t, func(w *world) {
+			w.unwatched = true
+			w.fake.OnOp(nil)
+			for _, svc := range small(1) {
+				w.put(svc)
+			}
+			w.put(weighing("middling", "10.96.0.5", endpoints, 1))
+			w.start()
+			written, waited := 0, 0
+			w.fake.OnOp(func(op kernel.Op, _ error) {
+				if written++; written == 1 {
+					w.source.put(all(weighing("middling", "10.96.0.5", endpoints, 2)))
+				}
+				if written%1000 == 1 && written < 50*agent.MaxPart && waited == 0 {
+					w.source.put(small(uint32(written + 1)))
+				}
+				if d, ok := op.Object.(kernel.ServerDestination); ok && d.Server.Addr.Addr() == netip.MustParseAddr("10.96.0.5") && waited == 0 {
+					waited = written
+				}
+			})
+			w.change(small(2))
+			if waited == 0 || waited > 5*agent.MaxPart {
+				t.Errorf("of %d operations, the first one of a Service with %d was number %d", written, endpoints, waited)
+			}
+		})
+	}
+}
+
+// unhurried is a kernel that takes a millisecond for each operation.
+type unhurried struct{ agent.Kernel }
+
+func (k unhurried) Apply(ctx context.Context, ops []kernel.Op) []error {
+	time.Sleep(time.Duration(len(ops)) * time.Millisecond)
+	return k.Kernel.Apply(ctx, ops)
+}
+
+// While the agent writes a change for longer than health checks wait for the next sync, it says after each part that it works.
+func TestLongSyncIsNoHungLoop(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.unwatched = true
+		w.fake.OnOp(nil)
+		w.kernel = unhurried{w.fake}
+		w.put(compiletest.Service("large", "10.96.0.66", "10.244.0.1"))
+		var last time.Time
+		longest := time.Duration(0)
+		w.config.Checked = func(now time.Time) { longest, last = max(longest, now.Sub(last)), now }
+		w.start()
+		last = time.Now()
+		w.put(manyAddresses("10.244.0.1"))
+		w.sleep(50 * time.Second) // before the next audit
+		took := time.Duration(0)
+		for _, r := range w.takeReports() {
+			took, longest = max(took, r.Duration), max(longest, r.Started.Add(r.Duration).Sub(last))
+		}
+		if part := 2 * agent.MaxPart * time.Millisecond; longest > part || took < 2*part {
+			t.Errorf("%v between two signs of life of a sync that took %v", longest, took)
+		}
+	})
+}
+
+// Virtual servers that linger for their connections cost nothing while other Services change.
+func TestLingeringServersCostNothing(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.unwatched = true
+		w.fake.OnOp(nil)
+		lingering := func(all bool) *model.Service {
+			svc := manyAddresses("10.244.0.9")
+			svc.Ports[0].Port, svc.Slices[0].Ports[0].Port = 80, 80
+			svc.AffinityTimeout, svc.Balancing.AllPorts = time.Hour, all
+			return svc
+		}
+		w.put(lingering(false), web("10.244.0.1"))
+		w.start()
+		w.put(lingering(true))
+		before, _, _ := usage()
+		w.put(web("10.244.0.1", "10.244.7.7"))
+		if after, _, _ := usage(); after-before > 1000 {
+			t.Errorf("an endpoint takes %d allocations", after-before)
+		}
+	})
 }

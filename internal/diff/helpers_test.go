@@ -61,7 +61,7 @@ func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
 	for _, key := range diff.Freed(w, have) {
 		w.SetForeign(key, false, moved)
 	}
-	w.SetLingering(diff.Lingering(w, have, maps.Keys(have.Servers), opt), moved)
+	w.SetLingering(slices.Values(slices.Collect(w.Lingering)), diff.Lingering(w, have, maps.Keys(have.Servers), opt), moved)
 	for _, key := range diff.Foreign(w, have, diff.AllKeys(w), opt) {
 		w.SetForeign(key, true, moved)
 	}
@@ -100,7 +100,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 func opsInParts(t tester, p diff.Plan, w *want.State) (ops []kernel.Op) {
 	t.Helper()
 	size := 1 << (p.Len() % 8)
-	parts := p.Parts(size, w)
+	parts := p.Parts(size, w, nil)
 	for _, part := range parts {
 		if len(parts) > 1 && part.Len() > size {
 			t.Fatalf("a part has %d operations, not %d", part.Len(), size)

@@ -13,12 +13,15 @@ import (
 // Parts splits a plan into parts of at most size operations. The Services with the fewest operations are first, so that a Service waits only
 // for those that change less, and the first Services on a new node are served before the last ones are started. For every virtual server, the
 // operations have the plan's order (I7). The agent may stop after any part. A plan that changes what all Services depend on stays whole.
-func (p Plan) Parts(size int, w *want.State) []Plan {
+//
+// waited says how often Services were in a part that the agent had no time for. Half of the first part is for those that have waited most, so
+// that small changes that keep coming delay no Service for ever.
+func (p Plan) Parts(size int, w *want.State, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
 	}
 	var parts []Plan
-	for _, part := range p.divide(size, w) {
+	for _, part := range p.divide(size, w, waited) {
 		parts = append(parts, part.cut(size)...)
 	}
 	return parts
@@ -33,8 +36,8 @@ func (p Plan) changesBase(w *want.State) bool {
 }
 
 // divide collects groups in parts. Only a group with more operations than size makes a part larger than that.
-func (p Plan) divide(size int, w *want.State) []Plan {
-	part, last := newGrouping(p, w).parts(size)
+func (p Plan) divide(size int, w *want.State, waited map[want.ServiceID]int) []Plan {
+	part, last := newGrouping(p, w, waited).parts(size)
 	parts := make([]Plan, last+1)
 	for _, phase := range p.Phases {
 		divided := make([][]kernel.Op, len(parts))
@@ -85,13 +88,16 @@ type group struct {
 	ops int
 	// service is the number of operations of the Service that has the group; of the smallest one if there are several.
 	service int
-	part    int
+	// waited is how often one of its Services has waited; turn is true if it is the group's turn.
+	waited int
+	turn   bool
+	part   int
 }
 
 // rank is how many operations it takes at least until a Service of the group is complete.
 func (g *group) rank() int { return max(g.ops, g.service) }
 
-func newGrouping(p Plan, w *want.State) *grouping {
+func newGrouping(p Plan, w *want.State, waited map[want.ServiceID]int) *grouping {
 	g := &grouping{want: w, whole: map[netip.Addr]bool{}, index: map[kernel.ServerKey]int{}, endpoints: map[netip.Addr][]int{}}
 	ops := p.Ops()
 	services := map[want.ServiceID]int{}
@@ -111,8 +117,9 @@ func newGrouping(p Plan, w *want.State) *grouping {
 			i = len(g.groups)
 			g.index[key], g.groups = i, append(g.groups, group{service: math.MaxInt})
 		}
-		g.groups[i].ops++
-		g.groups[i].service = min(g.groups[i].service, services[g.owner(op)])
+		group, owner := &g.groups[i], g.owner(op)
+		group.ops++
+		group.service, group.waited = min(group.service, services[owner]), max(group.waited, waited[owner])
 		if d, ok := op.Object.(kernel.ServerDestination); ok {
 			g.endpoints[d.Addr.Addr()] = append(g.endpoints[d.Addr.Addr()], i)
 		}
@@ -126,9 +133,41 @@ func removesServer(op kernel.Op) bool {
 	return isServer && op.Verb == kernel.Delete
 }
 
-// owner identifies the Service of an operation; zero for one on objects that no Service has any more.
-func (g *grouping) owner(op kernel.Op) want.ServiceID {
-	if server := g.want.Servers[placeOf(op)]; server != nil {
+// takeTurns moves the groups that have waited most behind the smallest ones that fill half of a part.
+func takeTurns(order []*group, size int) []*group {
+	small, filled := 0, 0
+	for small < len(order) && filled+order[small].ops <= size/2 {
+		filled += order[small].ops
+		small++
+	}
+	longest := slices.SortedStableFunc(slices.Values(order[small:]), func(a, b *group) int { return cmp.Compare(b.waited, a.waited) })
+	turns := 0
+	for turns < len(longest) && longest[turns].waited > 0 && (turns == 0 || filled+longest[turns].ops <= size) {
+		filled += longest[turns].ops
+		longest[turns].turn = true
+		turns++
+	}
+	others := slices.DeleteFunc(slices.Clone(order[small:]), func(g *group) bool { return g.turn })
+	return slices.Concat(order[:small], longest[:turns], others)
+}
+
+// Waiting counts again how often Services have waited: those with operations in parts that the agent had no time for.
+func Waiting(left []Plan, w *want.State, waited map[want.ServiceID]int) map[want.ServiceID]int {
+	waiting := map[want.ServiceID]int{}
+	for _, part := range left {
+		for _, op := range part.Ops() {
+			id := ownerOf(op, w)
+			waiting[id] = waited[id] + 1
+		}
+	}
+	return waiting
+}
+
+func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
+
+// ownerOf identifies the Service of an operation; zero for one on objects that no Service has any more.
+func ownerOf(op kernel.Op, w *want.State) want.ServiceID {
+	if server := w.Servers[placeOf(op)]; server != nil {
 		return server.Owner.Service
 	}
 	return want.ServiceID{}
@@ -160,8 +199,8 @@ func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
 	}
 	slices.SortStableFunc(order, func(a, b *group) int { return cmp.Compare(a.rank(), b.rank()) })
 	filled := 0
-	for _, group := range order {
-		if filled > 0 && filled+group.ops > size {
+	for _, group := range takeTurns(order, size) {
+		if filled > 0 && filled+group.ops > size && !group.turn {
 			last, filled = last+1, 0
 		}
 		group.part = last

@@ -16,10 +16,10 @@ import (
 func TestPartsServeInOrder(t *testing.T) {
 	w := clusterWith(compiletest.Many(100, 5)).Want()
 	added := plan(w, start(t, clusterOf().Want()).State(), read())
-	if n := len(added.Parts(added.Len(), w)); n != 1 {
+	if n := len(added.Parts(added.Len(), w, nil)); n != 1 {
 		t.Errorf("%d parts of a plan that fits into one", n)
 	}
-	parts := added.Parts(added.Len()/10, w)
+	parts := added.Parts(added.Len()/10, w, nil)
 	if len(parts) < 9 {
 		t.Fatalf("%d parts of a plan of %d operations", len(parts), added.Len())
 	}
@@ -47,7 +47,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 	}
 	w := clusterOf(all("10.244.0.2")...).Want()
 	p := plan(w, start(t, clusterOf(all("10.244.0.1")...).Want()).State(), read())
-	parts := p.Parts(p.Len()/8, w)
+	parts := p.Parts(p.Len()/8, w, nil)
 	firstLarge, lastSmall := len(parts), 0
 	for i, part := range parts {
 		for _, op := range part.Ops() {
@@ -69,7 +69,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 // A plan that changes the rules or creates sets stays whole.
 func TestOtherPlansStayWhole(t *testing.T) {
 	many := clusterWith(compiletest.Many(20, 2)).Want()
-	if n := len(plan(many, newFake().State(), read()).Parts(1, many)); n != 1 {
+	if n := len(plan(many, newFake().State(), read()).Parts(1, many, nil)); n != 1 {
 		t.Errorf("bare node: %d parts", n)
 	}
 }

@@ -1,12 +1,16 @@
 package want
 
-import "github.com/kube-ipvs/kube-ipvs/internal/kernel"
+import (
+	"iter"
 
-// SetLingering replaces the set of lingering virtual servers. No Service wants them, but they keep their connections alongside the Service's
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// SetLingering sets which of the checked virtual servers linger. No Service wants them, but they keep their connections alongside the Service's
 // new virtual server: the Service has changed which ports share an affinity, and the kernel cannot change a virtual server's port. They are
 // wanted like all others until their last connection ends.
-func (s *State) SetLingering(now map[kernel.ServerKey]*Server, touched *Touched) {
-	for key := range s.lingering {
+func (s *State) SetLingering(checked iter.Seq[kernel.ServerKey], now map[kernel.ServerKey]*Server, touched *Touched) {
+	for key := range checked {
 		s.dismiss(key, touched)
 	}
 	for key, server := range now {

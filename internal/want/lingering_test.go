@@ -2,6 +2,7 @@ package want_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -16,8 +17,8 @@ func TestForeignServersDoNotLinger(t *testing.T) {
 	s, touched := want.New(want.Base{}), want.NewTouched()
 	s.Replace(nil, want.Fragment{server}, touched)
 	s.SetForeign(key, true, touched)
-	s.SetLingering(map[kernel.ServerKey]*want.Server{key: &server}, touched)
-	s.SetLingering(nil, touched)
+	s.SetLingering(s.Lingering, map[kernel.ServerKey]*want.Server{key: &server}, touched)
+	s.SetLingering(slices.Values([]kernel.ServerKey{key}), nil, touched)
 	if s.Lingers(key) || s.Servers[key] != nil || s.Foreign()[key] == nil {
 		t.Errorf("lingers %t, wanted %v, foreign %v", s.Lingers(key), s.Servers[key], s.Foreign())
 	}

@@ -56,7 +56,7 @@ type Pass struct {
 }
 
 // Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates those in the plan,
-// those that linger and, if a count was due, those of the turn.
+// those that begin to linger and, if a count was due, those of the turn.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -88,7 +88,9 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 		}
 	}
 	for key := range p.Want.Lingering {
-		add(key)
+		if c.servers[key] == nil {
+			add(key)
+		}
 	}
 	for _, phase := range p.Plan.Phases {
 		for _, op := range phase.Ops {

@@ -216,5 +216,12 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 
 // leadsTo reports whether the virtual server forwards connections to a port to an endpoint.
 func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {
-	return slices.ContainsFunc(s.For(port.Addr.Port()).Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == endpoint })
+	if s.Key == s.Key.AllPorts() {
+		if endpoint.Port() != port.Addr.Port() {
+			return false
+		}
+		endpoint = netip.AddrPortFrom(endpoint.Addr(), 0)
+	}
+	_, has := s.Destination(endpoint)
+	return has
 }

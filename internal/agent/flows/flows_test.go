@@ -289,3 +289,26 @@ func TestAnswersToEndedFlows(t *testing.T) {
 		t.Error("answers to one client were looked for twice")
 	}
 }
+
+// A flow is not compared with every endpoint of its virtual server: their author may have many flows, and other Services wait for the walk.
+func TestEndpointsAreNotSearched(t *testing.T) {
+	port := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
+	server := kernel.ObservedServer{Server: kernel.Server{Key: port.AllPorts()}}
+	for i := range 1000 {
+		d := kernel.Destination{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 0)}
+		server.Destinations = append(server.Destinations, kernel.ObservedDestination{Destination: d})
+	}
+	have := kernel.NewState()
+	have.Servers[server.Key] = server
+	check := New(false).Begin(Surroundings{
+		Have: have, Ours: func(kernel.ServerKey) bool { return true }, Ports: func(kernel.ServerKey) []uint16 { return []uint16{53} },
+	})
+	stays := kernel.Flow{Key: port, Client: netip.MustParseAddrPort("10.0.0.1:1"), Endpoint: netip.MustParseAddrPort("10.244.1.1:53")}
+	if n := testing.AllocsPerRun(10, func() { check.Stale(stays) }); n > 0 || check.Stale(stays) {
+		t.Errorf("%v allocations for a flow, stale: %t", n, check.Stale(stays))
+	}
+	strayed := stays
+	if strayed.Endpoint = netip.MustParseAddrPort("10.244.1.1:54"); !check.Stale(strayed) {
+		t.Error("a flow to another port stays")
+	}
+}

@@ -129,17 +129,24 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}
 }
 
-// TestListNeverTakesMost draws lists: most Services stay, whatever one list lacks, until a second list or a timeout confirms it.
+// TestListNeverTakesMost draws lists: most Services stay, with and without Problems, whatever one list lacks, until a second list or a
+// timeout confirms it.
 func TestListNeverTakesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(fewMissing+1, 20).Draw(t, "Services")
 		s, all := crowd(t, n)
 		var listed []runtime.Object
-		for _, svc := range all {
+		for _, obj := range all {
+			svc := obj.(*v1.Service)
+			if rapid.Bool().Draw(t, "has a Problem") {
+				svc.Annotations = map[string]string{annotationPrefix + "nonsense": "x"}
+				mustPut(t, s, svc)
+			}
 			if rapid.IntRange(0, 3).Draw(t, "listed") == 0 {
 				listed = append(listed, svc)
 			}
 		}
+		s.Take()
 		mustList(t, s, listed...)
 		lost := 0
 		for _, svc := range s.Take().Services {

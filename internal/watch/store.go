@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -173,31 +174,31 @@ func (s *Store) putList(kind model.Kind, records []*record) (missing []model.Obj
 	})
 }
 
-// known returns the objects of a kind that are in the model or have problems.
+// known returns the objects of a kind that are in the model or have problems, each once.
 func (s *Store) known(kind model.Kind) []model.ObjectRef {
-	var keys []model.ObjectRef
+	keys := map[model.ObjectRef]struct{}{}
 	for key := range s.problems {
 		if key.Kind == kind {
-			keys = append(keys, key)
+			keys[key] = struct{}{}
 		}
 	}
 	switch kind {
 	case model.KindService:
 		for id, e := range s.services {
 			if e.service != nil {
-				keys = append(keys, model.ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name})
+				keys[model.ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name}] = struct{}{}
 			}
 		}
 	case model.KindEndpointSlice:
 		for key := range s.owners {
-			keys = append(keys, key)
+			keys[key] = struct{}{}
 		}
 	case model.KindNode:
 		for name := range s.nodes {
-			keys = append(keys, model.ObjectRef{Kind: kind, Name: name})
+			keys[model.ObjectRef{Kind: kind, Name: name}] = struct{}{}
 		}
 	}
-	return keys
+	return slices.Collect(maps.Keys(keys))
 }
 
 // put updates the model from one record.

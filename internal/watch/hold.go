@@ -17,7 +17,7 @@ import (
 const (
 	// holdFor is how long objects missing from a list are held. If a second list also lacks them, they are deleted sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is a number of missing objects that is never implausible.
+	// fewMissing is a number of missing Services or EndpointSlices that is never implausible. A cluster may have fewer Nodes, and each matters.
 	fewMissing = 4
 )
 
@@ -74,20 +74,38 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 }
 
 // implausible reports whether a list lacks too many objects to be plausible: most of the known objects, most of which have a
-// counterpart that still exists. The counterparts of a Service are its EndpointSlices, and vice versa.
+// counterpart that still exists. The counterparts of a Service are its EndpointSlices, and vice versa; those of a Node are its endpoints.
 func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed int) bool {
-	if kind != model.KindService && kind != model.KindEndpointSlice || len(missing) <= fewMissing || len(missing) <= listed {
+	if kind != model.KindNode && len(missing) <= fewMissing || len(missing) <= listed {
 		return false
 	}
+	hosts := s.hosts(kind)
 	evident := 0
 	for _, key := range missing {
-		if s.hasCounterpart(key) {
+		if _, host := hosts[key.Name]; host || s.hasCounterpart(key) {
 			evident++
 		}
 	}
 	return 2*evident > len(missing)
 }
 
+// hosts are the names of the nodes that have endpoints, if kind is that of Nodes.
+func (s *Store) hosts(kind model.Kind) map[string]struct{} {
+	names := map[string]struct{}{}
+	if kind != model.KindNode {
+		return names
+	}
+	for _, e := range s.services {
+		for _, slice := range e.slices {
+			for i := range slice.Endpoints {
+				names[slice.Endpoints[i].Node] = struct{}{}
+			}
+		}
+	}
+	return names
+}
+
+// hasCounterpart reports whether a Service has an EndpointSlice, or an EndpointSlice its Service.
 func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	if key.Kind == model.KindService {
 		e := s.services[model.ServiceID{Namespace: key.Namespace, Name: key.Name}]

@@ -162,3 +162,50 @@ func TestListNeverTakesMost(t *testing.T) {
 		}
 	})
 }
+
+// listNodes applies a list of Nodes from the API server, and returns how many Nodes the reader loses by it.
+func listNodes(t *testing.T, s *Store, nodes ...any) (lost int) {
+	t.Helper()
+	if err := (&sink{store: s, kind: model.KindNode, log: zap.NewNop()}).Replace(nodes, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range s.Take().Nodes {
+		if node == nil {
+			lost++
+		}
+	}
+	return lost
+}
+
+// A list that lacks most Nodes with endpoints removes none until a second list or a timeout confirms it: an agent without its Node reports that
+// its node is leaving.
+func TestListThatLacksMostNodes(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		for listed := 0; 2*listed < n; listed++ {
+			for then, wait := range map[string]time.Duration{"a second list": 0, "half a minute": holdFor + time.Second} {
+				t.Run(fmt.Sprintf("%d of %d, then %s", listed, n, then), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s, _ := crowd(t, 1)
+						var all []any
+						for i := range n {
+							node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
+							all = append(all, node)
+							mustPut(t, s, testSlice("on-"+node.Name, "svc-0", func(slice *discoveryv1.EndpointSlice) {
+								slice.Endpoints[0].NodeName = &node.Name
+							}))
+						}
+						listNodes(t, s, all...)
+						if lost := listNodes(t, s, all[:listed]...); lost > 0 {
+							t.Errorf("the first list removed %d", lost)
+						}
+						time.Sleep(wait)
+						synctest.Wait()
+						if lost := listNodes(t, s, all[:listed]...); lost != n-listed {
+							t.Errorf("then, %d are removed", lost)
+						}
+					})
+				})
+			}
+		}
+	}
+}

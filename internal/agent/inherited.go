@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
@@ -10,14 +11,14 @@ import (
 )
 
 const (
-	// holdInherited is how long an agent that starts keeps everything because its first list lacks most virtual servers.
+	// holdInherited is how long an agent that starts keeps everything because its first lists lack most virtual servers, or their endpoints.
 	holdInherited = 30 * time.Second
-	// fewInherited is a number of missing ClusterIPs that is never implausible.
+	// fewInherited is a number of lost ClusterIPs that is never implausible.
 	fewInherited = 16
 )
 
-// inherited is what an earlier agent left in the kernel, compared with the first list from the API server. If the list lacks most of it,
-// the agent cannot distinguish Services that were deleted while no agent ran from an API server that has lost its storage, or hides
+// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it,
+// the agent cannot distinguish objects that were deleted while no agent ran from an API server that has lost its storage, or hides
 // objects, or belongs to another cluster. So it changes nothing at first (I15).
 type inherited struct {
 	// until is when the agent goes by the list; zero before the first comparison.
@@ -26,7 +27,7 @@ type inherited struct {
 	accepted bool
 }
 
-// checkInherited returns an error while the plan of the first sync removes most virtual servers.
+// checkInherited returns an error while the plan of the first sync takes away most virtual servers, or all their endpoints.
 func (s *syncRun) checkInherited(plan diff.Plan) error {
 	h := &s.inherited
 	if h.accepted || !s.reads || s.cfg.CompleteSource {
@@ -35,20 +36,20 @@ func (s *syncRun) checkInherited(plan diff.Plan) error {
 	if h.until.IsZero() {
 		h.until = s.now.Add(holdInherited)
 	}
-	removed, left := s.countInherited(plan)
-	if removed <= fewInherited || 2*removed <= left || !s.now.Before(h.until) {
+	lost, left := s.countInherited(plan)
+	if lost <= fewInherited || 2*lost <= left || !s.now.Before(h.until) {
 		h.accepted = true
 		return nil
 	}
 	s.known.Forget()
-	return fmt.Errorf("the API server's first list lacks the Services of %d of the %d ClusterIPs that an earlier agent left; "+
-		"the agent changes nothing until the list has them, or for %s. If you did not delete these Services, check whether the API server "+
-		"has lost data, and whether the agent uses the right API server and may list all Services", removed, left, holdInherited)
+	return fmt.Errorf("the API server's first lists lack the Services or all endpoints of %d of the %d ClusterIPs that an earlier agent left; "+
+		"the agent changes nothing until the lists have them, or for %s. If you did not delete them, check whether the API server "+
+		"has lost data, and whether the agent uses the right API server and may list all Services and EndpointSlices", lost, left, holdInherited)
 }
 
-// countInherited counts the ClusterIPs that an earlier agent left, and those of which the plan removes a virtual server. Each Service has one
-// in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
-func (s *syncRun) countInherited(plan diff.Plan) (removed, left int) {
+// countInherited counts the ClusterIPs that an earlier agent left, and those of which the plan takes away a virtual server or its endpoints.
+// Each Service has one in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
+func (s *syncRun) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
 	for _, set := range s.cluster.Want().Base.ClusterIPs {
 		for e := range s.known.State().Members[set] {
@@ -61,13 +62,36 @@ func (s *syncRun) countInherited(plan diff.Plan) (removed, left int) {
 		}
 	}
 	left = len(inherited)
+	for key := range s.lostServers(plan) {
+		if counted, is := inherited[key.Addr.Addr()]; is && !counted {
+			inherited[key.Addr.Addr()] = true
+			lost++
+		}
+	}
+	return lost, left
+}
+
+// lostServers returns the virtual servers that a plan deletes, or that take new connections only until then.
+func (s *syncRun) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
+	lost := map[kernel.ServerKey]struct{}{}
 	for _, op := range plan.Ops() {
-		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Delete {
-			if counted, is := inherited[server.Key.Addr.Addr()]; is && !counted {
-				inherited[server.Key.Addr.Addr()] = true
-				removed++
+		switch o := op.Object.(type) {
+		case kernel.Server:
+			if op.Verb == kernel.Delete {
+				lost[o.Key] = struct{}{}
+			}
+		case kernel.ServerDestination:
+			if op.Verb != kernel.Create && s.losesEndpoints(o.Server) {
+				lost[o.Server] = struct{}{}
 			}
 		}
 	}
-	return removed, left
+	return lost
+}
+
+// losesEndpoints reports whether a virtual server has endpoints that take new connections, and should have none.
+func (s *syncRun) losesEndpoints(key kernel.ServerKey) bool {
+	wanted := s.cluster.Want().Servers[key]
+	return slices.ContainsFunc(s.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&
+		!(wanted != nil && slices.ContainsFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }))
 }

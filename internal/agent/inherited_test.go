@@ -30,10 +30,23 @@ func except(all services, missing int) services {
 	return less
 }
 
+// withoutEndpoints returns the Services as they are if the API server lists no EndpointSlices.
+func withoutEndpoints(all services) services {
+	less := services{}
+	for id, svc := range all {
+		alone := *svc
+		alone.Slices = nil
+		less[id] = &alone
+	}
+	return less
+}
+
 // I15: an agent that starts with a list that lacks most of what its kernel holds changes nothing for half a minute, and then goes by the list.
 func TestFirstListLacksMostServices(t *testing.T) {
 	all := compiletest.Many(20, 2)
-	for name, listed := range map[string]services{"nothing": {}, "two of twenty": except(all, 18)} {
+	for name, listed := range map[string]services{
+		"nothing": {}, "two of twenty": except(all, 18), "no EndpointSlices": withoutEndpoints(all),
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w *world) {
 				w.inherit(all, listed)
@@ -78,6 +91,7 @@ func TestFirstListLacksSomeServices(t *testing.T) {
 	for name, c := range map[string]struct{ before, now services }{
 		"less than half": {all, except(all, 18)},
 		"all of a few":   {except(all, 32), services{}},
+		"no endpoints":   {except(all, 32), withoutEndpoints(except(all, 32))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calmBubble(t, func(w *world) {

@@ -100,8 +100,9 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 		return nil
 	}
 	listeners, err := s.kernel.Listeners(ctx)
-	if err != nil {
-		return err
+	if s.listenersErr = err; err != nil {
+		s.cluster.ForgetListeners() // only these claims wait
+		return nil
 	}
 	s.listed = s.now
 	s.report.compiled(s.cluster.SetListeners(listeners, s.touched))

@@ -44,13 +44,13 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.report.Stages.Plan = planned.Sub(compiled)
 	if err != nil {
 		s.postpone()
-		return diff.Plan{}, errors.Join(err, addressErr)
+		return diff.Plan{}, errors.Join(err, addressErr, s.listenersErr)
 	}
 	s.apply(ctx, plan)
 	s.countDrift()
 	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
-	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr, s.auditErr())
+	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr, s.listenersErr, s.auditErr())
 }
 
 // takeChanges returns the changes since the last sync that compiled Services.

@@ -21,6 +21,8 @@ type syncRun struct {
 	audit *audit
 	// reads is true if the agent had not read the kernel before this sync.
 	reads bool
+	// listenersErr is why the sockets of the node's processes could not be listed.
+	listenersErr error
 	// comparedAll is true if everything was compared with the kernel.
 	comparedAll bool
 	// unexplained is true if no change known to the agent explains the differences that an audit found, so they are drift.

@@ -96,6 +96,9 @@ func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched
 	}, touched)
 }
 
+// ForgetListeners makes new claims to ports at the node's own addresses wait until the sockets are known again.
+func (c *Cluster) ForgetListeners() { c.node.listeners = nil }
+
 // Claimed lists the frontends that Services claim, except node ports.
 func (c *Cluster) Claimed() []FrontendKey {
 	claimed := map[FrontendKey]struct{}{}

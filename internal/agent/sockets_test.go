@@ -1,0 +1,53 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// hiddenSockets is a kernel that may not say where processes listen.
+type hiddenSockets struct {
+	agent.Kernel
+	hidden atomic.Bool
+}
+
+func (k *hiddenSockets) Listeners(ctx context.Context) (kernel.Listeners, error) {
+	if k.hidden.Load() {
+		return nil, syscall.EACCES
+	}
+	return k.Kernel.Listeners(ctx)
+}
+
+// While the node's sockets cannot be listed, only new claims to ports at its own addresses wait: an agent that starts serves all else.
+func TestSocketsCannotBeListed(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		sockets := &hiddenSockets{Kernel: w.fake}
+		sockets.hidden.Store(true)
+		w.kernel = sockets
+		greedy := compiletest.Service("greedy", "10.96.0.7", "10.244.2.7")
+		greedy.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+		w.put(web("10.244.0.1"), greedy)
+		w.start()
+		w.sleep(5 * time.Minute)
+		if !w.has("ipvsadm -A -t 10.96.0.1:80") || !w.has("ipvsadm -A -t 10.96.0.7:80") || w.has("192.0.2.1:80") {
+			w.Errorf("kernel:\n%s", w.fake.Dump())
+		}
+		if err := w.lastReport().Err; !errors.Is(err, syscall.EACCES) {
+			w.Errorf("report: %v", err)
+		}
+		sockets.hidden.Store(false)
+		w.sleep(5 * time.Minute)
+		if err := w.lastReport().Err; err != nil || !w.has("192.0.2.1:80") {
+			w.Errorf("then: %v\n%s", err, w.fake.Dump())
+		}
+	})
+}

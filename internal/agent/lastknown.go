@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -80,6 +81,7 @@ func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
 	}
 	s := New(Config{Compile: a.cfg.Compile}, nil, a.kernel, zap.NewNop()).newSync(now)
 	changes := a.lastKnown.state.Changes
+	changes.APIServer = a.contacts(changes.APIServer)
 	if err := s.gather(ctx, changes); err != nil {
 		return err
 	}
@@ -93,8 +95,17 @@ func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
 		return ErrKernelNewer
 	}
 	a.lastKnown.begun = true
+	a.wayOut.free = nil
 	s.apply(ctx, plan)
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
+}
+
+// contacts adds the addresses at which the API server is tried now to those that were known earlier: it may have moved since.
+func (a *Agent) contacts(earlier []netip.AddrPort) []netip.AddrPort {
+	if a.cfg.Contacts == nil {
+		return earlier
+	}
+	return slices.Concat(earlier, a.cfg.Contacts())
 }
 
 func onlyIf(condition bool, err error) error {

@@ -22,7 +22,7 @@ const wayOutInterval = 5 * time.Second
 // must give up the address. So this is written before the first sync (I4).
 type wayOut struct {
 	due time.Time
-	// free are the addresses that are known to be free.
+	// free are the addresses that are known to be free; nil if a Service of the last known state may have taken one since.
 	free []netip.Addr
 }
 

@@ -70,3 +70,32 @@ func TestWayOut(t *testing.T) {
 		})
 	}
 }
+
+// The API server has moved to an address that a Service of the snapshot has. The snapshot is served without that address, or gives it up when
+// the agent learns of the move.
+func TestSnapshotLeavesTheWayOut(t *testing.T) {
+	const external = "203.0.113.1"
+	for name, after := range map[string]time.Duration{"before it is served": 0, "after it is served": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.unwatched = true
+				svc := web("10.244.0.1")
+				svc.ExternalIPs = []netip.Addr{netip.MustParseAddr(external)}
+				w.remember(all(svc))
+				moves := time.Now().Add(after)
+				w.config.Contacts = func() []netip.AddrPort {
+					if time.Now().Before(moves) {
+						return []netip.AddrPort{netip.MustParseAddrPort("198.51.100.1:6443")}
+					}
+					return []netip.AddrPort{netip.MustParseAddrPort(external + ":6443")}
+				}
+				w.fake.OnOp(nil) // the release of an address ignores the order of I7
+				w.startUnsynced()
+				w.sleep(after + 30*time.Second)
+				if !w.has("ipvsadm -A -t 10.96.0.1:80") || w.has("ip addr add "+external) {
+					t.Errorf("kernel:\n%s", w.fake.Dump())
+				}
+			})
+		})
+	}
+}

@@ -122,7 +122,7 @@ func (s *syncRun) disown(existing []kernel.ServerKey) (undo []kernel.Op) {
 
 // checkFlows takes over the result of the last walk, and starts the next walk if tracked connections may be stale.
 func (s *syncRun) checkFlows(ctx context.Context) {
-	s.report.EndedFlows, s.report.flowsErr = s.walks.takeResult()
+	s.report.EndedFlows = s.walks.takeEnded()
 	if s.report.Full {
 		s.flows.Verified()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -177,21 +176,25 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// Flows that cannot be ended are retried every second. No other work waits for that, and the kernel is not read again.
+// Flows that cannot be ended are retried every second. No other work waits for that, the kernel is not read again, and no sync fails. If it
+// lasts, it is a Problem of the node.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
 		w.start()
 		w.settle()
+		w.takeReports()
 		for range 10 {
 			w.fake.FailNextEndFlows(syscall.EPERM)
 		}
 		w.flows(flow(dnsKey, "10.244.0.1:8080"))
 		w.fake.TakeCounts()
+		problems := func(r agent.Report) int {
+			return len(slices.DeleteFunc(r.NodeProblems, func(p model.Problem) bool { return p.Field != "connection tracking" }))
+		}
 		w.put(dns("10.244.0.2"))
-		r := w.lastReport()
-		if r.Err == nil || !strings.Contains(r.Err.Error(), "connections") || r.RetryAfter != time.Second {
-			w.Errorf("report: %v, again after %s", r.Err, r.RetryAfter)
+		if r := w.lastReport(); problems(r) > 0 {
+			w.Errorf("a Problem after one failure: %v", r.NodeProblems)
 		}
 		w.sleep(500 * time.Millisecond)
 		w.put(web())
@@ -202,12 +205,24 @@ func TestEndFlowsFails(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.FlowWalks != 8 || c.Reads > 0 {
 			w.Errorf("counts %+v", c)
 		}
+		if r := w.lastReport(); problems(r) != 1 {
+			w.Errorf("Problems after eight failures: %v", r.NodeProblems)
+		}
 		w.sleep(4 * time.Second)
 		w.flowsAre()
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 || c.Reads > 0 {
 			w.Errorf("still trying: %+v", c)
+		}
+		reports := w.takeReports()
+		if r := reports[len(reports)-1]; problems(r) > 0 {
+			w.Errorf("Problems at the end: %v", r.NodeProblems)
+		}
+		for _, r := range reports {
+			if r.Err != nil {
+				w.Errorf("a sync failed: %v", r.Err)
+			}
 		}
 	})
 }

@@ -81,8 +81,6 @@ type Report struct {
 	Interrupted bool
 	// Stuck are the parts of the kernel interface that do not work, sorted.
 	Stuck []kernel.StuckError
-	// flowsErr is why the last walk failed to end stale flows. Err includes it.
-	flowsErr error
 	// rulesErr is why the rules could not be read. Err includes it.
 	rulesErr kernel.RulesError
 	// rulesRead is true if all others were read.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
-	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -125,11 +124,6 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 		r.RetryAfter = cmp.Or(r.RetryAfter, s.cfg.AuditInterval)
 	}
 	s.known.Refusals.Postpone(s.now)
-	if r.flowsErr != nil {
-		// The known state stays valid, so this needs no full read.
-		r.Err = errors.Join(r.Err, r.flowsErr)
-		r.RetryAfter = cmp.Or(r.RetryAfter, flows.Interval)
-	}
 	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = s.draining.Count()
 	if err == nil && r.Waiting == nil && !r.Interrupted {

@@ -96,10 +96,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 // nodeProblems returns the problems of the node itself, of what the API server sends it, of unowned objects in its kernel, and of objects
 // that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
-	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName), a.checkProblems())
-	if age := time.Since(a.walks.since); !a.walks.since.IsZero() && age > tooLong {
-		problems = append(problems, a.unended("connection tracking", age, "clients of removed UDP and SCTP endpoints keep them"))
-	}
+	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName), a.checkProblems(), a.walkProblems())
 	if a.held > 0 {
 		problems = append(problems, model.Problem{
 			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),

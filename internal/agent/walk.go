@@ -6,14 +6,19 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// walks are the results of walks through connection tracking since takeResult.
+// manyWalks is how many consecutive walks must fail to be a Problem. One is no failure of a sync: it would count until the next audit.
+const manyWalks = 3
+
+// walks are walks through connection tracking.
 type walks struct {
-	// ended counts the ended connections, err is the latest error, and failed says whether the latest walk failed.
-	ended  int
+	// ended counts the connections that were ended since takeEnded.
+	ended int
+	// failed counts consecutive failed walks; err is the error of the latest.
+	failed int
 	err    error
-	failed bool
 	// since is when the running walk began; zero if none runs.
 	since time.Time
 }
@@ -45,14 +50,32 @@ func (a *Agent) startWalk(ctx context.Context, check *flows.Check) {
 func (a *Agent) walked(w walk) bool {
 	a.walks.since = time.Time{}
 	a.flows.Finished(w.check, time.Now(), w.took, w.err)
-	news := w.ended > 0 || w.err != nil || a.walks.failed
-	a.walks.ended, a.walks.err, a.walks.failed = a.walks.ended+w.ended, w.err, w.err != nil
-	return news
+	failing := a.walks.failed >= manyWalks
+	if a.walks.failed++; w.err == nil {
+		a.walks.failed = 0
+	}
+	a.walks.ended, a.walks.err = a.walks.ended+w.ended, w.err
+	return w.ended > 0 || failing != (a.walks.failed >= manyWalks)
 }
 
-// takeResult returns the results of walks since the previous call.
-func (w *walks) takeResult() (ended int, err error) {
-	ended, err = w.ended, w.err
-	w.ended, w.err = 0, nil
-	return ended, err
+// takeEnded returns how many connections were ended since the previous call.
+func (w *walks) takeEnded() (ended int) {
+	ended, w.ended = w.ended, 0
+	return ended
+}
+
+// walkProblems returns the Problem that walks fail, or do not end.
+func (a *Agent) walkProblems() []model.Problem {
+	const effect = "clients of removed UDP and SCTP endpoints keep them"
+	if age := time.Since(a.walks.since); !a.walks.since.IsZero() && age > tooLong {
+		return []model.Problem{a.unended("connection tracking", age, effect)}
+	}
+	if a.walks.failed < manyWalks {
+		return nil
+	}
+	return []model.Problem{{
+		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "connection tracking",
+		Reason: fmt.Sprintf("failing (%v); %s", a.walks.err, effect),
+		Remedy: "allow the failed operation; the kernel needs nf_conntrack_netlink",
+	}}
 }

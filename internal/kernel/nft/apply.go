@@ -69,6 +69,11 @@ func (b *Backend) deleteEmptyTable(ctx context.Context) {
 }
 
 func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Ruleset) error {
+	if verb == kernel.Ensure {
+		if err := b.restoreHooks(ctx); err != nil {
+			return err
+		}
+	}
 	all, err := b.allChains(ctx)
 	if err != nil {
 		return fmt.Errorf("read chains: %w", err)

@@ -339,3 +339,15 @@ func sharedChains(f inet.Family) []chain {
 func isShared(f inet.Family, name string) bool {
 	return slices.ContainsFunc(shared[f], func(c chain) bool { return c.name == name })
 }
+
+// familyOf returns the family of a chain of rules, or of one that all frontends share.
+func familyOf(name string) inet.Family {
+	if f, _, ok := parseChain(name); ok {
+		return f
+	}
+	i := slices.IndexFunc(inet.Families, func(f inet.Family) bool { return isShared(f, name) })
+	if i < 0 {
+		return 0
+	}
+	return inet.Families[i]
+}

@@ -77,9 +77,9 @@ func balancingMap(f inet.Family, name string) bool {
 
 // unused says whether the table has no more than what a Balancer without virtual servers has.
 func (b *Backend) unused(ctx context.Context) (bool, error) {
-	exists, used, err := b.table(ctx)
-	if err != nil || !exists || used == 0 {
-		return exists, err
+	t, err := b.table(ctx)
+	if err != nil || !t.exists || t.used == 0 {
+		return t.exists, err
 	}
 	sets, err := b.sets(ctx)
 	if err != nil {

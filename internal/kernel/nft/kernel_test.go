@@ -206,7 +206,7 @@ func TestBalancerRepairs(t *testing.T) {
 				t.Errorf("not repaired: %v", have)
 			}
 			mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: f.Server})
-			if exists, _, err := b.table(t.Context()); err != nil || exists {
+			if left, err := b.table(t.Context()); err != nil || left.exists {
 				t.Errorf("the table is left: %v", err)
 			}
 		})

@@ -174,7 +174,7 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element
 	return members, err
 }
 
-// Read returns the rules of every family.
+// Read returns the rules of every family. Base chains of a family that packets do not pass as they should are seen without their jumps.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := map[inet.Family]kernel.RulesView{}
 	for _, f := range b.families {
@@ -183,21 +183,33 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 			Foreign: map[kernel.ChainID][]string{}, Ahead: map[kernel.ChainID][]string{},
 		}
 	}
-	names, err := b.readable(ctx)
+	chains, err := b.readable(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
-	for _, name := range names {
-		f, id, _ := parseChain(name)
+	changed, err := b.altered(ctx, chains)
+	if err != nil {
+		return nil, fmt.Errorf("read tables: %w", err)
+	}
+	for _, c := range chains {
+		f, id, ok := parseChain(c.name)
+		if !ok {
+			continue // a Balancer's
+		}
 		if baseChains[id].typ == "" {
 			views[f].Chains[id] = []string{}
 		}
-		payloads, err := b.rules(ctx, name)
+		payloads, err := b.rules(ctx, c.name)
 		for _, p := range payloads {
 			err = errors.Join(err, see(views[f], id, p))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read rules of %s: %w", name, err)
+			return nil, fmt.Errorf("read rules of %s: %w", c.name, err)
+		}
+	}
+	for f, view := range views {
+		if changed.family(f) {
+			clear(view.Jumps)
 		}
 	}
 	return views, nil
@@ -212,30 +224,40 @@ func (b *Backend) rules(ctx context.Context, chain string) ([][]byte, error) {
 	return payloads, err
 }
 
-// readable returns the names of those of the chains to read that exist, sorted.
-func (b *Backend) readable(ctx context.Context) ([]string, error) {
+// readable returns those of the chains to read that exist, sorted by name.
+func (b *Backend) readable(ctx context.Context) ([]listedChain, error) {
 	all := map[string]struct{}{}
 	for _, f := range b.families {
-		for _, id := range slices.AppendSeq(slices.Clone(b.chains), maps.Keys(baseChains)) {
+		for _, id := range b.chains {
 			all[chainName(f, id)] = struct{}{}
+		}
+		for _, c := range shared[f] {
+			all[c.name] = struct{}{}
+		}
+	}
+	for name, w := range wantedBases {
+		if slices.Contains(b.families, w.family) {
+			all[name] = struct{}{}
 		}
 	}
 	return b.existing(ctx, slices.Sorted(maps.Keys(all)))
 }
 
 // existing returns those of the chains that exist.
-func (b *Backend) existing(ctx context.Context, chains []string) (exist []string, err error) {
-	reqs := make([]nlbatch.Request, len(chains))
-	for i, name := range chains {
+func (b *Backend) existing(ctx context.Context, names []string) ([]listedChain, error) {
+	reqs := make([]nlbatch.Request, len(names))
+	for i, name := range names {
 		reqs[i] = request(unix.NFT_MSG_GETCHAIN, 0, chainNamed(name))
 	}
 	answers, err := b.get(ctx, reqs)
-	for i, messages := range answers {
-		if len(messages) > 0 {
-			exist = append(exist, chains[i])
-		}
+	if err != nil {
+		return nil, err
 	}
-	return exist, err
+	var payloads [][]byte
+	for _, m := range slices.Concat(answers...) {
+		payloads = append(payloads, m.Payload)
+	}
+	return decodeChains(payloads)
 }
 
 // see adds a rule of a chain to the view of its family.
@@ -263,19 +285,20 @@ func see(view kernel.RulesView, id kernel.ChainID, payload []byte) error {
 // allChains lists the names of all chains of the table, sorted.
 func (b *Backend) allChains(ctx context.Context) ([]string, error) {
 	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETCHAIN, nil)
-	all := map[string]struct{}{}
-	for _, p := range slices.Concat(tries...) {
-		table, name, err := names(p, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME)
-		if err != nil {
-			return nil, err
-		}
-		if table == Table {
-			all[name] = struct{}{}
-		}
+	if err != nil {
+		return nil, err
 	}
-	sorted := slices.Sorted(maps.Keys(all))
-	if torn {
-		return b.existing(ctx, sorted)
+	all, err := decodeChains(slices.Concat(tries...))
+	if torn && err == nil {
+		all, err = b.existing(ctx, namesOf(all))
 	}
-	return sorted, err
+	return namesOf(all), err
+}
+
+func namesOf(chains []listedChain) (names []string) {
+	for _, c := range chains {
+		names = append(names, c.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

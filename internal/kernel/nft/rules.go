@@ -177,20 +177,6 @@ func removal(chains []string) []nlbatch.Request {
 	return reqs
 }
 
-// names returns two attributes of an object: its table, and its name or chain.
-func names(payload []byte, tableAttr, nameAttr uint16) (table, name string, err error) {
-	err = eachAttr(payload, func(typ uint16, v []byte) error {
-		switch typ {
-		case tableAttr:
-			table = nlbatch.String(v)
-		case nameAttr:
-			name = nlbatch.String(v)
-		}
-		return nil
-	})
-	return table, name, err
-}
-
 // decodeRule reads the comment of a rule.
 func decodeRule(payload []byte) (table, chain, text string, err error) {
 	err = eachAttr(payload, func(typ uint16, v []byte) error {

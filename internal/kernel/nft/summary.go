@@ -85,15 +85,15 @@ func (s *Summarizer) countSets(ctx context.Context, wanted bool) (map[string]ker
 
 // findSets lists the sets again if there may be others. The maps of a Balancer are many.
 func (s *Summarizer) findSets(ctx context.Context) error {
-	_, used, err := s.table(ctx)
-	if err != nil || s.names != nil && used == s.used {
+	t, err := s.table(ctx)
+	if err != nil || s.names != nil && t.used == s.used {
 		return err
 	}
 	all, err := s.Backend.sets(ctx)
 	if err != nil {
 		return err
 	}
-	s.names, s.used = []string{}, used
+	s.names, s.used = []string{}, t.used
 	for name := range all {
 		if strings.HasPrefix(name, s.prefix) {
 			s.names = append(s.names, name)
@@ -154,25 +154,31 @@ func (b *Backend) countElements(ctx context.Context, set string) (n int, err err
 	return n, err
 }
 
-// sumRules hashes the chains and rules of each family: which there are, in which order. A rule does not change without a new handle.
+// sumRules hashes the chains and rules of each family: which there are, in which order. A rule does not change without a new handle. The
+// netfilter header of a message is not part of it: it has the generation, which every change of another table changes.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
 	chains, err := s.readable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.altered(ctx, chains)
 	if err != nil {
 		return nil, err
 	}
 	sums := map[inet.Family]hash.Hash64{}
 	for _, f := range s.families {
 		sums[f] = fnv.New64a()
+		_, _ = fmt.Fprintln(sums[f], changed.dormant())
 	}
-	for _, name := range chains {
-		f, _, _ := parseChain(name)
-		_, _ = fmt.Fprintln(sums[f], name)
-		payloads, err := s.Backend.rules(ctx, name)
+	for _, c := range chains {
+		f := familyOf(c.name)
+		_, _ = fmt.Fprintln(sums[f], c)
+		payloads, err := s.Backend.rules(ctx, c.name)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range payloads {
-			_, _ = sums[f].Write(p)
+			_, _ = sums[f].Write(p[min(len(p), nfgenHeaderLen):])
 		}
 	}
 	values := map[inet.Family]uint64{}

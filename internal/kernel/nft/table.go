@@ -13,32 +13,39 @@ import (
 
 // Exists says whether the table exists.
 func (b *Backend) Exists(ctx context.Context) (bool, error) {
-	exists, _, err := b.table(ctx)
+	t, err := b.table(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read tables: %w", err)
 	}
-	return exists, nil
+	return t.exists, nil
 }
 
-// table also says how many objects are in it.
-func (b *Backend) table(ctx context.Context) (exists bool, used uint32, err error) {
+// table is the kernel's table: how many objects are in it, and its flags.
+type table struct {
+	exists      bool
+	used, flags uint32
+}
+
+func (b *Backend) table(ctx context.Context) (t table, err error) {
 	payloads, err := b.dump(ctx, unix.NFT_MSG_GETTABLE, nil)
 	for _, p := range payloads {
-		name, n := "", uint32(0)
+		name, found := "", table{exists: true}
 		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) (err error) {
 			switch typ {
 			case unix.NFTA_TABLE_NAME:
 				name = nlbatch.String(v)
 			case unix.NFTA_TABLE_USE:
-				n, err = nlbatch.BigUint32(v)
+				found.used, err = nlbatch.BigUint32(v)
+			case unix.NFTA_TABLE_FLAGS:
+				found.flags, err = nlbatch.BigUint32(v)
 			}
 			return err
 		}))
 		if name == Table {
-			exists, used = true, n
+			t = found
 		}
 	}
-	return exists, used, err
+	return t, err
 }
 
 // Drop deletes the table with everything in it, in one step.

@@ -177,6 +177,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	disturb(summaries.Backend)
+	summaries.meanwhile() // otherwise it reads nothing
 	sets, sums, err := summaries.Summarize(t.Context())
 	if err != nil || sets["S"] != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
 		t.Errorf("%v, then %v; rules %v, then %v: %v", calm, sets, calmRules, sums, err)

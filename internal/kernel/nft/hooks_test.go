@@ -1,0 +1,113 @@
+package nft
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// around is a table with rules and balancing of both families, and a summary of it.
+type around struct {
+	*Balancer
+	rules *Backend
+	sum   *Summarizer
+	sets  map[inet.Family]kernel.Ruleset
+}
+
+func newAround(t *testing.T) *around {
+	t.Helper()
+	a := &around{Balancer: openBalancer(t), sets: map[inet.Family]kernel.Ruleset{}}
+	var err error
+	if a.rules, err = New(inet.Families, chainsOfEverything); err != nil {
+		t.Fatal(err)
+	}
+	a.rules.WithBalancing()
+	if a.sum, err = NewSummarizer(inet.Families, chainsOfEverything, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = a.rules.Close(), a.sum.Close() })
+	for f, addr := range map[inet.Family]string{inet.IPv4: "10.96.0.1:80", inet.IPv6: "[fd00::1]:80"} {
+		s := kernel.Set{Name: map[inet.Family]string{inet.IPv4: "four", inet.IPv6: "six"}[f], Type: kernel.HashIPPort, Family: f, MaxElem: 100}
+		a.sets[f] = everything(f, s)
+		apply(t, a.rules, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Ensure, Object: a.sets[f]})
+		key := kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
+		for _, err := range a.Apply(t.Context(), sticky(key, uint8(f.Bits()), kernel.Destination{Addr: key.Addr, Weight: 1})) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return a
+}
+
+func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.Family]uint64) {
+	t.Helper()
+	views, err := a.rules.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sums, err := a.sum.Summarize(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return views, sums
+}
+
+// Another program changes what decides whether packets pass the rules, and no rule: the table, and each base chain. The next read and the next
+// summary see it, and writing the rules of the family repairs it.
+func TestAlteredHooks(t *testing.T) {
+	a := newAround(t)
+	all, err := a.rules.allChains(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage := map[string]inet.Family{"add table inet kube-ipvs { flags dormant; }": inet.IPv4}
+	for _, name := range all {
+		w, base := wantedBases[name]
+		if !base {
+			continue
+		}
+		chain := "inet kube-ipvs " + name
+		damage["chain "+chain+" { policy drop; }"] = w.family
+		damage["flush chain "+chain+"; delete chain "+chain+"; add chain "+chain+" { type filter hook forward priority 5; }"] = w.family
+		damage["flush chain "+chain+"; delete chain "+chain+"; add chain "+chain] = w.family
+	}
+	for command, f := range damage {
+		before, sums := a.read(t)
+		nftRun(t, command)
+		now, sumsNow := a.read(t)
+		if cmp.Equal(before[f], now[f], opaque) || sums[f] == sumsNow[f] {
+			t.Errorf("%s: rules are equal: %t, summaries: %t", command, cmp.Equal(before[f], now[f], opaque), sums[f] == sumsNow[f])
+		}
+		apply(t, a.rules, kernel.Op{Verb: kernel.Ensure, Object: a.sets[f]})
+		now, _ = a.read(t)
+		if d := cmp.Diff(before, now, opaque); d != "" {
+			t.Errorf("%s is not repaired: -want +have\n%s", command, d)
+		}
+		names, err := a.rules.allChains(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		chains, err := a.rules.existing(t.Context(), names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, err := a.rules.altered(t.Context(), chains); err != nil || left.family(f) || len(chains) != len(all) {
+			t.Errorf("%s leaves %v, %v, %d of %d chains", command, left, err, len(chains), len(all))
+		}
+	}
+}
+
+// A summary stays the same while other programs change other tables.
+func TestSummaryIgnoresOtherTables(t *testing.T) {
+	a := newAround(t)
+	_, before := a.read(t)
+	nftRun(t, "add table inet other")
+	if _, now := a.read(t); !cmp.Equal(before, now) {
+		t.Errorf("sums before %v, now %v", before, now)
+	}
+}

@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// maxConnections limits the total number of connections to all ports, to limit memory and file descriptors.
-const maxConnections = 512
+// MaxConnections limits the number of connections to all ports that share a ConnLimit, to limit memory and file descriptors.
+const MaxConnections = 512
 
-// connLimit limits the number of open connections. A connection beyond the limit closes the oldest one, which belongs to a slow
+// ConnLimit limits the number of open connections. A connection beyond the limit closes the oldest one, which belongs to a slow
 // or idle client, because a response takes no time. If the newest were rejected instead, a client could hold connections open
 // and lock out load balancers, which would then consider the node down.
-type connLimit struct {
+type ConnLimit struct {
 	max int
 
 	mu    sync.Mutex
@@ -21,12 +21,13 @@ type connLimit struct {
 	open  map[net.Conn]*list.Element
 }
 
-func newConnLimit(limit int) *connLimit {
-	return &connLimit{max: limit, order: list.New(), open: map[net.Conn]*list.Element{}}
+// NewConnLimit returns one without connections.
+func NewConnLimit(limit int) *ConnLimit {
+	return &ConnLimit{max: limit, order: list.New(), open: map[net.Conn]*list.Element{}}
 }
 
-// track is the ConnState hook of HTTP servers.
-func (c *connLimit) track(conn net.Conn, state http.ConnState) {
+// Track is the ConnState hook of HTTP servers.
+func (c *ConnLimit) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if oldest := c.add(conn); oldest != nil {
@@ -38,7 +39,7 @@ func (c *connLimit) track(conn net.Conn, state http.ConnState) {
 }
 
 // add returns the connection to close; nil below the limit.
-func (c *connLimit) add(conn net.Conn) net.Conn {
+func (c *ConnLimit) add(conn net.Conn) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[conn] = c.order.PushBack(conn)
@@ -50,7 +51,7 @@ func (c *connLimit) add(conn net.Conn) net.Conn {
 	return oldest
 }
 
-func (c *connLimit) remove(conn net.Conn) {
+func (c *ConnLimit) remove(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.open[conn]; ok {

@@ -193,7 +193,7 @@ func TestFlapping(t *testing.T) {
 // TestConnectionLimit: clients that connect and send nothing do not block responses to load balancers or the closing of the port.
 func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
-	n.limit = newConnLimit(10)
+	n.limit = NewConnLimit(10)
 	n.run()
 	port := freeport.Get(t)
 	n.Update(map[model.ServiceID]Port{web: {port, 1}})

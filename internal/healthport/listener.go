@@ -45,7 +45,7 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 	l := &listener{socket: socket, served: make(chan struct{}), server: &http.Server{
 		Handler:     p.handler(at.service),
 		ReadTimeout: requestTimeout, WriteTimeout: responseTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ConnState: p.limit.track, ErrorLog: errorLog,
+		ConnState: p.limit.Track, ErrorLog: errorLog,
 		DisableGeneralOptionsHandler: true, // it would always respond 200 to "OPTIONS *"
 	}}
 	go func() {

@@ -44,7 +44,7 @@ const retryMin, retryMax = time.Second, 30 * time.Second
 // Ports are the health check ports of this node.
 type Ports struct {
 	cfg   Config
-	limit *connLimit
+	limit *ConnLimit
 	wake  chan struct{}
 	// retry is the first backoff, and listen opens a socket. Only tests change them.
 	retry  time.Duration
@@ -63,7 +63,7 @@ type Ports struct {
 // New returns Ports that do not listen before Run.
 func New(cfg Config) *Ports {
 	p := &Ports{
-		cfg: cfg, limit: newConnLimit(maxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
+		cfg: cfg, limit: NewConnLimit(MaxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
 		wanted: map[model.ServiceID]Port{}, open: map[binding]*listener{}, failed: map[binding]*failure{}, reported: map[model.ServiceID]string{},
 	}
 	p.SetAddresses(nil)

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/healthport"
 )
 
 const (
@@ -76,7 +78,7 @@ func (s *server) serve(ctx context.Context) error {
 	// No write timeout: a profile takes as long as the client requests.
 	server := &http.Server{
 		Handler: s.handler, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: errorLog,
+		ErrorLog: errorLog, ConnState: healthport.NewConnLimit(healthport.MaxConnections).Track,
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

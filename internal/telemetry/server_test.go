@@ -2,9 +2,11 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/healthport"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -166,5 +169,34 @@ func TestStopCutsSlowClients(t *testing.T) {
 	}
 	if err := <-cut; err == nil {
 		t.Error("the slow client got a response")
+	}
+}
+
+// Anyone may open connections to the health port. Beyond the limit, a new connection closes the oldest one, and is served.
+func TestConnectionsAreBounded(t *testing.T) {
+	waiting := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/wait", func(_ http.ResponseWriter, r *http.Request) { waiting <- struct{}{}; <-r.Context().Done() })
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") })
+	at := (<-running(t, &server{what: "health", address: "127.0.0.1:0", log: zap.NewNop(), retry: time.Second, handler: mux})).String()
+	var open []net.Conn
+	for range healthport.MaxConnections {
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		if _, err := io.WriteString(c, "GET /wait HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-waiting
+		open = append(open, c)
+	}
+	if code, _ := fetch(t, "http://"+at+"/healthz"); code != http.StatusOK {
+		t.Errorf("the new connection gets %d", code)
+	}
+	_ = open[0].SetReadDeadline(time.Now().Add(client.Timeout))
+	if _, err := open[0].Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest connection stays open")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -205,10 +206,16 @@ func records(families []inet.Family) (all []live.Records) {
 	return all
 }
 
-// sysctlNames returns the names of the sysctls that the agent sets.
+// sysctlNames returns the names of the sysctls that the agent sets, with these settings or after any reload of them: the kernel's reader gets
+// them once.
 func sysctlNames(settings *config.Settings, balancing bool) []string {
+	all := *settings
+	all.StrictARP = true
+	all.Conntrack = config.Conntrack{
+		MaxPerCore: 1, TCPEstablished: time.Second, TCPCloseWait: time.Second, UDP: time.Second, UDPStream: time.Second, TCPBeLiberal: true,
+	}
 	var names []string
-	for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: settings.Compile()}).Sysctls {
+	for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: all.Compile()}).Sysctls {
 		names = append(names, s.Name)
 	}
 	return names

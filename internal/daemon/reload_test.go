@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 )
 
@@ -126,6 +127,29 @@ func await(t *testing.T, what string, is func() bool) {
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("not seen: " + what)
+		}
+	}
+}
+
+// A reload may turn on any sysctl. The kernel's reader gets their names at the start: of a sysctl that it does not read, the agent would never
+// learn that it must be set, or that it is.
+func TestSysctlsOfEveryReload(t *testing.T) {
+	for _, balancing := range []bool{false, true} {
+		var on config.Settings
+		on.StrictARP = true
+		fields := reflect.ValueOf(&on.Conntrack).Elem()
+		for i := range fields.NumField() {
+			if f := fields.Field(i); f.Kind() == reflect.Bool {
+				f.SetBool(true)
+			} else {
+				f.SetInt(int64(time.Hour))
+			}
+		}
+		read := sysctlNames(&config.Settings{}, balancing)
+		for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: on.Compile()}).Sysctls {
+			if !slices.Contains(read, s.Name) {
+				t.Errorf("%s is not read", s.Name)
+			}
 		}
 	}
 }

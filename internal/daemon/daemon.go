@@ -115,8 +115,8 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.NFTables}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return source.Source.Run(ctx) })
-	group.Go(func() error { observer.Run(ctx); return nil })
+	group.Go(func() error { return source.run(ctx, log) })
+	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials
 	group.Go(func() error { loopbacks.Run(ctx, loopbackProblem(observer)); return nil })
 	group.Go(func() error { node.Kernel.Watch(ctx, drift.send, moved.send); return nil })
 	group.Go(func() error { reloads.run(ctx, configInterval); return nil })

@@ -53,3 +53,36 @@ func TestHungFileAtTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// stuckSource is a source whose requests wait for a file.
+type stuckSource struct {
+	Runner
+	release chan struct{}
+}
+
+func (s stuckSource) Run(context.Context) error {
+	<-s.release
+	return nil
+}
+
+// A token file on a hung file system, or a credential plugin that hangs, does not stop the agent from ending: client-go does not interrupt them.
+func TestHungCredentialsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Hour, stop)
+		ended := make(chan error, 1)
+		go func() { ended <- (&Source{Source: stuckSource{release: release}}).run(ctx, zap.NewNop()) }()
+		time.Sleep(time.Hour + stopLimit)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the source keeps the agent from ending")
+		}
+		close(release)
+	})
+}

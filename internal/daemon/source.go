@@ -115,6 +115,15 @@ func (s *Source) telemetry(last *snapshot) telemetry.Source {
 	return t
 }
 
+// run runs the source until the context ends. A request may wait longer for a token file or a credential plugin that hangs.
+func (s *Source) run(ctx context.Context, log *zap.Logger) (err error) {
+	if !stopsInTime(ctx, func(ctx context.Context) { err = s.Source.Run(ctx) }) {
+		log.Warn("the source has not ended: a file or credential plugin that it reads hangs", zap.Duration("after", stopLimit))
+		return nil
+	}
+	return err
+}
+
 // AwaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.
 func (s *Source) AwaitSync(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

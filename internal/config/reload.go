@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -29,27 +30,20 @@ func (l *Loaded) equal(o *Loaded) bool {
 	})
 }
 
+// hungFor is how many intervals a read of the file may take until that is an error.
+const hungFor = 6
+
+// errHung is the error of a read that does not end.
+var errHung = errors.New("read the configuration: the read does not end; changes have no effect; check the disk or network file system that has the file")
+
 // Watch polls the file until the context ends. It calls changed for each new version of the file: with the new configuration, or
 // with the reason why the file cannot be used. Without a file it returns immediately.
 //
 // It polls because the file is small, because ConfigMaps change by replacing symbolic links two directories up, and because a node
 // can run out of inotify instances.
 func (f *Flags) Watch(ctx context.Context, started *Loaded, interval time.Duration, changed func(*Loaded, error)) {
-	if f.File == "" {
-		return
-	}
-	w := newFileWatch(f, started)
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if loaded, err, report := w.poll(readFile(f.File)); report {
-				changed(loaded, err)
-			}
-		}
+	if f.File != "" {
+		newFileWatch(f, started).run(ctx, interval, func() ([]byte, error) { return readFile(f.File) }, changed)
 	}
 }
 
@@ -72,6 +66,38 @@ func (v version) equal(o version) bool { return v.err == o.err && bytes.Equal(v.
 
 func newFileWatch(f *Flags, started *Loaded) *fileWatch {
 	return &fileWatch{flags: f, good: started, reported: version{content: started.content}}
+}
+
+// run reads the file again and again, one read at a time.
+func (w *fileWatch) run(ctx context.Context, interval time.Duration, read func() ([]byte, error), changed func(*Loaded, error)) {
+	take := func(content []byte, err error) {
+		if loaded, err, report := w.poll(content, err); report {
+			changed(loaded, err)
+		}
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	ended := make(chan func(), 1)
+	waits := 0 // the intervals since the running read began; 0 if none runs
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case takeRead := <-ended:
+			waits = 0
+			takeRead()
+		case <-tick.C:
+			if waits++; waits > hungFor {
+				take(nil, errHung)
+			}
+			if waits == 1 {
+				go func() {
+					content, err := read()
+					ended <- func() { take(content, err) }
+				}()
+			}
+		}
+	}
 }
 
 // poll takes the result of reading the file. A version counts after two identical reads in a row, because a half-written file

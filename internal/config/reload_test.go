@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,4 +203,41 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file system that hangs while the agent runs is an error of the file. Once it answers, the file counts again.
+func TestFileWatchHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := parse(t)
+		f.File = "f"
+		started, err := f.load([]byte(withScheduler("rr")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var hangs atomic.Bool
+		reads := 0
+		hangs.Store(true)
+		read := func() ([]byte, error) {
+			for reads++; hangs.Load(); {
+				time.Sleep(time.Second)
+			}
+			return []byte(withScheduler("wlc")), nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var errs []error
+		var last *Loaded
+		go newFileWatch(f, started).run(ctx, time.Second, read, func(l *Loaded, err error) { errs, last = append(errs, err), l })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(errs) != 1 || !errors.Is(errs[0], errHung) || reads != 1 {
+			t.Errorf("errors %v after %d reads", errs, reads)
+		}
+		hangs.Store(false)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if last == nil || last.Scheduler != "wlc" {
+			t.Errorf("then, the configuration is %v, errors %v", last, errs)
+		}
+		stop()
+	})
 }

@@ -24,7 +24,7 @@ type Backend struct {
 	sysctls sysctlTree
 	known   *knownDevice
 	// resolverFiles name the nameservers of this node.
-	resolverFiles []string
+	resolverFiles []*resolverFile
 	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for it.
 	handled func([]syscall.NetlinkMessage)
 }
@@ -51,7 +51,8 @@ func open(known *knownDevice) (*Backend, error) {
 		return nil, fmt.Errorf("open netlink socket for addresses: %w", err)
 	}
 	return &Backend{
-		links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known, resolverFiles: resolverFiles,
+		links: links, addrs: addrs, sysctls: chooseSysctls(mountedSysctls, ownSysctls), known: known,
+		resolverFiles: openResolverFiles(resolverFiles),
 	}, nil
 }
 

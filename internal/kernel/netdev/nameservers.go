@@ -3,9 +3,12 @@ package netdev
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -14,14 +17,64 @@ import (
 // one the servers behind it. In a pod, the kubelet has written these into the first.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// addNameservers adds the addresses in the files that have no other role. A file that cannot be read adds none: the node may have no DNS.
-func addNameservers(network kernel.Network, files []string) {
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue
+// resolverLimit is how long a call waits for a read of one of these files. A file system may hang, and Services must not wait for it.
+const resolverLimit = time.Second
+
+// resolverFile is a file that names nameservers.
+type resolverFile struct {
+	read func() ([]byte, error)
+	last []netip.Addr // when it could last be read
+	// running gets the result of a read that has not ended; nil if there is none.
+	running chan resolved
+}
+
+type resolved struct {
+	text []byte
+	err  error
+}
+
+func openResolverFiles(paths []string) (files []*resolverFile) {
+	for _, path := range paths {
+		files = append(files, &resolverFile{read: func() ([]byte, error) { return os.ReadFile(path) }})
+	}
+	return files
+}
+
+// nameservers reads the file. While it cannot be read, its last nameservers count, and none if it does not exist: the node may have no DNS.
+func (f *resolverFile) nameservers() []netip.Addr {
+	if f.running != nil {
+		select {
+		case now := <-f.running:
+			f.take(now)
+		default:
+			return f.last
 		}
-		for _, addr := range nameservers(text) {
+	}
+	running := make(chan resolved, 1)
+	go func() {
+		text, err := f.read()
+		running <- resolved{text, err}
+	}()
+	select {
+	case now := <-running:
+		f.take(now)
+	case <-time.After(resolverLimit):
+		f.running = running
+	}
+	return f.last
+}
+
+func (f *resolverFile) take(now resolved) {
+	f.running = nil
+	if now.err == nil || errors.Is(now.err, fs.ErrNotExist) {
+		f.last = nameservers(now.text)
+	}
+}
+
+// addNameservers adds the addresses in the files that have no other role.
+func addNameservers(network kernel.Network, files []*resolverFile) {
+	for _, file := range files {
+		for _, addr := range file.nameservers() {
 			if _, used := network[addr]; !used {
 				network[addr] = kernel.NetworkRole{Kind: kernel.Nameserver}
 			}

@@ -1,10 +1,16 @@
 package netdev
 
 import (
+	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -26,7 +32,7 @@ func TestNameservers(t *testing.T) {
 	}
 	gateway := netip.MustParseAddr("192.0.2.1")
 	network := kernel.Network{gateway: {Kind: kernel.Gateway}}
-	addNameservers(network, []string{stub, filepath.Join(t.TempDir(), "missing"), upstream})
+	addNameservers(network, openResolverFiles([]string{stub, filepath.Join(t.TempDir(), "missing"), upstream}))
 	want := kernel.Network{gateway: {Kind: kernel.Gateway}}
 	for _, addr := range []string{"203.0.113.53", "203.0.113.54", "2001:db8::53"} {
 		want[netip.MustParseAddr(addr)] = kernel.NetworkRole{Kind: kernel.Nameserver}
@@ -34,4 +40,40 @@ func TestNameservers(t *testing.T) {
 	if d := cmp.Diff(want, network, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
 		t.Errorf("-want +have\n%s", d)
 	}
+}
+
+// A file that hangs or cannot be read for a moment keeps its nameservers, and no call waits for it again. One that is gone has none.
+func TestNameserversWhileAFileHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type step struct {
+			name, text string
+			failure    error
+			hangs      time.Duration
+			want       string
+		}
+		var now atomic.Pointer[step]
+		file := &resolverFile{read: func() ([]byte, error) {
+			s := now.Load()
+			time.Sleep(s.hangs)
+			return []byte(s.text), s.failure
+		}}
+		for _, step := range []step{
+			{name: "read", text: "nameserver 203.0.113.53\n", want: "[203.0.113.53]"},
+			{name: "unreadable", failure: syscall.EIO, want: "[203.0.113.53]"},
+			{name: "hangs", text: "nameserver 203.0.113.54\n", hangs: time.Hour, want: "[203.0.113.53]"},
+			{name: "still hangs", text: "nameserver 203.0.113.55\n", want: "[203.0.113.53]"},
+			{name: "ended, and unreadable", failure: syscall.EIO, want: "[203.0.113.54]"},
+			{name: "read again", text: "nameserver 203.0.113.55\n", want: "[203.0.113.55]"},
+			{name: "gone", failure: fs.ErrNotExist, want: "[]"},
+		} {
+			if step.name == "ended, and unreadable" {
+				time.Sleep(time.Hour)
+				synctest.Wait()
+			}
+			now.Store(&step)
+			if have := fmt.Sprint(file.nameservers()); have != step.want {
+				t.Errorf("%s: %s, want %s", step.name, have, step.want)
+			}
+		}
+	})
 }

@@ -32,23 +32,20 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 // kernel treats as broadcast. Before Linux 5.14 these include the first address of each subnet.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		payloads, err := b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)})
-		if err != nil {
-			return nil, err
+	see := func(payload []byte) error { // a node may have more routes than fit into memory
+		hops, err := parseGateways(payload)
+		for _, hop := range hops {
+			gateways[hop] = struct{}{}
+			network[hop] = kernel.NetworkRole{Kind: kernel.Gateway}
 		}
-		for _, payload := range payloads {
-			hops, err := parseGateways(payload)
-			if err != nil {
-				return nil, err
-			}
-			for _, hop := range hops {
-				gateways[hop] = struct{}{}
-				network[hop] = kernel.NetworkRole{Kind: kernel.Gateway}
-			}
-			if addr, is := broadcastOf(payload); is {
-				network[addr] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
-			}
+		if addr, is := broadcastOf(payload); is {
+			network[addr] = kernel.NetworkRole{Kind: kernel.Broadcast, Subnet: netip.PrefixFrom(addr, addr.BitLen())}
+		}
+		return err
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		if err := b.walk(ctx, nlbatch.Request{Type: unix.RTM_GETROUTE, Payload: routeHeader(family)}, see); err != nil {
+			return nil, err
 		}
 	}
 	return gateways, nil
@@ -190,11 +187,24 @@ func appendHop(hops []netip.Addr, typ uint16, v []byte) []netip.Addr {
 }
 
 // dump sends a dump request, and repeats it if an object changed in the meantime.
-func (b *Backend) dump(ctx context.Context, req nlbatch.Request) ([][]byte, error) {
-	for attempt := 1; ; attempt++ {
-		payloads, err := b.addrs.Dump(ctx, req)
-		if attempt == dumpAttempts || !errors.Is(err, nlbatch.ErrDumpInterrupted) {
-			return payloads, err
+func (b *Backend) dump(ctx context.Context, req nlbatch.Request) (payloads [][]byte, err error) {
+	err = uninterrupted(func() (err error) {
+		payloads, err = b.addrs.Dump(ctx, req)
+		return err
+	})
+	return payloads, err
+}
+
+// walk is dump for a list of any length. If the walk is repeated, visit sees objects again.
+func (b *Backend) walk(ctx context.Context, req nlbatch.Request, visit func([]byte) error) error {
+	return uninterrupted(func() error { return b.addrs.Walk(ctx, req, visit) })
+}
+
+func uninterrupted(read func() error) (err error) {
+	for range dumpAttempts {
+		if err = read(); !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+			break
 		}
 	}
+	return err
 }

@@ -137,6 +137,9 @@ type RulesView struct {
 // clients outside a Service's source ranges. In the filter table, a firewall may accept packets as it likes.
 func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
 
+// EndsChain reports whether a packet that a rule of a built-in chain matches reaches no rule behind it, but other chains.
+func EndsChain(target string) bool { return target == "ACCEPT" || target == "RETURN" }
+
 // Holds reports whether the kernel's view v includes want: owned chains exactly, and owned jumps among other rules in the built-in chains,
 // before accepting rules if order matters.
 func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }

@@ -120,7 +120,7 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 		switch {
 		case !builtIn[r.Chain] || !r.OrderDecides():
 		case tagOf(r, ours) == "":
-			if targetOf(r) == "ACCEPT" {
+			if kernel.EndsChain(targetOf(r)) {
 				accepting[r.ChainID] = append(accepting[r.ChainID], r.Spec)
 			}
 		case len(accepting[r.ChainID]) > 0:

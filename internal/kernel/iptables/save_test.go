@@ -127,6 +127,20 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	}
 }
 
+// A rule of another program that accepts packets, or returns, keeps them from a jump behind it. A jump to a chain of its own need not.
+func TestRulesAheadOfAJump(t *testing.T) {
+	jump := "-A PREROUTING " + ruleText(testRuleset().Jumps[0].Rule) + "\n"
+	for target, ahead := range map[string]bool{"ACCEPT": true, "RETURN": true, "THEIRS": false} {
+		theirs := "-A PREROUTING -s 10.244.0.0/16 -j " + target + "\n"
+		for text, ahead := range map[string]bool{theirs + jump: ahead, jump + theirs: false} {
+			view := parse(t, "*nat\n"+text+"COMMIT\n").view(ourNames)
+			if have := len(view.Ahead) > 0; have != ahead {
+				t.Errorf("ahead is %t for:\n%s", have, text)
+			}
+		}
+	}
+}
+
 // parseSave reads render's output as the ruleset's view, if the jumps are inserted where save would print them.
 func FuzzRenderedRulesetReadsBack(f *testing.F) {
 	f.Add("why", "word")

@@ -145,7 +145,7 @@ func rulesByOthers(b *bench) {
 
 		mangleInput := kernel.ChainID{Table: "mangle", Chain: "INPUT"}
 		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "ACCEPT"))
-		b.byAdmin(b.Admin.InsertRule(family, postrouting, "-j", "ACCEPT"))
+		b.byAdmin(b.Admin.InsertRule(family, postrouting, "-j", "RETURN"))
 		broken("a rule accepts packets before our jump")
 		if b.OwnTable {
 			continue

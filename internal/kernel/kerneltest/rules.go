@@ -92,7 +92,7 @@ func ahead(id kernel.ChainID, lines []line) (found []string) {
 	for _, l := range lines {
 		if !l.foreign {
 			found = accepting
-		} else if l.target() == "ACCEPT" {
+		} else if kernel.EndsChain(l.target()) {
 			accepting = append(accepting, strings.Join(l.args, " "))
 		}
 	}

@@ -50,3 +50,15 @@ var nodeErrors = []syscall.Errno{
 	syscall.ENODEV, syscall.ENXIO, syscall.ENETDOWN, syscall.ESRCH,
 	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ENOTCONN, syscall.ESHUTDOWN,
 }
+
+// passing are the error numbers of a shortage or an interruption: the same operation may succeed later.
+var passing = []syscall.Errno{
+	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE,
+	syscall.EAGAIN, syscall.EINTR, syscall.EBUSY, syscall.ETIMEDOUT, syscall.ECANCELED, syscall.EIO,
+}
+
+// Passing reports whether a failed operation may succeed later although nothing else changes.
+func Passing(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && slices.Contains(passing, errno)
+}

@@ -210,7 +210,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 
 // Failed records an operation that failed. Unless the kernel refused it, it may have taken effect.
 func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
-	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional {
+	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional && !kernel.Passing(err) {
 		k.unsettable[sysctl] = true
 	}
 	if missing := (kernel.NoSchedulerError{}); errors.As(err, &missing) {

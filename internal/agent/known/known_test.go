@@ -2,8 +2,10 @@ package known
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,5 +149,20 @@ func TestSchedulers(t *testing.T) {
 	}
 	if taken := k.Schedulers.Take(nil); len(taken) > 0 {
 		t.Errorf("taken twice: %v", taken)
+	}
+}
+
+// An optional sysctl that the kernel refuses is not set again. A shortage of memory or descriptors is no refusal.
+func TestOptionalSysctlIsSetAgain(t *testing.T) {
+	sysctl := kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "1", Optional: true}
+	for err, again := range map[error]bool{
+		syscall.EACCES: false, syscall.EINVAL: false, errors.New("the value is 2"): false,
+		syscall.ENOMEM: true, syscall.EMFILE: true, syscall.EINTR: true,
+	} {
+		k := reading(holding(nil))
+		k.Failed(time.Time{}, kernel.Op{Verb: kernel.Ensure, Object: sysctl}, fmt.Errorf("set sysctl: %w", err), want.New(base))
+		if k.Unsettable(sysctl) == again {
+			t.Errorf("%v: set again is %t, want %t", err, !again, again)
+		}
 	}
 }

@@ -175,6 +175,8 @@ type pending struct {
 	audit *audit
 	// settings are the changed settings; nil if there are none.
 	settings *Settings
+	// reconfigured is true if settings changed since everything was last compared with the kernel.
+	reconfigured bool
 	// services are those that a sync took and could not compile.
 	services map[model.ServiceID]*model.Service
 	// touched are the objects of the last sync if it ended early; nil if it did not.

@@ -132,7 +132,7 @@ func (s *syncRun) takeSettings() {
 	if settings == nil {
 		return
 	}
-	s.pending.settings = nil
+	s.pending.settings, s.pending.reconfigured = nil, true
 	s.cfg.Compile.Settings, s.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
 	s.cfg.AuditInterval, s.cfg.CheckInterval, s.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval
 	s.schedule.Intervals = s.cfg.intervals()

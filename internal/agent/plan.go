@@ -47,7 +47,7 @@ func (s *syncRun) compareAll(opt diff.Options) diff.Plan {
 	w, fresh := s.cluster.Want(), s.known.State()
 	// A difference is drift if all writes had succeeded and nothing changed in the cluster. Changed Services explain no difference in the
 	// rules.
-	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules
+	s.rulesUnexplained = s.audit != nil && !s.schedule.Retrying() && !s.touched.Rules && !s.pending.reconfigured
 	s.unexplained = s.rulesUnexplained && len(s.report.Compiled) == 0
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
 

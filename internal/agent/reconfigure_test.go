@@ -7,12 +7,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
 // configurations are what an agent may be restarted with, each as a change of the tests' configuration. Families are no setting: a
@@ -91,4 +94,37 @@ func withoutSettings(dump string) []string {
 	return slices.DeleteFunc(lines(dump), func(line string) bool {
 		return strings.Contains(line, "sysctl") || strings.Contains(line, "ipvsadm --set")
 	})
+}
+
+// TestReloadIsNoDrift: what a reload changes is not counted as a change by another program, and what another program changes later is.
+func TestReloadIsNoDrift(t *testing.T) {
+	for name, configure := range configurations {
+		t.Run(name, func(t *testing.T) {
+			calmBubble(t, func(w *world) {
+				w.unwatched = true
+				w.fake.OnOp(nil)
+				reload := make(chan agent.Settings)
+				w.config.Reload = reload
+				config := w.config.Compile
+				w.put(web("10.244.0.1"))
+				w.start()
+				w.audit()
+				configure(&config)
+				reload <- agent.Settings{Compile: config.Settings, AuditInterval: auditInterval, DrainTimeout: drainTimeout}
+				w.takeReports()
+				w.sleep(time.Second)
+				w.audit()
+				for _, r := range w.takeReports() {
+					if r.Drift > 0 {
+						t.Errorf("drift: %v", r.Drifted)
+					}
+				}
+				w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-VIP") })
+				w.audit()
+				if r := w.takeReports(); !slices.ContainsFunc(r, func(r agent.Report) bool { return r.Drift > 0 }) {
+					t.Error("a flushed set is no drift")
+				}
+			})
+		})
+	}
 }

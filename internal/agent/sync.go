@@ -67,6 +67,7 @@ func (s *syncRun) countDrift() {
 	if !s.report.Full {
 		return
 	}
+	s.pending.reconfigured = false
 	var repairs []kernel.Op
 	repaired := false
 	for _, r := range s.report.Results {

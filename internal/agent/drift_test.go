@@ -236,3 +236,24 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 		logged(2)
 	})
 }
+
+// A known limit: a connection limit that another program gives to an endpoint without one is not seen, because lists of destinations do not
+// show limits.
+func TestForeignLimitIsNotSeen(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.unwatched = true
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.audit()
+		limited := dest(1)
+		limited.Upper = 1
+		w.damage(func(f *kerneltest.Fake) error {
+			return errors.Join(f.Apply(t.Context(), []kernel.Op{{Verb: kernel.Update, Object: limited}})...)
+		})
+		w.audit()
+		w.audit()
+		if d, exists := w.fake.State().Servers[webKey].Destination(limited.Addr); !exists || d.Upper != 1 {
+			t.Errorf("the destination is %v: docs/known-limits.md says that the limit stays", d)
+		}
+	})
+}

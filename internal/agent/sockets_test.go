@@ -51,3 +51,34 @@ func TestSocketsCannotBeListed(t *testing.T) {
 		}
 	})
 }
+
+// hiddenNetworks is a kernel that may not list routes.
+type hiddenNetworks struct {
+	agent.Kernel
+	hidden atomic.Bool
+}
+
+func (k *hiddenNetworks) Network(ctx context.Context) (kernel.Network, error) {
+	if k.hidden.Load() {
+		return nil, syscall.EACCES
+	}
+	return k.Kernel.Network(ctx)
+}
+
+// A known limit: an agent that starts while the node's routes cannot be listed serves nothing, and says so. Afterwards, it serves everything.
+func TestRoutesCannotBeListed(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		networks := &hiddenNetworks{Kernel: w.fake}
+		networks.hidden.Store(true)
+		w.kernel = networks
+		w.put(web("10.244.0.1"))
+		w.start()
+		w.sleep(5 * time.Minute)
+		if err := w.lastReport().Err; !errors.Is(err, syscall.EACCES) || w.has("10.96.0.1:80") {
+			w.Errorf("report: %v\n%s", err, w.fake.Dump())
+		}
+		networks.hidden.Store(false)
+		w.sleep(5 * time.Minute)
+		w.is()
+	})
+}

@@ -14,25 +14,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// hiddenSockets is a kernel that may not say where processes listen.
-type hiddenSockets struct {
+// secretive is a kernel that may say neither where processes listen nor which routes there are.
+type secretive struct {
 	agent.Kernel
-	hidden atomic.Bool
+	sockets, routes atomic.Bool
 }
 
-func (k *hiddenSockets) Listeners(ctx context.Context) (kernel.Listeners, error) {
-	if k.hidden.Load() {
+func (k *secretive) Listeners(ctx context.Context) (kernel.Listeners, error) {
+	if k.sockets.Load() {
 		return nil, syscall.EACCES
 	}
 	return k.Kernel.Listeners(ctx)
 }
 
+func (k *secretive) Network(ctx context.Context) (kernel.Network, error) {
+	if k.routes.Load() {
+		return nil, syscall.EACCES
+	}
+	return k.Kernel.Network(ctx)
+}
+
 // While the node's sockets cannot be listed, only new claims to ports at its own addresses wait: an agent that starts serves all else.
 func TestSocketsCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		sockets := &hiddenSockets{Kernel: w.fake}
-		sockets.hidden.Store(true)
-		w.kernel = sockets
+		secret := &secretive{Kernel: w.fake}
+		secret.sockets.Store(true)
+		w.kernel = secret
 		greedy := compiletest.Service("greedy", "10.96.0.7", "10.244.2.7")
 		greedy.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 		w.put(web("10.244.0.1"), greedy)
@@ -44,7 +51,7 @@ func TestSocketsCannotBeListed(t *testing.T) {
 		if err := w.lastReport().Err; !errors.Is(err, syscall.EACCES) {
 			w.Errorf("report: %v", err)
 		}
-		sockets.hidden.Store(false)
+		secret.sockets.Store(false)
 		w.sleep(5 * time.Minute)
 		if err := w.lastReport().Err; err != nil || !w.has("192.0.2.1:80") {
 			w.Errorf("then: %v\n%s", err, w.fake.Dump())
@@ -52,32 +59,19 @@ func TestSocketsCannotBeListed(t *testing.T) {
 	})
 }
 
-// hiddenNetworks is a kernel that may not list routes.
-type hiddenNetworks struct {
-	agent.Kernel
-	hidden atomic.Bool
-}
-
-func (k *hiddenNetworks) Network(ctx context.Context) (kernel.Network, error) {
-	if k.hidden.Load() {
-		return nil, syscall.EACCES
-	}
-	return k.Kernel.Network(ctx)
-}
-
 // A known limit: an agent that starts while the node's routes cannot be listed serves nothing, and says so. Afterwards, it serves everything.
 func TestRoutesCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		networks := &hiddenNetworks{Kernel: w.fake}
-		networks.hidden.Store(true)
-		w.kernel = networks
+		secret := &secretive{Kernel: w.fake}
+		secret.routes.Store(true)
+		w.kernel = secret
 		w.put(web("10.244.0.1"))
 		w.start()
 		w.sleep(5 * time.Minute)
 		if err := w.lastReport().Err; !errors.Is(err, syscall.EACCES) || w.has("10.96.0.1:80") {
 			w.Errorf("report: %v\n%s", err, w.fake.Dump())
 		}
-		networks.hidden.Store(false)
+		secret.routes.Store(false)
 		w.sleep(5 * time.Minute)
 		w.is()
 	})

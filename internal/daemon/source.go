@@ -116,12 +116,13 @@ func (s *Source) telemetry(last *snapshot) telemetry.Source {
 }
 
 // run runs the source until the context ends. A request may wait longer for a token file or a credential plugin that hangs.
-func (s *Source) run(ctx context.Context, log *zap.Logger) (err error) {
-	if !stopsInTime(ctx, func(ctx context.Context) { err = s.Source.Run(ctx) }) {
+func (s *Source) run(ctx context.Context, log *zap.Logger) error {
+	var failure error
+	if !stopsInTime(ctx, func(ctx context.Context) { failure = s.Source.Run(ctx) }) {
 		log.Warn("the source has not ended: a file or credential plugin that it reads hangs", zap.Duration("after", stopLimit))
-		return nil
+		return nil // failure may be written later
 	}
-	return err
+	return failure
 }
 
 // AwaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.

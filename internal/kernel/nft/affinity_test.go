@@ -108,7 +108,7 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 		}
 		ended <- errors.Join(append(errs, f.Forget(t.Context()))...)
 	}()
-	for i := range 100 {
+	for i := range 30 {
 		old, next := endpoint(i+1, 1), endpoint(i+3, 1)
 		remember(t, shop, fmt.Sprintf("198.51.100.%d", i), old)
 		mustApply(t, b, remove(shop, old), kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: next}})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -113,7 +112,7 @@ func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
 	for _, c := range r.Chains {
 		rules = append(rules, c.Rules...)
 	}
-	sets, err := b.named(ctx, setsOf(rules))
+	sets, err := b.named(ctx, setsIn(rules))
 	if err != nil {
 		return fmt.Errorf("read sets: %w", err)
 	}
@@ -127,7 +126,7 @@ func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
 	return nil
 }
 
-func setsOf(rules []kernel.Rule) (names []string) {
+func setsIn(rules []kernel.Rule) (names []string) {
 	for _, rule := range rules {
 		for _, c := range rule.Conditions {
 			if m, ok := c.(kernel.InSet); ok && !slices.Contains(names, m.Set) {
@@ -224,13 +223,15 @@ type writer struct {
 }
 
 func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, error) {
-	names := map[string]struct{}{}
-	for _, op := range ops {
-		names[op.Object.(kernel.Member).Set] = struct{}{}
-	}
-	sets, err := b.named(ctx, slices.Collect(maps.Keys(names)))
+	sets, err := b.setsOf(ctx, func(yield func(kernel.Member) bool) {
+		for _, op := range ops {
+			if !yield(op.Object.(kernel.Member)) {
+				return
+			}
+		}
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read sets: %w", err)
+		return nil, err
 	}
 	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, nil
 }

@@ -263,7 +263,7 @@ func nftRun(t *testing.T, args ...string) {
 
 // A set with many members keeps them when its parameters change, in one transaction.
 func TestLargeSetIsReplaced(t *testing.T) {
-	const many = 50_000
+	const many = 10_000
 	b := open(t)
 	set := kernel.Set{Name: "S", Type: kernel.HashIPPortIP, Family: inet.IPv6, MaxElem: 2 * many}
 	ops := []kernel.Op{{Verb: kernel.Create, Object: set}}

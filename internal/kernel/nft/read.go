@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -123,15 +124,24 @@ func decodeSets(payloads [][]byte) (map[string]kernel.Set, error) {
 	return sets, nil
 }
 
-// LookupMembers returns those of the members that exist.
-func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+// setsOf returns those of the sets of members that exist.
+func (b *Backend) setsOf(ctx context.Context, members iter.Seq[kernel.Member]) (map[string]kernel.Set, error) {
 	names := map[string]struct{}{}
-	for _, m := range members {
+	for m := range members {
 		names[m.Set] = struct{}{}
 	}
 	sets, err := b.named(ctx, slices.Collect(maps.Keys(names)))
 	if err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)
+	}
+	return sets, nil
+}
+
+// LookupMembers returns those of the members that exist.
+func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
+	sets, err := b.setsOf(ctx, slices.Values(members))
+	if err != nil {
+		return nil, err
 	}
 	var asked []kernel.Member
 	var reqs []nlbatch.Request

@@ -62,7 +62,7 @@ func ofShop() (all []kernel.Object) {
 // A list of elements lacks some that nobody touches while another program writes. A Balancer looks these up: what it reads, and what it writes
 // after that, does not depend on it.
 func TestReadWhileOthersWrite(t *testing.T) {
-	const many = 800
+	const many = 400
 	b := openBalancer(t)
 	var creates, updates []kernel.Op
 	for n := range many {
@@ -114,7 +114,7 @@ func TestReadWhileOthersWrite(t *testing.T) {
 
 // The same for sets, where the caller knows which members should exist.
 func TestMembersWhileOthersWrite(t *testing.T) {
-	const many = 20_000
+	const many = 8_000
 	b := open(t)
 	set := kernel.Set{Name: "S", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 2 * many}
 	ops, all := []kernel.Op{{Verb: kernel.Create, Object: set}}, []kernel.Member{}

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -59,62 +57,6 @@ func TestCost(t *testing.T) {
 		t.Logf("the agent holds %.1f MiB, not counting the Services", float64(running-heap())/(1<<20))
 		runtime.KeepAlive(w) // nor the kernel
 	})
-}
-
-// TestLargeServicesCostOthersNothing changes an endpoint beside Services of many shapes that the API server accepts: no sync fails, and the
-// change takes the same operations, no reading, and less than twice the allocations.
-func TestLargeServicesCostOthersNothing(t *testing.T) {
-	alone := besideLarge(t, nil)
-	shapes := [][3]int{{1049, 1000, 0}, {1, 70_000, 0}, {30_000, 1, 0}, {100, 250, 1000}} // ports, endpoints, external IPs
-	for seed := range 3 {
-		shapes = append(shapes, rapid.Custom(func(t *rapid.T) [3]int {
-			number := func(most int) int {
-				return 1 + rapid.IntRange(0, most>>rapid.IntRange(0, 10).Draw(t, "halved")).Draw(t, "number")
-			}
-			ports := number(10_000)
-			return [3]int{ports, min(number(50_000), 1_000_000/ports), number(4096)}
-		}).Example(seed))
-	}
-	for _, shape := range shapes {
-		svc := compiletest.Large("large", shape[0], shape[1])
-		for i := range shape[2] {
-			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
-		}
-		if beside := besideLarge(t, svc); beside > 2*alone {
-			t.Errorf("ports, endpoints and external IPs %v: a change of another Service takes %d allocations instead of %d", shape, beside, alone)
-		}
-	}
-}
-
-// besideLarge returns the allocations of a change of another Service.
-func besideLarge(t *testing.T, svc *model.Service) (allocations uint64) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 0)
-		w.calm()
-		w.fake.OnOp(nil)
-		w.unwatched = true
-		other := compiletest.Service("other", "10.96.0.1", "10.244.0.1")
-		w.services = services{other.ID: other}
-		if svc != nil {
-			w.services[svc.ID] = svc
-		}
-		w.start()
-		defer w.stop()
-		for _, r := range w.takeReports() {
-			if r.Err != nil {
-				t.Error(r.Err)
-			}
-		}
-		w.fake.TakeCounts()
-		before, _, _ := usage()
-		w.put(compiletest.WithEndpoint(other, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
-		after, _, _ := usage()
-		if c := w.fake.TakeCounts(); w.lastReport().Err != nil || c.Writes() != 1 || c.Reads+c.Lookups > 0 {
-			t.Errorf("an endpoint beside a large Service: %+v", c)
-		}
-		allocations = after - before
-	})
-	return allocations
 }
 
 // oneEndpoint measures adding one endpoint to one Service, many times.

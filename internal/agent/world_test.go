@@ -124,7 +124,9 @@ type world struct {
 	watcher *watcher
 	// unwatched is true if the checks after every operation would cost too much.
 	unwatched bool
-	allowed   []string // violations caused by other programs
+	// observed is called with each report; nil for nothing.
+	observed func()
+	allowed  []string // violations caused by other programs
 	// mayUnclaim permits the deletion of an owner record while a foreign server exists.
 	mayUnclaim bool
 }
@@ -221,7 +223,9 @@ func (w *world) run() {
 	config.Observe = func(r agent.Report) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.reports = append(w.reports, r)
+		if w.reports = append(w.reports, r); w.observed != nil {
+			w.observed()
+		}
 	}
 	if w.kernel == nil {
 		w.kernel = w.fake

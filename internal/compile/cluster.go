@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,6 +17,7 @@ type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*compiled
 	state    *want.State
+	backlog  backlog
 }
 
 // NewCluster returns a cluster without Services.
@@ -86,47 +88,52 @@ func (c *Cluster) LoopbackAddresses() []netip.Addr {
 	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }
 
-// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed, those that claim a
-// frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be virtual. It adds the affected
-// kernel objects to touched.
+// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, as far as that costs
+// little, those that the change affects. The others of these wait in the backlog. It adds the affected kernel objects to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
-	ids := c.update(changed, touched)
-	if again := c.fitSets(touched); len(again) > 0 {
-		ids = slices.Compact(slices.SortedFunc(slices.Values(append(ids, again...)), model.ServiceID.Compare))
-	}
-	return ids
+	ids := append(c.update(changed, touched), c.fitSets(touched)...)
+	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
 }
 
-func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
-	concerned := map[model.ServiceID]struct{}{}
+// update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
+// virtual.
+func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
 	next := map[model.ServiceID]*compiled{}
 	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
 		next[id] = &compiled{}
 		if svc != nil {
 			next[id] = claimsOf(svc, &c.node)
 		}
+		ids = append(ids, id)
 	}
 	before := map[kernel.ServerKey]claimant{}
 	for id, claims := range next {
-		concerned[id] = struct{}{}
 		c.replaceClaims(id, claims, before)
 	}
+	size := c.recompileAll(ids, touched)
+	affected := map[model.ServiceID]struct{}{}
 	for key, best := range before {
 		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
-			addClaimants(concerned, claims)
+			addClaimants(affected, claims)
 		}
 	}
-	c.addServicesAt(c.node.virtual.takeChanged(), concerned)
-	ids := make([]model.ServiceID, 0, len(concerned))
-	for id := range concerned {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, model.ServiceID.Compare)
+	c.addServicesAt(c.node.virtual.takeChanged(), affected)
+	waited := len(c.backlog)
+	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
+	c.backlog = c.backlog.without(next).with(affected)
+	late := c.backlog.take(size, min(waited, 1), c.node.work, func(id model.ServiceID) int { return c.services[id].size })
+	c.recompileAll(late, touched)
+	return append(ids, late...)
+}
 
+// recompileAll compiles Services with the current claims, and returns the size of the result.
+func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (size int) {
+	slices.SortFunc(ids, model.ServiceID.Compare)
 	// Remove all old fragments before adding any new one, because a key may move from one Service to another.
 	updated := make([]*compiled, len(ids))
 	for i, id := range ids {
 		updated[i] = c.compile(id)
+		size += updated[i].size
 	}
 	for _, id := range ids {
 		if old := c.services[id]; old != nil {
@@ -141,7 +148,7 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 		c.state.Replace(nil, updated[i].fragment, touched)
 		c.services[id] = updated[i]
 	}
-	return ids
+	return size
 }
 
 // compile compiles a Service with the current claims.

@@ -34,6 +34,9 @@ func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services
 // SetRoom sets the number of entries above which a set is nearly full.
 func (c *Cluster) SetRoom(entries int) { c.node.bounds.room = entries }
 
+// CompileLate leaves to the backlog whatever can wait.
+func (c *Cluster) CompileLate() { c.node.work = work{} }
+
 // SmallBounds divides all bounds of a Service, and returns them.
 func (c *Cluster) SmallBounds(by int) (ports, endpoints, external, destinations int) {
 	b := &c.node.bounds

@@ -78,7 +78,7 @@ func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []mo
 	if maps.Equal(before, c.node.missing) {
 		return nil
 	}
-	return c.recompile(every, touched)
+	return c.recompileLater(every, touched)
 }
 
 // SchedulersToCheck lists the node's default scheduler and all missing ones, whose modules may have been installed since.
@@ -133,11 +133,13 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 	if len(moved)+len(reweighted)+len(ranges) == 0 {
 		return nil
 	}
-	firstOrLast := equalWeights != (c.node.weighted == 0)
-	return c.recompile(func(svc *model.Service) bool {
-		return firstOrLast || hasAddress(svc, moved) || len(reweighted) > 0 && runsOn(svc, reweighted) ||
-			len(ranges) > 0 && hasAddressIn(svc, ranges)
+	ids := c.recompile(func(svc *model.Service) bool {
+		return hasAddress(svc, moved) || len(ranges) > 0 && hasAddressIn(svc, ranges)
 	}, touched)
+	firstOrLast := equalWeights != (c.node.weighted == 0)
+	return append(ids, c.recompileLater(func(svc *model.Service) bool {
+		return firstOrLast || len(reweighted) > 0 && runsOn(svc, reweighted)
+	}, touched)...)
 }
 
 // equalToServices reports whether all Services compile the same with both versions of this node's object.

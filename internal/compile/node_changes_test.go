@@ -41,6 +41,19 @@ func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	}
 }
 
+// The first weight of a Node affects all Services. They are compiled little by little, and a change of one Service does not wait for them.
+func TestWeightsAreCompiledLater(t *testing.T) {
+	many := compiletest.Many(10_000, 1)
+	c := scratch(many)
+	heavy := map[string]*model.Node{"node-b": {Name: "node-b", Weight: 5, WeightSet: true}}
+	first := len(c.UpdateNodes(heavy, want.NewTouched()))
+	id := model.ServiceID{Namespace: "default", Name: "svc-09999"}
+	beside := len(c.Update(services{id: compiletest.WithEndpoint(many[id], compiletest.Ready(compiletest.Pod(1<<20)))}, want.NewTouched()))
+	if all := first + beside + len(catchUp(c)); first > 2000 || beside > 30 || all != len(many) {
+		t.Errorf("compiled %d, then %d, in total %d", first, beside, all)
+	}
+}
+
 // This node's pod ranges change the rules, but no objects of Services. They stay if the node's object is deleted or loses its ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()

@@ -19,6 +19,7 @@ type nodeContext struct {
 	// share bounds the entries of a Service in each set: see fitSets.
 	share  int
 	bounds bounds
+	work   work
 	// virtual indexes the addresses that Services have on this node.
 	virtual virtual
 }
@@ -70,6 +71,7 @@ func newNodeContext(cfg Config) nodeContext {
 		claims:  map[kernel.ServerKey][]claim{},
 		share:   maxShare,
 		bounds:  defaultBounds,
+		work:    defaultWork,
 		virtual: newVirtual(),
 	}
 }

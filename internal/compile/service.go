@@ -57,6 +57,8 @@ type compiled struct {
 	refusedEndpoints refusals
 
 	fragment want.Fragment
+	// size says how much work it was.
+	size     int
 	problems []model.Problem
 	health   HealthPort
 	noLocal  []NoLocal
@@ -108,6 +110,10 @@ func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerK
 	c.fragment = withHealthPort(c.fragment, c.health, n)
 	if c.overShare {
 		c.sizes = c.entries()
+	}
+	c.size = len(c.frontends)
+	for i := range c.fragment {
+		c.size += len(c.fragment[i].Destinations) + len(c.fragment[i].Members)
 	}
 	slices.SortFunc(c.problems, model.Problem.Compare)
 	c.problems = clip(svc, slices.Compact(c.problems))

@@ -175,8 +175,8 @@ func NewTouched() *Touched {
 	}
 }
 
-// Replace replaces a Service's old fragment with its new one; either may be nil. No other Service may have a server of the new fragment:
-// claims are settled first (I12).
+// Replace replaces a Service's old fragment with its new one; either may be nil. A virtual server that another Service's fragment has, too,
+// passes to the new one: that Service has lost its claim (I12), and will get a new fragment later.
 func (s *State) Replace(old, new Fragment, touched *Touched) {
 	for i := range old {
 		s.remove(&old[i], touched)
@@ -211,6 +211,9 @@ func (s *State) add(server *Server, touched *Touched) {
 		s.foreign[server.Key] = server
 		return
 	}
+	if loser := s.Servers[server.Key]; loser != nil {
+		s.remove(loser, touched)
+	}
 	touched.Servers[server.Key] = struct{}{}
 	s.Servers[server.Key] = server
 	if !server.Unbound {
@@ -225,8 +228,11 @@ func (s *State) add(server *Server, touched *Touched) {
 }
 
 func (s *State) remove(server *Server, touched *Touched) {
-	if s.foreign[server.Key] != nil {
+	if s.foreign[server.Key] == server {
 		delete(s.foreign, server.Key)
+		return
+	}
+	if s.Servers[server.Key] != server { // it has passed to another fragment
 		return
 	}
 	touched.Servers[server.Key] = struct{}{}

@@ -24,11 +24,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// ipvsTable is the kernel's IPVS table, with the owner records.
+// ipvsTable has the kernel's virtual servers, with the owner records.
 type ipvsTable struct {
 	servers inspect.Servers
-	members map[string]map[kernel.Element]struct{}
-	ledger  map[inet.Family]string
+	// balancing is true if they are in nftables.
+	balancing bool
+	members   map[string]map[kernel.Element]struct{}
+	ledger    map[inet.Family]string
 }
 
 // ours reports whether a ledger has the virtual server.
@@ -39,7 +41,7 @@ func (t *ipvsTable) ours(key kernel.ServerKey) bool {
 }
 
 func readTable(ctx context.Context) (*ipvsTable, error) {
-	t := &ipvsTable{ledger: plainBase(false, false).Ledger}
+	t := &ipvsTable{ledger: plainBase(false, false).Ledger, balancing: balancesWithNFTables(ctx)}
 	var err error
 	if t.servers, err = readServers(ctx); err != nil {
 		return nil, err

@@ -220,7 +220,7 @@ func TestAcceptBeforeOurJump(t *testing.T) {
 		w.sleep(2 * time.Second)
 		w.is(acceptEverything)
 		r := w.takeReports()
-		if found := r[0].Drifted; len(found) != 1 || found[0].String() != "iptables -t nat: PREROUTING accepts packets before the agent's jump: -j ACCEPT" {
+		if found := r[0].Drifted; len(found) != 1 || found[0].String() != "IPv4 table nat: PREROUTING accepts packets before the agent's jump: -j ACCEPT" {
 			t.Errorf("found %v", found)
 		}
 	})

@@ -33,7 +33,7 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 			w.sleep(auditInterval)
 			w.is()
 			drifted := w.logs.FilterMessage("kernel state drifted; repairing").All()
-			if len(drifted) != 1 || !strings.Contains(fmt.Sprint(drifted[0].ContextMap()["found"]), "iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy") {
+			if len(drifted) != 1 || !strings.Contains(fmt.Sprint(drifted[0].ContextMap()["found"]), "IPv4 table nat: chain KUBE-SERVICES was changed by kube-proxy") {
 				w.Fatalf("log of audit %d: %v", i, w.logs.All())
 			}
 			r := w.takeReports()

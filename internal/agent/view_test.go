@@ -120,7 +120,7 @@ func TestViewOfFailures(t *testing.T) {
 		w.put(compiletest.Service("taken", "10.96.0.2", "10.244.0.1"))
 		v := w.view(everything)
 		wanted := view.Drift{
-			Part: "ipvs", Kind: "missing", Count: v.Agent.Drift, Audits: 1, First: *v.Agent.LastDrift, Last: *v.Agent.LastDrift,
+			Part: "servers", Kind: "missing", Count: v.Agent.Drift, Audits: 1, First: *v.Agent.LastDrift, Last: *v.Agent.LastDrift,
 			What: []string{"ipvs: virtual server 10.96.0.1:80/TCP is missing"},
 		}
 		if d := cmp.Diff([]view.Drift{wanted}, v.Agent.Drifts); d != "" {

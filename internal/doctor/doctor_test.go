@@ -204,8 +204,8 @@ var breakages = []breakage{
 	{"drift", func(_ *testing.T, n *node) {
 		at := noon.Add(-time.Minute)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
-		n.View.Agent.Drifts = []view.Drift{{Part: "iptables", Kind: "emptied", Count: 7, Audits: 3, First: at.Add(-time.Hour), Last: at, What: []string{"chain KUBE-SERVICES"}}}
-	}, Warning, []string{"7 repairs", "1m0s ago", "iptables: 7 emptied, found by 3 audits, the first 1h1m0s ago, the last 1m0s ago: chain KUBE-SERVICES"}},
+		n.View.Agent.Drifts = []view.Drift{{Part: "rules", Kind: "emptied", Count: 7, Audits: 3, First: at.Add(-time.Hour), Last: at, What: []string{"chain KUBE-SERVICES"}}}
+	}, Warning, []string{"7 repairs", "1m0s ago", "rules: 7 emptied, found by 3 audits, the first 1h1m0s ago, the last 1m0s ago: chain KUBE-SERVICES"}},
 	{"drift long ago", func(_ *testing.T, n *node) {
 		at := noon.Add(-2 * time.Hour)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7

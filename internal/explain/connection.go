@@ -17,6 +17,11 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 	if e.q.FromPort == 0 {
 		return kernel.Connection{}, false
 	}
+	if e.k.Balancing {
+		e.step("connection", fmt.Sprintf("conntrack -L --orig-src %s --sport %d", e.q.From, e.q.FromPort),
+			"explain does not read connection tracking: if it has this connection, that one continues to its endpoint; the other steps are for a new one", Passes)
+		return kernel.Connection{}, false
+	}
 	from := netip.AddrPortFrom(e.q.From, e.q.FromPort)
 	for _, c := range e.k.Connections {
 		if c.Client != from || c.Virtual != e.q.To.Addr || !isProtocol(e.q.To.Protocol, strings.ToLower(c.Protocol)) {

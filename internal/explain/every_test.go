@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -127,16 +128,7 @@ func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(s
 // TestEveryObjectBroken removes each owned object: the explanation of a packet that needs it names it, and does not report success.
 func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
-	var questions []explain.Question
-	for _, s := range w.view.Services {
-		for _, f := range s.Frontends {
-			from := outside
-			if f.Address.Addr().Is6() {
-				from = "2001:db8:7::7"
-			}
-			questions = append(questions, question(f.Address.String()+"/"+f.Protocol, from))
-		}
-	}
+	questions := w.questions()
 	met := map[string]bool{}
 	for _, d := range everyObject(copied(w.kernel), w.view.Base) {
 		k := copied(w.kernel)
@@ -159,6 +151,43 @@ func TestEveryObjectBroken(t *testing.T) {
 	} {
 		if !met[kind] {
 			t.Errorf("the kernel has no %s to damage", kind)
+		}
+	}
+}
+
+// questions ask about every frontend.
+func (w *world) questions() (questions []explain.Question) {
+	for _, s := range w.view.Services {
+		for _, f := range s.Frontends {
+			from := outside
+			if f.Address.Addr().Is6() {
+				from = "2001:db8:7::7"
+			}
+			questions = append(questions, question(f.Address.String()+"/"+f.Protocol, from))
+		}
+	}
+	return questions
+}
+
+// TestTextsWithoutIPVS: where nftables balances, no explanation speaks of IPVS, ipset or iptables, whatever is broken.
+func TestTextsWithoutIPVS(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.Balancing = true
+	w := newWorldWith(t, cfg, everyKind()...)
+	questions := append(w.questions(), question("127.0.0.1:30080", node), question("8.8.8.8:53/udp", outside))
+	for i := range questions {
+		questions[i].FromPort = uint16(i % 2 * 40_000)
+	}
+	whole := damage{object: "nothing", do: func(*explain.Kernel) {}}
+	for _, d := range append(everyObject(copied(w.kernel), w.view.Base), whole) {
+		k := copied(w.kernel)
+		d.do(k)
+		for _, q := range questions {
+			e := explain.Explain(k, w.view, w.view.Base, q)
+			text := strings.NewReplacer("kube-ipvs", "", "KUBE-IPVS", "", "KIPVS", "").Replace(steps(e))
+			if at := regexp.MustCompile(`(?i)ipvs|ipset|iptables`).FindStringIndex(text); at != nil {
+				t.Fatalf("without %s, %s: ...%s...", d.object, q.To, text[max(0, at[0]-60):min(len(text), at[1]+60)])
+			}
 		}
 	}
 }

@@ -198,7 +198,7 @@ func (e *explaining) loopback(p *packet) {
 	}
 	if slices.Contains(e.accepting, p.to.Addr()) {
 		e.elsewhere, e.accepted = true, true
-		e.step("address", object, "the agent's process accepts connections to node ports here; IPVS does not see them", NoService)
+		e.step("address", object, "the agent's process accepts connections to node ports here and passes them on", NoService)
 		return
 	}
 	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel drops packets from a loopback address that "+

@@ -183,7 +183,7 @@ func TestBroken(t *testing.T) {
 		{"foreign rule that is not understood", func(w *world) { w.insert("filter", "INPUT", "-m string --string attack -j DROP") },
 			explain.Unclear, "--string attack"},
 		{"foreign redirection", func(w *world) { w.insert("nat", "PREROUTING", "-p tcp --dport 80 -j DNAT --to-destination 10.9.9.9") },
-			explain.Stops, "before IPVS sees it"},
+			explain.Stops, "before an endpoint is selected"},
 		{"policy", func(w *world) {
 			w.kernel.Rules[inet.IPv4].Policies[kernel.ChainID{Table: "filter", Chain: "INPUT"}] = "DROP"
 		},
@@ -259,7 +259,7 @@ func TestInactive(t *testing.T) {
 	clear(proxied.Addresses)
 	clear(proxied.Servers)
 	proxied.Device = false
-	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "redirected before IPVS sees it", node + ":30081": ""} {
+	for place, why := range map[string]string{clusterIPHTTP: "", node + ":30080": "redirected before an endpoint is selected", node + ":30081": ""} {
 		e := explain.Explain(proxied, nil, base, question(place, outside))
 		if e.Verdict != explain.Unknown || !says(e, "kube-ipvs is not active on this node") || !says(e, why) {
 			t.Errorf("%s beside a kube-proxy in another mode:\n%s", place, steps(e))

@@ -33,8 +33,8 @@ type Part string
 // The parts.
 const (
 	Addresses   Part = "addresses"
-	Sets        Part = "ipsets"
-	Rules       Part = "iptables rules"
+	Sets        Part = "sets"
+	Rules       Part = "rules"
 	Chains      Part = "nftables chains"
 	Servers     Part = "virtual servers"
 	Connections Part = "connections"

@@ -70,7 +70,7 @@ func (e Explanation) deciding() []int {
 			deciding = append(deciding, i)
 		}
 	}
-	for _, at := range []string{"affinity", "connection", "ipvs"} {
+	for _, at := range []string{"affinity", "connection", "ipvs", "balancing"} {
 		if len(deciding) > 0 {
 			break
 		}

@@ -104,7 +104,7 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, on c
 	case "NOTRACK", "CT":
 		w.notrack(p, saved, r, certain, on)
 	case "DNAT", "REDIRECT", "TPROXY":
-		how := w.stop(saved, r, certain, "redirected before IPVS sees it", on)
+		how := w.stop(saved, r, certain, "redirected before an endpoint is selected", on)
 		w.redirected = how == stopped
 		return how
 	}

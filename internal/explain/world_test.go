@@ -42,6 +42,11 @@ type world struct {
 
 func newWorld(t *testing.T, services ...*model.Service) *world {
 	t.Helper()
+	return newWorldWith(t, compiletest.Config(), services...)
+}
+
+func newWorldWith(t *testing.T, cfg compile.Config, services ...*model.Service) *world {
+	t.Helper()
 	all := source{}
 	for _, s := range services {
 		all[s.ID] = s
@@ -49,7 +54,7 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	fake := kerneltest.New(compile.Chains...)
 	node := netip.MustParseAddr("192.0.2.1")
 	fake.SetNodeAddresses(node, netip.MustParseAddr("fd00:2::1"))
-	loop := agent.New(agent.Config{Compile: compiletest.Config(), AuditInterval: time.Hour}, all, fake, zap.NewNop())
+	loop := agent.New(agent.Config{Compile: cfg, AuditInterval: time.Hour}, all, fake, zap.NewNop())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); loop.Run(ctx) }()
@@ -63,11 +68,14 @@ func newWorld(t *testing.T, services ...*model.Service) *world {
 	stop()
 	<-ended
 	rules := map[inet.Family]kernel.RuleListing{}
-	for _, r := range compile.Base(compiletest.Config()).Rulesets {
+	for _, r := range compile.Base(cfg).Rulesets {
 		rules[r.Family] = listing(r)
 	}
 	return &world{
-		kernel: &explain.Kernel{State: fake.State(), Rules: rules, NodeAddresses: []netip.Addr{node, netip.MustParseAddr("fd00:2::1")}},
+		kernel: &explain.Kernel{
+			State: fake.State(), Rules: rules, NFTables: cfg.Balancing, Balancing: cfg.Balancing,
+			NodeAddresses: []netip.Addr{node, netip.MustParseAddr("fd00:2::1")},
+		},
 		view:   v,
 	}
 }

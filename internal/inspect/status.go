@@ -31,15 +31,17 @@ type Machine struct {
 	// Modules of IPVS that are loaded. Built-in ones are not listed.
 	Modules []string `json:"modules"`
 	// Owned virtual servers are in our ledger, Foreign ones are not.
-	Owned       int              `json:"ownedVirtualServers"`
-	Foreign     int              `json:"foreignVirtualServers"`
-	Connections view.Connections `json:"connections"`
+	Owned   int `json:"ownedVirtualServers"`
+	Foreign int `json:"foreignVirtualServers"`
+	// Connections through ours; nil if the kernel does not count them, because nftables balances.
+	Connections *view.Connections `json:"connections,omitempty"`
 	// Error is the reason why the virtual servers could not be read. In that case the numbers are 0.
 	Error string `json:"error,omitempty"`
 }
 
-// Count counts the kernel's virtual servers and their connections.
-func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
+// Count counts the kernel's virtual servers and, with IPVS, their connections.
+func (m *Machine) Count(servers Servers, balancing bool, ours func(kernel.ServerKey) bool) {
+	var through view.Connections
 	for key, server := range servers {
 		if !ours(key) {
 			m.Foreign++
@@ -47,9 +49,12 @@ func (m *Machine) Count(servers Servers, ours func(kernel.ServerKey) bool) {
 		}
 		m.Owned++
 		for _, d := range server.Destinations {
-			m.Connections.Active += uint64(d.Stats.Active)
-			m.Connections.Inactive += uint64(d.Stats.Inactive)
+			through.Active += uint64(d.Stats.Active)
+			through.Inactive += uint64(d.Stats.Inactive)
 		}
+	}
+	if !balancing {
+		m.Connections = &through
 	}
 }
 
@@ -106,7 +111,7 @@ func PrintStatus(w io.Writer, s Status) error {
 	t.row("kernel", s.Machine.Kernel)
 	t.row("modules", strings.Join(s.Machine.Modules, " "))
 	if why := s.Machine.Error; why != "" {
-		t.row("! IPVS", why)
+		t.row("! kernel", why)
 	} else {
 		kernelRow(t, s.Machine)
 	}
@@ -117,8 +122,11 @@ func PrintStatus(w io.Writer, s Status) error {
 }
 
 func kernelRow(t *table, m Machine) {
-	t.row("in the kernel", fmt.Sprintf("%d virtual servers of kube-ipvs, %d foreign; %d active and %d inactive connections through those of kube-ipvs",
-		m.Owned, m.Foreign, m.Connections.Active, m.Connections.Inactive))
+	through := "nftables balances, and does not count connections"
+	if c := m.Connections; c != nil {
+		through = fmt.Sprintf("%d active and %d inactive connections through those of kube-ipvs", c.Active, c.Inactive)
+	}
+	t.row("in the kernel", fmt.Sprintf("%d virtual servers of kube-ipvs, %d foreign; %s", m.Owned, m.Foreign, through))
 }
 
 func agentRows(t *table, v *view.View) {

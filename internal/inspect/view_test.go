@@ -152,7 +152,7 @@ func TestConnections(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	machine := Machine{Kernel: "6.1.0-1-amd64", Modules: []string{"ip_vs", "ip_vs_rr"}}
-	machine.Count(servers(), ours)
+	machine.Count(servers(), false, ours)
 	well := &view.View{
 		Time: noon,
 		Agent: view.Agent{
@@ -171,10 +171,10 @@ func TestStatus(t *testing.T) {
 	ill.Agent = view.Agent{
 		Error: "3 of 5 operations failed", RetryAt: &noon, Drift: 4, LastDrift: &earlier,
 		Drifts: []view.Drift{
-			{Part: "ipset", Kind: "missing", Count: 3, Audits: 2, First: earlier.Add(-time.Hour), Last: earlier,
-				What: []string{"ipset KIPVS-4-VIP: 2 entries missing, the first 10.96.0.1"}},
-			{Part: "iptables", Kind: "emptied", Count: 1, Audits: 1, First: earlier, Last: earlier,
-				What: []string{"iptables -t nat: chain KUBE-SERVICES was emptied by kube-proxy"}},
+			{Part: "sets", Kind: "missing", Count: 3, Audits: 2, First: earlier.Add(-time.Hour), Last: earlier,
+				What: []string{"set KIPVS-4-VIP: 2 entries missing, the first 10.96.0.1"}},
+			{Part: "rules", Kind: "emptied", Count: 1, Audits: 1, First: earlier, Last: earlier,
+				What: []string{"IPv4 table nat: chain KUBE-SERVICES was emptied by kube-proxy"}},
 		},
 		Foreign:   []view.Foreign{{Server: "-t 10.96.0.10:80", Service: "shop/web:http"}},
 		Leftovers: []string{"address 10.96.0.99"},
@@ -191,6 +191,17 @@ func TestStatus(t *testing.T) {
 		if v != nil {
 			golden(t, "status-"+name+".json.golden", asJSON(t, status))
 		}
+	}
+}
+
+// TestStatusWithoutIPVS: nftables counts no connections, so none is not claimed.
+func TestStatusWithoutIPVS(t *testing.T) {
+	machine := Machine{}
+	machine.Count(servers(), true, ours)
+	status := StatusOf(nil, "no agent", machine)
+	printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) })
+	if !strings.Contains(printed, "1 foreign; nftables balances, and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {
+		t.Errorf("%s%s", printed, asJSON(t, status))
 	}
 }
 

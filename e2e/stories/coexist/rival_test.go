@@ -56,7 +56,7 @@ func TestForgottenKubeProxy(t *testing.T) {
 			})
 			socket := filepath.Join(t.TempDir(), "agent.sock")
 			w.startAgent(t, node, "--ipvs-sync-period", period.String(), "--status-socket", socket)
-			w.agents[node].AwaitLog(t, patience, "iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy")
+			w.agents[node].AwaitLog(t, patience, "IPv4 table nat: chain KUBE-SERVICES was changed by kube-proxy")
 			want := []string{
 				"IPv4 chain KUBE-SERVICES of table nat: kube-proxy has kept changing this since ",
 				`--metrics-bind-address "127.0.0.1:10249": the agent cannot serve metrics there: kube-proxy in ` + mode + " mode",

@@ -128,7 +128,7 @@ func TestFindNamesEveryKind(t *testing.T) {
 		texts = append(texts, f.String())
 	}
 	want := []string{
-		"iptables -t nat: chain KUBE-SERVICES was changed by kube-proxy",
+		"IPv4 table nat: chain KUBE-SERVICES was changed by kube-proxy",
 		"kube-ipvs0: 1000 addresses are missing, the first 10.96.0.0",
 		"kube-ipvs0 is missing",
 		"sysctl net/ipv4/ip_forward is 0, not 1",
@@ -165,19 +165,19 @@ func TestFindingTexts(t *testing.T) {
 		"ipvs: virtual server 10.96.0.1:53/UDP was changed":                               {ops: op(kernel.Update, kernel.Server{Key: other})},
 		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP is missing": {ops: op(kernel.Create, web)},
 		"ipvs: destination 10.244.0.1:8080 of virtual server 10.96.0.1:80/TCP was added":  {ops: op(kernel.Delete, web)},
-		"ipset KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                         {ops: op(kernel.Create, member)},
-		"ipset KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":      {ops: op(kernel.Delete, member, member)},
-		"ipset KIPVS-4-VIP is missing":                                                    {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
+		"set KIPVS-4-VIP: 1 entry missing, the first 10.96.0.1":                           {ops: op(kernel.Create, member)},
+		"set KIPVS-4-VIP: 2 entries added by another program, the first 10.96.0.1":        {ops: op(kernel.Delete, member, member)},
+		"set KIPVS-4-VIP is missing":                                                      {ops: op(kernel.Create, kernel.Set{Name: "KIPVS-4-VIP"})},
 		"kube-ipvs0: address 10.96.0.1 is missing":                                        {ops: op(kernel.Create, kernel.BoundAddress{Addr: key.Addr.Addr()})},
-		"ip6tables -t nat: chain KUBE-SERVICES is missing":                                {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
-		"ip6tables -t nat: chain KUBE-SERVICES was emptied": {
+		"IPv6 table nat: chain KUBE-SERVICES is missing":                                  {op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps}},
+		"IPv6 table nat: chain KUBE-SERVICES was emptied": {
 			op(kernel.Ensure, rules), kernel.RulesView{Jumps: whole.Jumps, Chains: map[kernel.ChainID][]string{chain: {}}},
 		},
-		"ip6tables -t nat: OUTPUT accepts packets before the agent's jump: -j ACCEPT": {
+		"IPv6 table nat: OUTPUT accepts packets before the agent's jump: -j ACCEPT": {
 			op(kernel.Ensure, rules),
 			kernel.RulesView{Chains: whole.Chains, Jumps: whole.Jumps, Ahead: map[kernel.ChainID][]string{output: {"-j ACCEPT"}}},
 		},
-		"ip6tables -t nat: the jump from OUTPUT to KUBE-SERVICES is missing": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
+		"IPv6 table nat: the jump from OUTPUT to KUBE-SERVICES is missing": {op(kernel.Ensure, rules), kernel.RulesView{Chains: whole.Chains}},
 	} {
 		found := Find(c.ops, map[inet.Family]kernel.RulesView{inet.IPv6: c.read}, nil)
 		if len(found) != 1 || found[0].String() != want || found[0].Count != len(c.ops) {

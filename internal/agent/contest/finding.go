@@ -10,13 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Parts of the kernel, named after the tool that shows them.
+// Parts of the kernel.
 const (
-	IPVS     = "ipvs"
-	IPSet    = "ipset"
-	IPTables = "iptables"
-	Sysctl   = "sysctl"
-	Device   = "device"
+	Servers = "servers"
+	Sets    = "sets"
+	Rules   = "rules"
+	Sysctl  = "sysctl"
+	Device  = "device"
 )
 
 // Kinds of findings.
@@ -31,11 +31,11 @@ const (
 
 // Kinds are the possible kinds of findings in each part.
 var Kinds = map[string][]string{
-	IPVS:     {Missing, Changed, Unexpected},
-	IPSet:    {Missing, Changed, Unexpected},
-	IPTables: {Missing, Changed, Emptied},
-	Sysctl:   {Changed},
-	Device:   {Missing, Unexpected},
+	Servers: {Missing, Changed, Unexpected},
+	Sets:    {Missing, Changed, Unexpected},
+	Rules:   {Missing, Changed, Emptied},
+	Sysctl:  {Changed},
+	Device:  {Missing, Unexpected},
 }
 
 // Finding is one change found by an audit: a chain, a sysctl, or all changes of one kind in a set, to virtual servers or to addresses. So
@@ -91,9 +91,9 @@ func nameOf(object kernel.Object) string {
 	case kernel.DummyDevice:
 		return "device " + kernel.Device
 	case kernel.Set:
-		return "ipset " + o.Name
+		return "set " + o.Name
 	case kernel.Member:
-		return "ipset " + o.Set
+		return "set " + o.Set
 	case kernel.SysctlSetting:
 		return "sysctl " + o.Name
 	case kernel.Timeouts:
@@ -105,13 +105,13 @@ func nameOf(object kernel.Object) string {
 func partOf(op kernel.Op) string {
 	switch op.KindOf() {
 	case kernel.KindSet, kernel.KindMember:
-		return IPSet
+		return Sets
 	case kernel.KindSysctl:
 		return Sysctl
 	case kernel.KindDevice, kernel.KindAddress:
 		return Device
 	}
-	return IPVS
+	return Servers
 }
 
 // kindOf returns the kind of finding that a repair implies.
@@ -137,7 +137,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.Member:
 		return describeMembers(ops)
 	case kernel.Set:
-		return fmt.Sprintf("ipset %s %s", o.Name, fates[kindOf(ops[0])])
+		return fmt.Sprintf("set %s %s", o.Name, fates[kindOf(ops[0])])
 	case kernel.BoundAddress:
 		return counted(kernel.Device+": address", "es", ops)
 	}
@@ -188,5 +188,5 @@ func describeMembers(ops []kernel.Op) string {
 		noun = "entries"
 	}
 	which := map[string]string{Missing: "missing", Unexpected: "added by another program"}[kindOf(ops[0])]
-	return fmt.Sprintf("ipset %s: %d %s %s, the first %s", first.Set, len(ops), noun, which, first.Element)
+	return fmt.Sprintf("set %s: %d %s %s, the first %s", first.Set, len(ops), noun, which, first.Element)
 }

@@ -5,12 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
-
-// programs are the commands that show the rules of each family.
-var programs = map[inet.Family]string{inet.IPv4: "iptables", inet.IPv6: "ip6tables"}
 
 // findRules compares the rules read with the wanted ones, chain by chain.
 func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
@@ -18,9 +14,9 @@ func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(read.Foreign[id], fromKubeProxy) })
 	for _, id := range lacking {
 		f := Finding{
-			Object: fmt.Sprintf("%s chain %s of table %s", wanted.Family, id.Chain, id.Table), Part: IPTables, Count: 1, KubeProxy: byKubeProxy,
+			Object: fmt.Sprintf("%s chain %s of table %s", wanted.Family, id.Chain, id.Table), Part: Rules, Count: 1, KubeProxy: byKubeProxy,
 		}
-		where := fmt.Sprintf("%s -t %s: ", programs[wanted.Family], id.Table)
+		where := fmt.Sprintf("%s table %s: ", wanted.Family, id.Table)
 		var what string
 		f.Kind, what = findChain(wanted, read, id)
 		f.What = where + what

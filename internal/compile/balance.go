@@ -130,11 +130,8 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 // more steps than there are endpoints in the largest Service. Other schedulers take as many. It depends on all endpoints of the port, ready
 // or not, so that it rarely changes.
 func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int) {
-	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
-	if n.hasWeighted(chosen) {
-		chosen = model.SchedulerNamed(chosen.Weighted)
-	}
-	if !chosen.CountsDown || svc.Balancing.MaxConnections == 0 || n.Balancing {
+	most := n.mostSteps(svc, len(all))
+	if most == 0 {
 		return 0
 	}
 	largest, divisor := uint32(0), uint32(0)
@@ -145,7 +142,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int
 	if svc.Balancing.SlowStart > 0 {
 		divisor = 1 // of weights while they rise
 	}
-	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(n.bounds.endpoints) }
+	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(most) }
 	if largest == 0 || !tooMany(largest/divisor) {
 		return 0
 	}
@@ -153,6 +150,22 @@ func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int
 		shift++
 	}
 	return shift
+}
+
+// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables has as many slots in each frontend of the Service, up to its own
+// bound: all together are as many as the destinations that a Service may have.
+func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
+	if n.Balancing {
+		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)
+	}
+	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
+	if n.hasWeighted(chosen) {
+		chosen = model.SchedulerNamed(chosen.Weighted)
+	}
+	if !chosen.CountsDown || svc.Balancing.MaxConnections == 0 {
+		return 0
+	}
+	return n.bounds.endpoints
 }
 
 func commonDivisor(a, b uint32) uint32 {

@@ -189,6 +189,32 @@ func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	}
 }
 
+// nftables has as many slots for a frontend as its weights need. However many frontends a Service has, and whatever its weights are, all
+// together are no more than the destinations that it may have.
+func TestSlotsOfAServiceAreBounded(t *testing.T) {
+	cfg := compiletest.Config()
+	cfg.Balancing = true
+	for _, addresses := range []int{1, 100, 30_000} {
+		svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
+		svc.Slices[0].Endpoints[0].Pod = "default/web-0"
+		svc.Balancing.Weights = model.Weights{Default: 65_535, DefaultSet: true, Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 65_534}}}
+		for i := range addresses - 1 {
+			svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{203, 1, byte(i >> 8), byte(i)}))
+		}
+		c := compiletest.Cluster(cfg, services{svc.ID: svc}, home)
+		_, _, _, most := c.SmallBounds(1)
+		slots := 0
+		for _, s := range c.Want().Servers {
+			for _, d := range s.Destinations {
+				slots += int(d.Weight)
+			}
+		}
+		if len(c.Want().Servers) != addresses || slots > most || 8*slots < most && addresses > 4 {
+			t.Errorf("%d virtual servers, %d slots, at most %d", len(c.Want().Servers), slots, most)
+		}
+	}
+}
+
 // wrrSteps returns the largest weight, and how many destinations the kernel's wrr looks at until it finds one, if the first ones by weight
 // are at their limit (net/netfilter/ipvs/ip_vs_wrr.c). While weights rise, they have no common divisor.
 func wrrSteps(ds []kernel.Destination, full int, rising bool) (largest uint32, steps int) {

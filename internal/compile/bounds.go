@@ -53,16 +53,21 @@ var tooManyForShare = &refusal{"not served: a set of this node is nearly full, a
 // maxTableKiB bounds the tables of a Service's scheduler.
 const maxTableKiB = 32 << 10
 
-// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service. A node
-// port counts as one in each family, so that all nodes decide alike, however many addresses each has.
+// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service.
 func tablesTooLarge(svc *model.Service, scheduler string) bool {
+	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
+}
+
+// frontendsEverywhere counts the virtual servers for which a Service asks. A node port counts as one in each family, so that all nodes decide
+// alike, however many addresses each has.
+func frontendsEverywhere(svc *model.Service) int {
 	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
 	for _, p := range svc.Ports {
 		if p.NodePort != 0 {
 			servers += len(svc.ClusterIPs)
 		}
 	}
-	return servers*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
+	return servers
 }
 
 // allowance has the ports of a Service that are served, and what is left of its bounds for their addresses.

@@ -76,7 +76,7 @@ func newWorldWith(t *testing.T, cfg compile.Config, services ...*model.Service) 
 			State: fake.State(), Rules: rules, NFTables: cfg.Balancing, Balancing: cfg.Balancing,
 			NodeAddresses: []netip.Addr{node, netip.MustParseAddr("fd00:2::1")},
 		},
-		view:   v,
+		view: v,
 	}
 }
 

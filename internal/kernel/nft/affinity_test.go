@@ -256,6 +256,37 @@ func (w town) keeps(client string, key kernel.ServerKey) bool {
 	return len(answered) == 1
 }
 
+// TestSharesOfConnections: thirty endpoints with a thousandth of the weight of three others get one percent of the connections together, not the
+// ten percent that they had with 256 slots.
+func TestSharesOfConnections(t *testing.T) {
+	w := newTown(t)
+	key := w.serve("10.96.0.1", 0)
+	var dests []kernel.Destination
+	small := map[netip.AddrPort]bool{}
+	for i := range 33 {
+		d := w.answer("127.0.1.1:0")
+		if small[d.Addr] = i < 30; i >= 30 {
+			d.Weight = 1000
+		}
+		dests = append(dests, d)
+	}
+	slices.SortFunc(dests, kernel.Destination.Compare)
+	for _, d := range dests {
+		mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: key, Destination: d}})
+	}
+	mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Update, Object: kernel.Server{Key: key, Scheduler: "rr"}})
+	const all = 1500
+	few := 0
+	for range all {
+		if small[w.ask("127.0.0.1", key)] {
+			few++
+		}
+	}
+	if few > 45 { // 15 on average; chance alone exceeds this in fewer than one run of a million
+		t.Errorf("%d of %d connections, want 15", few, all)
+	}
+}
+
 // A connection to a port of its own at an address with one affinity for all ports, which may be another Service's, is no client of all ports:
 // the other ports would send the client to that port's endpoint.
 func TestPortBesideAllPorts(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// maxSlots bounds the slots of endpoints with different weights; those of more than a quarter as many endpoints have four each on average.
-const maxSlots = 256
+// A frontend has as many slots as its weights need, within bounds. A weight that is small beside the others needs many.
+const minSlots, maxSlots = 1 << 8, 1 << 12
+
+// mostSlots bounds the slots of n endpoints.
+func mostSlots(n int) int { return max(maxSlots, 4*n) }
 
 // frontend is a virtual server as it is in the maps.
 type frontend struct {
@@ -149,26 +153,48 @@ func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(gone), netip.AddrPort.Compare)
 }
 
-// apportion returns the number of slots of each destination: its weight without the common divisor, scaled down if those are too many.
+// apportion returns the number of slots of each destination: its weight without the common divisor. If those are too many, they are scaled
+// down to as few as give each its share with an error of at most a twentieth, or to the most.
 func apportion(dests []kernel.Destination) []int {
-	counts := make([]int, len(dests))
-	divisor, total := uint32(0), uint64(0)
+	weights, divisor, total := make([]int, len(dests)), uint32(0), 0
 	for _, d := range dests {
 		divisor = gcd(divisor, d.Weight)
 	}
-	divisor = max(divisor, 1)
-	for _, d := range dests {
-		total += uint64(d.Weight / divisor)
-	}
-	limit := max(maxSlots, 4*uint64(len(dests)))
 	for i, d := range dests {
-		n := uint64(d.Weight / divisor)
-		if total > limit {
-			n = (n*limit + total/2) / total
+		weights[i] = int(d.Weight / max(divisor, 1))
+		total += weights[i]
+	}
+	most := mostSlots(len(dests))
+	if total <= most {
+		return scaled(weights, total, total)
+	}
+	for slots := minSlots; slots < most; slots *= 2 {
+		if counts := scaled(weights, total, slots); precise(counts, weights, total) {
+			return counts
 		}
-		counts[i] = max(1, int(n))
+	}
+	return scaled(weights, total, most)
+}
+
+// scaled scales weights, at least to 1.
+func scaled(weights []int, from, to int) []int {
+	counts := make([]int, len(weights))
+	for i, w := range weights {
+		counts[i] = max(1, (w*to+from/2)/max(from, 1))
 	}
 	return counts
+}
+
+// precise reports whether each share is right, within a twentieth.
+func precise(counts, weights []int, total int) bool {
+	slots := float64(sum(counts))
+	for i, w := range weights {
+		wanted := float64(w) / float64(total)
+		if math.Abs(float64(counts[i])/slots-wanted) > wanted/20 {
+			return false
+		}
+	}
+	return true
 }
 
 func gcd(a, b uint32) uint32 {

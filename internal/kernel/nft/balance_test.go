@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -136,14 +137,36 @@ func TestSlots(t *testing.T) {
 	})
 }
 
+// TestShares: whatever the weights are, each endpoint gets its share, with an error of at most an eighth of it and one slot.
+func TestShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var dests []kernel.Destination
+		total := 0.0
+		for i, bits := range rapid.SliceOfN(rapid.IntRange(1, 32), 1, 60).Draw(t, "bits") {
+			dests = append(dests, endpoint(i+1, uint32(rapid.Uint64Range(1, 1<<bits-1).Draw(t, "weight"))))
+			total += float64(dests[i].Weight)
+		}
+		counts, most := apportion(dests), float64(mostSlots(len(dests)))
+		slots := float64(sum(counts))
+		for i, n := range counts {
+			if share := float64(dests[i].Weight) / total; math.Abs(float64(n)/slots-share) > share/8+1/most {
+				t.Fatalf("%v have %v slots", dests, counts)
+			}
+		}
+		if slots > most+float64(len(dests)) {
+			t.Fatalf("%v slots of %d endpoints", slots, len(dests))
+		}
+	})
+}
+
 // TestSharesAreExact: small weights have as many slots, with no common divisor.
 func TestSharesAreExact(t *testing.T) {
 	for _, c := range []struct {
 		weights []uint32
 		want    []int
 	}{
-		{[]uint32{1, 1, 1}, []int{1, 1, 1}}, {[]uint32{100, 100}, []int{1, 1}}, {[]uint32{3, 1}, []int{3, 1}}, {[]uint32{100, 50}, []int{2, 1}},
-		{[]uint32{1 << 30, 1}, []int{256, 1}},
+		{[]uint32{1, 1, 1}, []int{1, 1, 1}}, {[]uint32{100, 100}, []int{1, 1}}, {[]uint32{3, 1}, []int{3, 1}}, {[]uint32{100, 50}, []int{2, 1}}, {[]uint32{99, 1}, []int{99, 1}},
+		{[]uint32{1 << 30, 1}, []int{4096, 1}}, {[]uint32{1 << 30, 1<<30 - 1}, []int{128, 128}},
 	} {
 		var dests []kernel.Destination
 		for i, w := range c.weights {

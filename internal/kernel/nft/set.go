@@ -46,8 +46,8 @@ func keyType(types []uint32) (all uint32) {
 	return all
 }
 
-func sum(lengths []uint32) (all uint32) {
-	for _, n := range lengths {
+func sum[N int | uint32](numbers []N) (all N) {
+	for _, n := range numbers {
 		all += n
 	}
 	return all

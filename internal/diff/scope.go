@@ -5,12 +5,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // What is ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on kube-ipvs0 by the ledger or
-// the set of virtual addresses. Everything else is foreign and does not change.
+// the set of virtual addresses, or all of them (OnlyUser). Everything else is foreign and does not change.
 
 // Foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
@@ -161,7 +162,8 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 }
 
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
-// addresses at which a port is served, because the ledger will have them: they must not be on kube-ipvs0.
+// addresses at which a port is served, because the ledger will have them: they must not be on kube-ipvs0. Where nothing else uses the device,
+// it includes all addresses if the ledger is lost, for instance with a flush of nftables while no agent ran.
 func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base.Sets {
@@ -177,6 +179,11 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 	for key, server := range w.Servers {
 		if server.Unbound {
 			ours[key.Addr.Addr()] = struct{}{}
+		}
+	}
+	for addr := range have.Addresses {
+		if w.Base.OnlyUser && !have.HasMember(want.Seal(w.Base.Ledger, inet.FamilyOf(addr))) {
+			ours[addr] = struct{}{}
 		}
 	}
 	return ours

@@ -184,6 +184,22 @@ func TestAddressScope(t *testing.T) {
 	}
 }
 
+// Where nftables balances, only the agent uses kube-ipvs0. If the ledger is lost, all addresses there are ours; otherwise the ledger decides.
+func TestAddressesAfterAFlush(t *testing.T) {
+	cfg := config4()
+	cfg.Balancing = true
+	w := compiletest.Cluster(cfg, nil, compiletest.At("192.0.2.1")).Want()
+	fake := start(t, clusterOf().Want())
+	must(t, fake.AddAddress(bound("10.96.0.9")))
+	if left := diff.FindLeftovers(w, fake.State(), read()).Addresses; len(left) != 1 {
+		t.Errorf("with a ledger: leftovers %v", left)
+	}
+	must(t, fake.FlushSet(ledger4))
+	if p := plan(w, fake.State(), read()); !slices.Contains(commands(p), "ip addr del 10.96.0.9/32 dev kube-ipvs0") {
+		t.Errorf("without one:\n%s", text(p))
+	}
+}
+
 func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }

@@ -35,6 +35,8 @@ type Base struct {
 	Limited map[inet.Family]string
 	// ClusterIPs names the set of each family with the served ports of ClusterIPs.
 	ClusterIPs map[inet.Family]string
+	// OnlyUser is true if nothing but the agent binds addresses to kube-ipvs0, because nothing else needs it there.
+	OnlyUser bool
 	// AllPorts names the sets of each family with the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
 }

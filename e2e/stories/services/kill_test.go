@@ -52,6 +52,20 @@ func TestKill9(t *testing.T) {
 	}
 }
 
+// TestStartAfterFlush: another program flushes nftables while no agent runs. The next start makes the kernel match the Services, of which one is
+// gone, and releases that one's address.
+func TestStartAfterFlush(t *testing.T) {
+	labtest.Need(t)
+	k := newKillStage(t)
+	before := k.reach(t, k.before)
+	k.reach(t, k.after)
+	k.node.MustRun(t, "nft", "flush", "ruleset")
+	if got := k.reach(t, k.before); got != before {
+		t.Errorf("after a flush and a start (- want, + got):\n%s", cmp.Diff(strings.Split(before, "\n"), strings.Split(got, "\n")))
+	}
+	k.mustNotPlan(t)
+}
+
 type killStage struct {
 	node         *cluster.Node
 	client       *cluster.Pod

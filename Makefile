@@ -132,6 +132,10 @@ lab-test: lab-bin ## Test the lab itself, end to end; LAB selects which
 upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, the first time only)
 	@go run ./e2e/testbed/cmd/upstream
 
+.PHONY: next-nft
+next-nft:
+	@go run ./e2e/testbed/cmd/nft
+
 # The end-to-end packages. PACKAGE:TESTS is some tests of one, and -PACKAGE:TESTS leaves them out.
 e2e_packages := $(addprefix ./e2e/stories/,services kubeproxy schedulers coexist guides image scale inspect) ./e2e/testbed/cluster ./e2e/differential
 
@@ -333,7 +337,7 @@ kinds := ^Test(ClusterIP|NodePort|LoadBalancer|ExternalIPs)$$
 one_of_each := /^(pod_to_pod|a_process|a_client|a_pod|at_every_node|reached_from)
 
 .PHONY: prepare
-prepare: fetch lab-bin build pausing contain upstream image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
+prepare: fetch lab-bin build pausing contain upstream next-nft image $(linters) .cache/tools/actionlint ## Download and build what the tests need, which takes minutes the first time; they then need no network
 	@echo 'building the tests (half a minute, the first time only)' >&2
 	@cd e2e/chart && go tool helm version >/dev/null
 	@$(lab_bin) kernel-test -build -pkg='./internal/... $(sort $(foreach p,$(gate_packages),$(firstword $(subst :, ,$p))))'

@@ -62,14 +62,13 @@ func (b *build) debs(p platform) ([]deb, error) {
 	if err != nil {
 		return nil, err
 	}
+	packages, err := apt.Closure("iptables")
+	if err != nil {
+		return nil, err
+	}
 	var all []deb
-	seen := map[string]bool{}
-	for queue := []string{"iptables"}; len(queue) > 0; queue = queue[1:] {
-		if seen[queue[0]] {
-			continue
-		}
-		seen[queue[0]] = true
-		d := deb{name: queue[0], architecture: p.arch, dir: filepath.Join(b.work, "debs", p.arch, queue[0])}
+	for _, name := range packages {
+		d := deb{name: name, architecture: p.arch, dir: filepath.Join(b.work, "debs", p.arch, name)}
 		if err := os.MkdirAll(d.dir, 0o755); err != nil {
 			return nil, err
 		}
@@ -80,11 +79,6 @@ func (b *build) debs(p platform) ([]deb, error) {
 			return nil, err
 		}
 		all = append(all, d)
-		depends, err := apt.Depends(d.name)
-		if err != nil {
-			return nil, err
-		}
-		queue = append(queue, depends...)
 	}
 	return all, nil
 }

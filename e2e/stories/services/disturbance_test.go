@@ -2,10 +2,16 @@ package services
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
 // TestDisturbances deletes rules, kills the agent while it drains, and adds a firewall.
@@ -28,6 +34,11 @@ func TestDisturbances(t *testing.T) {
 			s.hostFirewall(t)
 		})
 	}
+	if cluster.NFTables() {
+		t.Run("nft of two Debian releases shows the table", func(t *testing.T) {
+			s.shownByNFT(t)
+		})
+	}
 	t.Run("health and mode pages, and a conntrack timeout", func(t *testing.T) {
 		// proves: 79, 139
 		page, err := s.outside.HTTPGet("http://"+s.node1.At(cluster.V4, 10256)+"/healthz", slowly)
@@ -42,6 +53,50 @@ func TestDisturbances(t *testing.T) {
 			t.Errorf("nf_conntrack_tcp_timeout_close_wait is %q, want 3600 (%v)", hour, err)
 		}
 	})
+}
+
+// shownByNFT lists the table with this release's nft and the next one's. nft ends with a failed assertion if it cannot show an expression.
+func (s *stage) shownByNFT(t *testing.T) {
+	s.service(t, `
+metadata: {name: shown, annotations: {kube-ipvs.io/affinity-prefix-ipv4: "24", kube-ipvs.io/affinity-prefix-ipv6: "64"}}
+spec: {type: LoadBalancer, sessionAffinity: ClientIP, loadBalancerSourceRanges: ["198.51.100.0/24", "fd00::/8"]}
+---
+endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
+	allPorts := s.define(`
+metadata: {name: shown-of-all-ports, annotations: {kube-ipvs.io/affinity-ports: all}}
+spec: {sessionAffinity: ClientIP, externalTrafficPolicy: Local, ports: [{name: http, port: 8080, targetPort: 8080}]}
+---
+endpoints: [{addresses: [web-1]}]`)
+	s.apply(t, allPorts.YAML())
+	t.Cleanup(func() { s.remove(t, allPorts.YAML()) })
+	root, err := upstream.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := debian.NextNFT(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := regexp.MustCompile(`(?m)^\t(set|map|chain) .*`)
+	shown := func(nft ...string) []string {
+		found := sets.FindAllString(s.node3.MustRun(t, append(nft, "list", "ruleset")...), -1)
+		slices.Sort(found)
+		return found
+	}
+	last := "set KIPVS-4-ALL-PORTS {"
+	if cluster.Balancing() {
+		last = "chain wide4.1 {"
+	}
+	var old []string
+	cluster.Eventually(t, patience, "nft shows "+last, func() error {
+		if old = shown("nft"); !slices.Contains(old, "\t"+last) {
+			return fmt.Errorf("only %v", old)
+		}
+		return nil
+	})
+	if d := cmp.Diff(old, shown(next...)); d != "" {
+		t.Errorf("sets, maps and chains (- this nft, + the next one)\n%s", d)
+	}
 }
 
 func (s *stage) deletedChains(t *testing.T) {

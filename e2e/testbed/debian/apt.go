@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -132,6 +133,23 @@ func (a Apt) Depends(pkg string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// Closure lists a package and all its dependencies.
+func (a Apt) Closure(pkg string) ([]string, error) {
+	all := []string{pkg}
+	for i := 0; i < len(all); i++ {
+		depends, err := a.Depends(all[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range depends {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all, nil
 }
 
 // Unpack downloads packages and extracts them into dir without installing them.

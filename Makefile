@@ -196,6 +196,13 @@ differential: ## Compare with the real kube-proxy among 9,000 Services (an hour)
 	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/differential/draw
 	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestDifferential$$' OUT='$(or $(OUT),.cache/differential)'
 
+.PHONY: data-planes
+data-planes: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
+data-planes: export KUBE_IPVS_DIFFERENTIAL_SERVICES = 150
+data-planes: export KUBE_IPVS_DIFFERENTIAL_TRANSITIONS = 3
+data-planes: ## Compare the agent with IPVS and the agent with nftables among 9,000 Services (ten minutes); BATCHES=1 for 150
+	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestDataPlanes$$' OUT='$(or $(OUT),.cache/data-planes)'
+
 ##@ A cluster with kubelets
 
 # A control plane, two nodes and our chart in a guest of the lab; docs/cluster.md. RUN, TIMEOUT, OUT and KERNEL as for the lab.
@@ -374,6 +381,7 @@ gate-data-plane: # all stories of Services without IPVS
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='$(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
+	+@$(sub) e2e $(virtual) PKG='./e2e/differential:^TestDataPlanes$$' OUT=$(gate)/data-planes
 gate-real-api:
 	+@$(sub) e2e $(virtual) PKG='$(real_api_tests)' OUT=$(gate)/real-api
 gate-kernel:

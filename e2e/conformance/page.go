@@ -69,9 +69,11 @@ func Page(claims Claims, results []record.Test) string {
 This page lists what a Service proxy must do, and the test that proves each behavior with real
 packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
 end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
-[e2e](../e2e). The column "passed on" names the kernels, with the commit and the day, and the last
-column Kubernetes' own tests that passed in a cluster with kubelets. The [second
-table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
+[e2e](../e2e). The column "passed on" names the kernels, with the commit and the day, the next one
+where all of a row's tests passed with [nftables instead of IPVS](data-planes.md), and the last one
+Kubernetes' own tests that passed in a cluster with kubelets. A row without an entry for nftables is
+not proven there: its tests concern what only IPVS has, or run outside the stories of Services. The
+[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
 [third](#kubernetes-own-tests) lists all of Kubernetes' own tests that ran.
 
 Row 151 is measured in a guest that is
@@ -85,12 +87,12 @@ CPU. The files are in the page cache, and the kernel has the module ip_vs.
 This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
 ` + "`make nightly-record`" + ` rewrites it.
 
-| row | behavior | state | tests | passed on | Kubernetes' spec |
-|---|---|---|---|---|---|
+| row | behavior | state | tests | passed on | with nftables | Kubernetes' spec |
+|---|---|---|---|---|---|---|
 `)
 	for _, row := range Rows {
-		tests, kernels := proofs(row, claims, results)
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, results), tests, kernels,
+		tests, kernels, without := proofs(row, claims, results)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", row.Number, row.Title, StateOf(row, claims, results), tests, kernels, without,
 			strings.Join(row.passedSpecs(results), "<br>"))
 	}
 	return b.String() + contrastTable(results) + upstream.Section(results)
@@ -110,13 +112,14 @@ func summary(claims Claims, results []record.Test) string {
 	return fmt.Sprintf("Of %d rows: %s.\n", len(Rows), strings.Join(parts, ", "))
 }
 
-// proofs are the tests of a row, and where they passed.
-func proofs(row Row, claims Claims, results []record.Test) (tests, kernels string) {
+// proofs are the tests of a row, and where they passed: some with IPVS, all with nftables.
+func proofs(row Row, claims Claims, results []record.Test) (tests, kernels, without string) {
 	if row.Excuse != "" {
-		return row.Excuse, ""
+		return row.Excuse, "", ""
 	}
 	var names []string
 	oldest := map[string]record.Test{} // by kernel: of the newest results of the tests
+	passed := map[string]int{}         // tests by kernel
 	for _, name := range slices.Concat(claims[row.Number], row.UnitTests) {
 		names = append(names, "`"+name+"`")
 	}
@@ -128,14 +131,20 @@ func proofs(row Row, claims Claims, results []record.Test) (tests, kernels strin
 			}
 		}
 		for kernel, r := range newest {
+			passed[kernel]++
 			if o, ok := oldest[kernel]; !ok || r.Date < o.Date {
 				oldest[kernel] = r
 			}
 		}
 	}
-	var passedOn []string
+	var withIPVS, withNFTables []string
 	for _, kernel := range slices.Sorted(maps.Keys(oldest)) {
-		passedOn = append(passedOn, oldest[kernel].Where())
+		switch r := oldest[kernel]; {
+		case !strings.HasSuffix(r.Lab, record.WithoutIPVS):
+			withIPVS = append(withIPVS, r.Where())
+		case passed[kernel] == len(claims[row.Number]):
+			withNFTables = append(withNFTables, r.Where())
+		}
 	}
-	return strings.Join(names, "<br>"), strings.Join(passedOn, "<br>")
+	return strings.Join(names, "<br>"), strings.Join(withIPVS, "<br>"), strings.Join(withNFTables, "<br>")
 }

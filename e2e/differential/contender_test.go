@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
@@ -45,6 +47,8 @@ type contender struct {
 	clients map[string]*cluster.Host
 	process *cluster.Process
 	env     []string // of the program
+	// balancing is true if the program balances with nftables.
+	balancing bool
 }
 
 // newContender creates the cluster without the program.
@@ -137,15 +141,36 @@ func (c *contender) bound() (map[netip.Addr]bool, error) {
 
 // state reads the kernel state that the program derived from the objects.
 func (c *contender) state() (judge.State, error) {
-	table, err := c.node.Run("ipvsadm", "-Sn")
-	if err != nil {
-		return judge.State{}, err
+	table := ""
+	if !c.balancing {
+		var err error
+		if table, err = c.node.Run("ipvsadm", "-Sn"); err != nil {
+			return judge.State{}, err
+		}
 	}
 	addresses, err := c.node.Run("ip", "-o", "addr", "show", "dev", "kube-ipvs0")
 	if err != nil {
 		return judge.State{}, err
 	}
-	return judge.ParseState(table, addresses)
+	state, err := judge.ParseState(table, addresses)
+	if err == nil && c.balancing {
+		err = c.addServers(state)
+	}
+	return state, err
+}
+
+// addServers adds the virtual servers of nftables.
+func (c *contender) addServers(to judge.State) error {
+	servers, err := c.node.VirtualServersIn(true)
+	for key, s := range servers {
+		protocol, at, _ := strings.Cut(key, " ")
+		server := judge.Server{Options: s.Scheduler, Destinations: s.Weights}
+		if s.Persistent {
+			server.Options += " -p "
+		}
+		to.Servers[judge.Key{Protocol: corev1.Protocol(protocol), Addr: netip.MustParseAddrPort(at)}] = server
+	}
+	return err
 }
 
 // start starts the program and stops a running one first.
@@ -169,7 +194,7 @@ func (c *contender) showLog(t *testing.T) {
 	}
 }
 
-func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []string) {
+func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []string, flags ...string) {
 	t.Helper()
 	agent := cluster.AgentBinary(t)
 	args := []string{agent, "run", "--kubeconfig", kubeconfig, "--hostname-override", c.node.Name,
@@ -177,7 +202,7 @@ func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []strin
 	if nodePorts != nil {
 		args = append(args, "--nodeport-addresses", strings.Join(nodePorts, ","))
 	}
-	c.start(t, cluster.Command{Args: args})
+	c.start(t, cluster.Command{Args: append(args, flags...)})
 }
 
 // kubeProxyConfig is kube-proxy's default in ipvs mode, except for the conntrack limits, which only the initial network

@@ -50,6 +50,9 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 		if id == "" {
 			limit = atRandom
 		}
+		if s.planes { // every pair takes no longer than one that fails
+			limit *= 8
+		}
 		tally.Concerned[id]++
 		if perID[id]++; perID[id] <= limit {
 			picked = append(picked, p)
@@ -100,7 +103,7 @@ func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 			items[n].Kind, items[n].Key, items[n].Client = judge.Connection, p.key, p.client
 			server := side.state.Servers[p.key]
 			turn := &sync.Mutex{}
-			if len(server.Serving()) > 1 { // in sequence: round robin then reaches every destination
+			if len(server.Serving()) > 1 && !s.planes { // in sequence: round robin then reaches every destination
 				turn = cmp.Or(turns[p.key], turn)
 				turns[p.key] = turn
 			}
@@ -128,7 +131,8 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
-	persistent := strings.Contains(server.Options, "-p ")
+	// Neither a persistent server nor nftables takes turns.
+	persistent := strings.Contains(server.Options, "-p ") || s.planes && len(server.Serving()) > 1
 	times := max(1, len(server.Serving()))
 	if persistent {
 		times = 1

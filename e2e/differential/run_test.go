@@ -121,8 +121,14 @@ func (r *record) save(t *testing.T, p plan) {
 // TestDifferential gives both programs the same objects and fails if a difference has no rule.
 func TestDifferential(t *testing.T) {
 	labtest.Need(t)
+	runOn(t, newStage(t, false))
+}
+
+// runOn compares on a stage.
+func runOn(t *testing.T, s *stage) {
+	t.Helper()
 	p := readPlan(t)
-	r := &run{stage: newStage(t), plan: p, record: readRecord(t, p)}
+	r := &run{stage: s, plan: p, record: readRecord(t, p)}
 	if p.replay != nil {
 		r.replay(t)
 		return
@@ -204,7 +210,7 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 			t.Errorf("... and %d more", len(bugs)-i)
 			break
 		}
-		t.Errorf("seed %d, %s: %s", r.plan.seed, at, b)
+		t.Errorf("seed %d, %s: %s", r.plan.seed, at, r.show(b))
 	}
 	r.keep(t, before, set, bugs[0], at)
 }
@@ -218,7 +224,7 @@ func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.T
 	if len(bugs) == 0 {
 		return nil, tally
 	}
-	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), bugs[0])
+	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), r.show(bugs[0]))
 	r.give(t, set) // only the marker changes
 	r.settle(t)
 	again, tally := r.findBugs(t, set, at)
@@ -244,12 +250,23 @@ func (r *run) findBugs(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judg
 		t.Fatal(err)
 	}
 	c, tally := judge.NewCase(r.world, set, created), judge.NewTally()
-	bugs := c.Judge(judge.Items(theirs, ours), tally)
+	verdict := c.Judge
+	if r.planes {
+		verdict = planeBugs
+	}
+	bugs := verdict(judge.Items(theirs, ours), tally)
 	rng := rand.New(rand.NewPCG(r.plan.seed, uint64(at.batch)<<16|uint64(at.transition)))
 	begin := time.Now()
 	items := r.connect(r.sample(c, theirs, ours, rng, tally), theirs, ours)
 	t.Logf("  %d connections tried in %s", len(items), time.Since(begin).Round(100*time.Millisecond))
-	return append(bugs, c.Judge(items, tally)...), tally
+	return append(bugs, verdict(items, tally)...), tally
+}
+
+func (r *run) show(b judge.Bug) string {
+	if r.planes {
+		return strings.NewReplacer("kube-proxy:", "IPVS:      ", "kube-ipvs: ", "nftables:  ").Replace(b.Item.String())
+	}
+	return b.String()
 }
 
 // keep saves the failing step and a smaller one that still fails.
@@ -325,9 +342,14 @@ func (r *run) report(t *testing.T) {
 			missing = append(missing, kind+": never")
 		}
 	}
-	t.Logf("\n%s", r.record.Tally)
+	if !r.planes {
+		t.Logf("\n%s", r.record.Tally)
+	}
 	if len(missing) > 0 {
 		t.Errorf("below the minimum: %s", strings.Join(missing, "; "))
+	}
+	if r.planes {
+		return // no rule of judge was used
 	}
 	for _, fault := range r.record.Tally.Faults(batches) {
 		t.Error(fault)

@@ -26,20 +26,22 @@ const patience = 15 * time.Minute
 // stage has both contenders and the API server that they follow.
 type stage struct {
 	theirs, ours *contender
-	world        draw.World
-	api          *controlplane.ControlPlane
-	client       *kubernetes.Clientset
-	applied      map[string]draw.Document // by key
-	given        draw.Set                 // the set of the applied objects
-	nodePorts    []string                 // the setting of both programs
-	epoch        int                      // of the marker
-	held         []*cluster.Conn          // connections to the endpoint that leaves with the next epoch
+	// planes is true if both programs are kube-ipvs: theirs with IPVS, ours with nftables.
+	planes    bool
+	world     draw.World
+	api       *controlplane.ControlPlane
+	client    *kubernetes.Clientset
+	applied   map[string]draw.Document // by key
+	given     draw.Set                 // the set of the applied objects
+	nodePorts []string                 // the setting of both programs
+	epoch     int                      // of the marker
+	held      []*cluster.Conn          // connections to the endpoint that leaves with the next epoch
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, planes bool) *stage {
 	t.Helper()
 	begin := time.Now()
-	s := &stage{theirs: newContender(t, "theirs"), ours: newContender(t, "ours"), applied: map[string]draw.Document{}}
+	s := &stage{planes: planes, theirs: newContender(t, "theirs"), ours: newContender(t, "ours"), applied: map[string]draw.Document{}}
 	t.Logf("created two clusters in %s", time.Since(begin).Round(100*time.Millisecond))
 	s.world = s.theirs.world()
 	s.api = controlplane.Start(t, controlplane.Config{
@@ -84,8 +86,14 @@ func (s *stage) configure(t *testing.T, nodePorts []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.theirs.startKubeProxy(t, config, nodePorts)
-	s.ours.startOurs(t, config, nodePorts)
+	if s.planes {
+		s.ours.balancing = true
+		s.theirs.startOurs(t, config, nodePorts, "--data-plane", "ipvs")
+		s.ours.startOurs(t, config, nodePorts, "--data-plane", "nftables")
+	} else {
+		s.theirs.startKubeProxy(t, config, nodePorts)
+		s.ours.startOurs(t, config, nodePorts)
+	}
 	s.nodePorts = nodePorts
 }
 

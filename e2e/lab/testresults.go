@@ -14,9 +14,13 @@ const resultsFile = "test-results.jsonl"
 
 func writeResults(dir string, u testUnit, log *testLog) error {
 	folder, _, _ := strings.Cut(u.Name, " ")
+	mode := os.Getenv("LAB_MODE")
+	if withoutIPVS() {
+		mode += record.WithoutIPVS
+	}
 	tests := make([]record.Test, len(log.results))
 	for i, r := range log.results {
-		tests[i] = record.Test{Package: folder, Test: r.name, Status: r.status, Kernel: os.Getenv("LAB_KERNEL"), Lab: os.Getenv("LAB_MODE"), Figures: r.figures}
+		tests[i] = record.Test{Package: folder, Test: r.name, Status: r.status, Kernel: os.Getenv("LAB_KERNEL"), Lab: mode, Figures: r.figures}
 	}
 	return record.Append(filepath.Join(dir, resultsFile), tests...)
 }

@@ -38,6 +38,7 @@ var Parts = []Part{
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
 	{"bench", "times and CPU beside kube-proxy, with up to 1,000 Services", []string{"bench-peers SIZES=100,1000"}, 120, true},
 	{"bench-large", "the same with 5,000 Services and more", []string{"bench-peers SIZES=5000,10000,50000"}, 360, true},
+	{"data-planes", "random objects with IPVS and with nftables", []string{"data-planes KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 15, false},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }
 

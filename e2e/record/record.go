@@ -84,7 +84,11 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux.
+// WithoutIPVS is the end of a lab's name if the agent balanced with nftables there.
+const WithoutIPVS = " nftables"
+
+// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux, and results
+// without IPVS.
 func KernelName(release, lab string) string {
 	parts := strings.SplitN(release, ".", 3)
 	if len(parts) < 2 {
@@ -95,12 +99,15 @@ func KernelName(release, lab string) string {
 	if strings.HasPrefix(lab, "uml") {
 		name += " (UML)"
 	}
+	if strings.HasSuffix(lab, WithoutIPVS) {
+		name += ", nftables"
+	}
 	return name
 }
 
 // ClockOf is the clock of a lab.
 func ClockOf(lab string) string {
-	switch _, how, _ := strings.Cut(lab, " "); how {
+	switch _, how, _ := strings.Cut(strings.TrimSuffix(lab, WithoutIPVS), " "); how {
 	case "virtual":
 		return "virtual"
 	case "skipping":

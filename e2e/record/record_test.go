@@ -167,6 +167,7 @@ func TestKernelName(t *testing.T) {
 		{"6.12.95+deb12-amd64", "qemu kvm", "6.12"},
 		{"7.2-rc1", "native", "7.2"},
 		{"7.2.13-lab", "uml virtual", "7.2 (UML)"},
+		{"7.2.13-lab", "uml virtual nftables", "7.2 (UML), nftables"},
 		{"", "", ""},
 	} {
 		if got := KernelName(c.release, c.lab); got != c.want {

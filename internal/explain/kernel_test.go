@@ -173,7 +173,7 @@ var damages = []struct {
 	{
 		"iptables-nft -t nat -I PREROUTING -p tcp --dport 80 -j REDIRECT --to-ports 99; ip6tables-nft -t raw -I PREROUTING -j DROP",
 		"iptables-nft -t nat -D PREROUTING 1; ip6tables-nft -t raw -D PREROUTING 1",
-		explain.Stops, "before IPVS sees it", "stopped in raw PREROUTING",
+		explain.Stops, "before an endpoint is selected", "stopped in raw PREROUTING",
 	},
 	{
 		"iptables-nft -I OUTPUT -d 10.244.0.2/32 -j REJECT; ip6tables-nft -I OUTPUT -d fd00:10:244::2/128 -j REJECT",

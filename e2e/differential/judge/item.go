@@ -73,12 +73,13 @@ func (i Item) same() bool {
 		a, b := i.KubeProxy.Server, i.Ours.Server
 		return (a == nil) == (b == nil) && (a == nil || a.equal(*b))
 	case Connection:
-		return i.KubeProxy.Reach.equal(i.Ours.Reach)
+		return i.KubeProxy.Reach.Equal(i.Ours.Reach)
 	}
 	return i.KubeProxy.There == i.Ours.There
 }
 
-func (r Reach) equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
+// Equal reports whether both outcomes are the same.
+func (r Reach) Equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
 
 // allSaw reports whether servers answered and each saw one of these sources.
 func (r Reach) allSaw(saw ...string) bool {

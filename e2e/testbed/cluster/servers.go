@@ -37,8 +37,8 @@ type serverReader interface {
 	Close() error
 }
 
-func openServers() (serverReader, error) {
-	if Balancing() {
+func openServers(balancing bool) (serverReader, error) {
+	if balancing {
 		return nft.NewBalancer(inet.Families)
 	}
 	return ipvs.New()
@@ -46,9 +46,14 @@ func openServers() (serverReader, error) {
 
 // VirtualServers reads the host's virtual servers without starting a process.
 func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
+	return h.VirtualServersIn(Balancing())
+}
+
+// VirtualServersIn reads those of nftables, or else those of IPVS.
+func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error) {
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
-		reader, err := openServers()
+		reader, err := openServers(balancing)
 		if err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func newWeek(t *testing.T) *week {
 		contender: newContender(t, "week"), t: t, dir: t.TempDir(), objects: map[string]draw.Document{},
 		created: map[string]time.Time{}, contacts: map[contact]stuck{},
 	}
-	w.world = w.contender.world()
+	w.world, w.balancing = w.contender.world(), cluster.Balancing()
 	w.server = watchtest.New(t)
 	w.server.Writable = true
 	var listener net.Listener
@@ -201,6 +201,7 @@ func (w *week) startAgent(kill int) {
 		cluster.AgentBinary(w.t), "run", "--kubeconfig", filepath.Join(w.dir, "kubeconfig"), "--hostname-override", w.node.Name,
 		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0", "--profiling",
 	}
+	command = append(command, cluster.DataPlaneFlags()...)
 	if kill > 0 {
 		command = cluster.KilledAfter(kill, command...)
 	}

@@ -30,6 +30,11 @@ var Parts = []Part{
 	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 40, false},
 	{"kubeproxy", "the known bugs of kube-proxy, beside it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
+	{"churn", "200 changes a second among 10,000 Services, with nftables: ten minutes, and an hour on the virtual clock", []string{
+		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",
+		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 KUBE_IPVS_CHURN=1h",
+	}, 50, false},
+	{"week-nftables", "a node without IPVS lives through a random week", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
 	{"week", "a node lives through a random week", []string{"week SEED=$SEED"}, 30, false},
 	{"fuzz", "everything that parses bytes of others", []string{"fuzz"}, 30, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 5, false},

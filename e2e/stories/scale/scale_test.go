@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -67,7 +68,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 		t.Fatal(err)
 	}
 	cfg := compile.Config{
-		Host:     compile.Host{NodeName: "here", Families: tables.Families},
+		Host:     compile.Host{NodeName: "here", Families: tables.Families, Balancing: cluster.Balancing()},
 		Settings: compile.Settings{Scheduler: "rr", MasqueradeBit: 14},
 	}
 	var sysctls []string
@@ -76,7 +77,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix, Chains: compile.Chains, Sysctls: sysctls,
-		Variant: tables.Variant, Families: tables.Families,
+		Variant: tables.Variant, Families: tables.Families, NFTables: cluster.NFTables(), Balancing: cluster.Balancing(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -378,7 +378,7 @@ gate-gaps:
 gate-rules: # each kind of Service without iptables
 	+@$(sub) e2e $(virtual) API=small RULES=nftables PKG=./e2e/stories/services RUN='$(value kinds)' OUT=$(gate)/rules
 gate-data-plane: # all stories of Services without IPVS
-	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='$(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
+	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PKG='./e2e/stories/scale:TestFaultsOnTheKernel $(services) $(addprefix -,$(gap_tests) $(real_api_tests) $(ipvs_tests))' OUT=$(gate)/data-plane
 	+@$(sub) e2e $(virtual) API=small DATA_PLANE=nftables PAUSE=1 PKG='$(filter $(services):%,$(gap_tests))' OUT=$(gate)/data-plane-gaps
 	+@$(sub) e2e $(virtual) DATA_PLANE=nftables PKG='$(real_api_tests)' OUT=$(gate)/data-plane-real-api
 	+@$(sub) e2e $(virtual) PKG=./e2e/differential:TestDataPlanes OUT=$(gate)/data-planes

@@ -179,8 +179,12 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 	disturb(summaries.Backend)
 	summaries.meanwhile() // otherwise it reads nothing
 	sets, sums, err := summaries.Summarize(t.Context())
-	if err != nil || sets["S"] != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
-		t.Errorf("%v, then %v; rules %v, then %v: %v", calm, sets, calmRules, sums, err)
+	now := sets["S"]
+	if now.Members == kernel.Uncounted { // counting takes its time after the first summary, on a kernel without numbers
+		now.Members = calm["S"].Members
+	}
+	if err != nil || now != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
+		t.Errorf("%+v, then %+v; rules %v, then %v: %v", calm, sets, calmRules, sums, err)
 	}
 	disturb(rulesOnly)
 	if _, err := rulesOnly.List(t.Context()); err != nil {

@@ -109,7 +109,7 @@ endpoints: [{addresses: [web-2]}]`)
 	for _, d := range deletions() {
 		rules := func() string {
 			out, _ := s.node3.Run("sh", "-c", d.show) // fails while there is no table
-			return withoutCounters(out)
+			return inOrder(withoutCounters(out))
 		}
 		var before string
 		cluster.Eventually(t, patience, d.show+" holds the agent's chains", func() error {
@@ -153,6 +153,16 @@ func deletions() (all []deletion) {
 		all = append(all, d)
 	}
 	return all
+}
+
+// inOrder sorts the objects of a table of nftables: the families' chains may be written in any order.
+func inOrder(listing string) string {
+	if !cluster.NFTables() {
+		return listing
+	}
+	objects := strings.Split(strings.TrimSuffix(strings.TrimSpace(listing), "\n}"), "\n\n")
+	slices.Sort(objects)
+	return strings.Join(objects, "\n\n")
 }
 
 // withoutCounters removes what changes without a write: comments with the time, and the counters of built-in chains.

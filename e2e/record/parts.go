@@ -32,7 +32,7 @@ var Parts = []Part{
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
 	{"churn", "200 changes a second among 10,000 Services, with nftables: ten minutes, and an hour on the virtual clock", []string{
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",
-		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 KUBE_IPVS_CHURN=1h",
+		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 LAB_HOST_LIMIT=2h KUBE_IPVS_CHURN=1h",
 	}, 50, false},
 	{"week-nftables", "a node without IPVS lives through a random week", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
 	{"week", "a node lives through a random week", []string{"week SEED=$SEED"}, 30, false},

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestLargeServicesCostOthersNothing changes and creates a Service beside others of many shapes that the API server accepts, which also claim
+// TestLargeServicesCostOthersNothing changes, creates and deletes a Service beside others of many shapes that the API server accepts, which also claim
 // the address that the new Service gets, or have an endpoint there: no sync fails, and each change takes the same operations, no reading, and
 // less than twice the allocations.
 func TestLargeServicesCostOthersNothing(t *testing.T) {
@@ -65,7 +65,7 @@ func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string
 				t.Error(r.Err)
 			}
 		}
-		change := func(name string, writes int, svc *model.Service) {
+		change := func(name string, writes int, do func()) {
 			w.takeReports()
 			w.fake.TakeCounts()
 			var begin, end uint64
@@ -75,7 +75,7 @@ func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string
 				}
 			}
 			begin, _, _ = usage()
-			w.put(svc)
+			do()
 			w.observed = nil
 			first := w.takeReports()[0]
 			if c := w.fake.TakeCounts(); first.Err != nil || len(first.Results) > writes || c.Reads > 0 {
@@ -83,10 +83,14 @@ func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string
 			}
 			allocations[name] = end - begin
 		}
-		change("another endpoint", 1, compiletest.WithEndpoint(other, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
-		change("a new Service", 6, compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
-		change("a new Service at another's endpoint", 6, compiletest.Service("new-1", "11.0.0.3", "10.244.0.1"))
-		change(inItsPlace, 6+inTheWay, compiletest.Service("new-2", "203.1.0.3", "10.244.0.1"))
+		put := func(name string, writes int, svc *model.Service) { change(name, writes, func() { w.put(svc) }) }
+		put("another endpoint", 1, compiletest.WithEndpoint(other, compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
+		put("a new Service", 6, compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
+		put("a new Service at another's endpoint", 6, compiletest.Service("new-1", "11.0.0.3", "10.244.0.1"))
+		put(inItsPlace, 6+inTheWay, compiletest.Service("new-2", "203.1.0.3", "10.244.0.1"))
+		for _, name := range []string{"new", "new-1", "new-2"} {
+			change("the end of "+name, 8, func() { w.remove(name) })
+		}
 	})
 	return allocations
 }

@@ -79,8 +79,6 @@ type Report struct {
 	Waiting error
 	// Interrupted is true if a part of the plan is left to the next sync, because changes of other Services wait.
 	Interrupted bool
-	// Behind is true if changes affect Services that later syncs compile.
-	Behind bool
 	// Stuck are the parts of the kernel interface that do not work, sorted.
 	Stuck []kernel.StuckError
 	// rulesErr is why the rules could not be read. Err includes it.
@@ -162,9 +160,7 @@ func (r *Report) firstUnfinished() error {
 }
 
 // Complete reports whether everything is as wanted after a full sync.
-func (r *Report) Complete() bool {
-	return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted && !r.Behind
-}
+func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 
 // compiled adds Services to the compiled ones.
 func (r *Report) compiled(ids []model.ServiceID) {

@@ -115,9 +115,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 	old := s.oldRules.takeNews()
 	r.OldRules, r.OldRulesErr = old.results, old.err
 	s.noteStuck()
-	if r.Behind = s.cluster.Behind(); r.Behind {
-		s.pending.sync = true
-	}
+	s.pending.sync = s.pending.sync || s.cluster.Behind()
 	waits, rulesErr := r.rulesFailure()
 	if !waits {
 		r.Err = errors.Join(err, rulesErr)

@@ -13,8 +13,8 @@ import (
 // another one is gone at once (want.State), and what else changes in it follows within a few syncs.
 type backlog []model.ServiceID
 
-// work bounds what Update compiles of the backlog: as much as the change itself or, if that is more, little beside a change, and much without
-// one. It is in frontends, destinations and set entries.
+// work bounds what Update compiles of the backlog, in frontends, destinations and set entries: as much as the change itself, but at least
+// little; and much if nothing changed.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
@@ -22,15 +22,11 @@ var defaultWork = work{little: 64, much: 1 << 12}
 // Behind reports whether Services wait in the backlog. Update compiles some of them even if no Service changes.
 func (c *Cluster) Behind() bool { return len(c.backlog) > 0 }
 
-// take removes and returns those that may be compiled after a change of this size, at least so many.
-func (b *backlog) take(size, least int, bound work, sizeOf func(model.ServiceID) int) []model.ServiceID {
-	left := max(size, bound.little)
-	if size == 0 {
-		left, least = bound.much, 1
-	}
+// take removes and returns the first Services of the backlog: as many as the work allows, and at least so many.
+func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []model.ServiceID {
 	n := 0
 	for ; n < len(*b); n++ {
-		if left -= sizeOf((*b)[n]); left < 0 && n >= least {
+		if work -= sizeOf((*b)[n]); work < 0 && n >= least {
 			break
 		}
 	}
@@ -47,6 +43,11 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	return append(b, slices.SortedFunc(maps.Keys(affected), model.ServiceID.Compare)...)
 }
 
+// without removes Services that have just been compiled.
+func (b backlog) without(compiled map[model.ServiceID]*compiled) backlog {
+	return slices.DeleteFunc(b, func(id model.ServiceID) bool { return compiled[id] != nil })
+}
+
 // recompileLater compiles Services whose claims stay the same.
 func (c *Cluster) recompileLater(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
 	affected := map[model.ServiceID]struct{}{}
@@ -55,9 +56,4 @@ func (c *Cluster) recompileLater(concerned func(*model.Service) bool, touched *w
 	}
 	c.backlog = c.backlog.with(affected)
 	return c.Update(nil, touched)
-}
-
-// without removes Services that have just been compiled.
-func (b backlog) without(compiled map[model.ServiceID]*compiled) backlog {
-	return slices.DeleteFunc(b, func(id model.ServiceID) bool { return compiled[id] != nil })
 }

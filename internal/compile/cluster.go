@@ -118,10 +118,14 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 		}
 	}
 	c.addServicesAt(c.node.virtual.takeChanged(), affected)
-	waited := len(c.backlog)
 	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
+
+	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // one that waited before
+	if len(next) == 0 {
+		work, least = c.node.work.much, 1
+	}
 	c.backlog = c.backlog.without(next).with(affected)
-	late := c.backlog.take(size, min(waited, 1), c.node.work, func(id model.ServiceID) int { return c.services[id].size })
+	late := c.backlog.take(work, least, func(id model.ServiceID) int { return c.services[id].size })
 	c.recompileAll(late, touched)
 	return append(ids, late...)
 }

@@ -3,7 +3,6 @@ package scale
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -36,13 +35,15 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	cfg, k := open(t)
-	s := &churn{changed: make(chan struct{}, 1), pending: map[model.ServiceID]*model.Service{}}
+	services := map[model.ServiceID]*model.Service{}
 	for n := range churningServices {
-		s.put(newService(n, 2))
+		svc := newService(n, 2)
+		services[svc.ID] = svc
 	}
+	s := newSource(services)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	full, syncs, ready := 0, 0, make(chan struct{})
+	full, syncs, changes, ready := 0, 0, 0, make(chan struct{})
 	observe := func(r agent.Report) {
 		syncs++
 		if r.Err != nil || r.Drift > 0 {
@@ -58,55 +59,27 @@ func TestChurn(t *testing.T) {
 	changing.Go(func() {
 		defer stop()
 		<-ready
-		s.run(long)
+		changes = churn(s, long)
 	})
 	agent.New(agent.Config{
 		Compile: cfg, AuditInterval: 10 * time.Second, DrainInterval: 10 * time.Second, DrainTimeout: time.Minute, Observe: observe,
 	}, s, k, zap.NewNop()).Run(ctx) // here, because this goroutine is in the network namespace
 	changing.Wait()
-	t.Attr("figure", fmt.Sprintf("%s: %d changes, %d syncs, %d of them full", long, s.changes, syncs, full))
+	t.Attr("figure", fmt.Sprintf("%s: %d changes, %d syncs, %d of them full", long, changes, syncs, full))
 	if full < int(long/time.Minute) || // an audit takes long on a slow machine
-		s.changes < churnRate*int(long/time.Second)/4 {
-		t.Errorf("only %d full syncs and %d changes", full, s.changes)
+		changes < churnRate*int(long/time.Second)/4 {
+		t.Errorf("only %d full syncs and %d changes", full, changes)
 	}
 }
 
-// churn is a source of which another goroutine changes the Services.
-type churn struct {
-	mu      sync.Mutex
-	pending map[model.ServiceID]*model.Service
-	changed chan struct{}
-	changes int
-}
-
-func (c *churn) put(svc *model.Service) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pending[svc.ID] = svc
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
-// run gives random Services other endpoints.
-func (c *churn) run(long time.Duration) {
+// churn gives random Services other endpoints, and returns how often.
+func churn(s *source, long time.Duration) (changes int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tick := time.NewTicker(time.Second / churnRate)
 	defer tick.Stop()
 	for end := time.Now().Add(long); time.Now().Before(end); <-tick.C {
-		c.put(newService(rng.IntN(churningServices), 1+rng.IntN(4)))
-		c.changes++
+		s.change(newService(rng.IntN(churningServices), 1+rng.IntN(4)))
+		changes++
 	}
-}
-
-func (c *churn) Changed() <-chan struct{} { return c.changed }
-func (c *churn) Synced() bool             { return true }
-
-func (c *churn) Take() model.Changes {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changes := model.Changes{Services: maps.Clone(c.pending)}
-	clear(c.pending)
 	return changes
 }

@@ -3,7 +3,6 @@ package scale
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os/exec"
 	"sync"
@@ -31,8 +30,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	}
 	cfg, k := open(t)
 	f := &faultyKernel{Kernel: k, space: space, random: rand.New(rand.NewPCG(labtest.Seed(t), 0))}
-	s := &churn{changed: make(chan struct{}, 1), pending: map[model.ServiceID]*model.Service{}}
-	services := map[model.ServiceID]*model.Service{}
+	s, services := newSource(map[model.ServiceID]*model.Service{}), map[model.ServiceID]*model.Service{}
 	ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 	defer stop()
 	var complete atomic.Int64
@@ -49,7 +47,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 			name := f.pick(compiletest.Small.Names)
 			svc := compiletest.Small.Service(name, f.fork())
 			services[svc.ID] = svc
-			s.put(svc)
+			s.change(svc)
 			time.Sleep(100 * time.Millisecond)
 			f.disturb()
 		}
@@ -66,8 +64,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	if f.failed < 50 || f.destroyed < 20 {
 		t.Errorf("only %d calls failed, and only %d times something was destroyed", f.failed, f.destroyed)
 	}
-	s.pending = maps.Clone(services)
-	plan, err := agent.New(agent.Config{Compile: cfg}, s, k, zap.NewNop()).Plan(t.Context())
+	plan, err := agent.New(agent.Config{Compile: cfg}, newSource(services), k, zap.NewNop()).Plan(t.Context())
 	if err != nil || plan.Len() > 0 {
 		t.Errorf("after %d complete syncs, %v (the last sync: %v); still to do:\n%v", complete.Load(), err, last.Load().Err, plan.Ops())
 	}
@@ -78,10 +75,12 @@ type faultyKernel struct {
 	agent.Kernel
 	space *labtest.Namespace
 	over  atomic.Bool
+	// destroyed counts what disturb has destroyed.
+	destroyed int
 
-	mu                sync.Mutex // for what follows
-	random            *rand.Rand
-	failed, destroyed int
+	mu     sync.Mutex // for what follows
+	random *rand.Rand
+	failed int
 }
 
 // errnos are what the kernel says under pressure, or about a message or an object that another program has changed.

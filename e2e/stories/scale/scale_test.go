@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,8 +106,9 @@ func newService(n, endpoints int) *model.Service {
 	}
 }
 
-// source is a cluster that the test changes.
+// source is a cluster that the test changes, also from another goroutine.
 type source struct {
+	mu      sync.Mutex
 	pending map[model.ServiceID]*model.Service
 	changed chan struct{}
 }
@@ -125,7 +127,9 @@ func (s *source) notify() {
 }
 
 func (s *source) change(svc *model.Service) {
-	s.pending = map[model.ServiceID]*model.Service{svc.ID: svc}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[svc.ID] = svc
 	s.notify()
 }
 
@@ -133,8 +137,10 @@ func (s *source) Changed() <-chan struct{} { return s.changed }
 func (s *source) Synced() bool             { return true }
 
 func (s *source) Take() model.Changes {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	changes := model.Changes{Services: s.pending}
-	s.pending = nil
+	s.pending = map[model.ServiceID]*model.Service{}
 	return changes
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
@@ -87,12 +88,12 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 		problems = append(problems, changes.Problems[object]...)
 	}
 	cluster := compile.NewCluster(cfg)
-	if node := changes.Nodes[name]; node != nil { // plan -f reads no addresses from the kernel
-		cluster.SetAddresses(node.Addresses, want.NewTouched())
+	// plan -f knows no listening processes, and reads no addresses from the kernel.
+	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, Listeners: kernel.Listeners{}}
+	if node := changes.Nodes[name]; node != nil {
+		facts.Addresses = node.Addresses
 	}
-	cluster.SetListeners(nil, want.NewTouched()) // plan -f knows no listening processes
-	cluster.UpdateNodes(changes.Nodes, want.NewTouched())
-	for _, id := range cluster.Update(changes.Services, want.NewTouched()) {
+	for _, id := range cluster.Apply(facts, want.NewTouched()) {
 		problems = append(problems, cluster.Problems(id)...)
 	}
 	if err := printState(cmd.OutOrStdout(), cluster.Want(), output); err != nil {

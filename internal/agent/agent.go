@@ -177,8 +177,6 @@ type pending struct {
 	settings *Settings
 	// reconfigured is true if settings changed since everything was last compared with the kernel.
 	reconfigured bool
-	// services are those that a sync took and could not compile.
-	services map[model.ServiceID]*model.Service
 	// touched are the objects of the last sync if it ended early; nil if it did not.
 	touched *want.Touched
 	// lateRules are failures to write rules that no report has told yet.

@@ -15,10 +15,11 @@ import (
 //
 // A comparison with so few Services makes everything that an earlier agent left look superfluous. So bootstrap runs only on nodes without
 // state, and does not apply a plan that deletes anything.
-func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*model.Service) {
+func (s *syncRun) bootstrap(ctx context.Context) {
 	if s.known.State() != nil || s.schedule.Started() {
 		return // the first sync failed: all Services are compiled, and this sync may be incremental
 	}
+	services := s.cluster.Waiting()
 	first := bootstrapServices(services)
 	if len(first) == 0 || len(first) == len(services) {
 		return
@@ -28,7 +29,7 @@ func (s *syncRun) bootstrap(ctx context.Context, services map[model.ServiceID]*m
 	}
 	begin := time.Now()
 	defer func() { s.report.Stages.Bootstrap = time.Since(begin) }()
-	s.compile(first)
+	s.report.compiled(s.cluster.Update(first, s.touched))
 	plan, err := s.planFull(ctx)
 	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {
 		return // sealing the ledger would make virtual servers foreign that the agent should adopt

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,17 +16,14 @@ import (
 // maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// gather collects all changes except those of the Services themselves: the node's addresses and networks, the settings, the kernel's
-// schedulers, the Nodes and the API server's address. On error the addresses and networks do not change.
+// gather reads what decides how Services compile, and lets the cluster learn it: the source's changes, the node's addresses and networks, the
+// settings and the kernel's schedulers. On error the addresses and networks do not change.
 func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
-	err := s.readAddresses(ctx)
-	s.takeSettings()
+	facts := compile.Facts{Settings: s.takeSettings(), Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
+	err := s.readAddresses(ctx, &facts)
+	s.cluster.Learn(facts)
 	s.probeSchedulers(ctx, changes.Services)
-	s.report.compiled(s.cluster.UpdateNodes(changes.Nodes, s.touched))
-	if changes.APIServer != nil {
-		s.report.compiled(s.cluster.SetAPIServer(changes.APIServer, s.touched))
-	}
-	err = errors.Join(err, s.settle(ctx, changes.Services))
+	err = errors.Join(err, s.settle(ctx))
 	s.report.Unreadable, s.held = changes.Problems, changes.Held
 	triggers := append(s.pending.triggers, changes.Triggers...)
 	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]
@@ -35,7 +31,7 @@ func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
 }
 
 // readAddresses reads the node's addresses and networks if they may have changed, and on every full read.
-func (s *syncRun) readAddresses(ctx context.Context) error {
+func (s *syncRun) readAddresses(ctx context.Context, facts *compile.Facts) error {
 	if !s.pending.addresses && !s.full() {
 		return nil
 	}
@@ -46,13 +42,15 @@ func (s *syncRun) readAddresses(ctx context.Context) error {
 	if s.lost(addrs) {
 		return fmt.Errorf("no interface of this node has an address; node ports stay on the last known addresses for %s", holdAddresses)
 	}
-	s.report.compiled(s.cluster.SetAddresses(addrs, s.touched))
+	facts.Addresses = append([]netip.Addr{}, addrs...) // not nil
 	network, err := s.kernel.Network(ctx)
 	if err != nil {
 		return fmt.Errorf("read this node's networks: %w; Services cannot claim the last known gateway and broadcast addresses", err)
 	}
+	if facts.Network = network; network == nil {
+		facts.Network = kernel.Network{}
+	}
 	s.pending.addresses = false
-	s.report.compiled(s.cluster.SetNetwork(network, s.touched))
 	return nil
 }
 
@@ -75,22 +73,11 @@ func (s *syncRun) lost(addrs []netip.Addr) bool {
 // recheckSockets is the minimum time between two lists of the node's sockets, except for full reads. Until then, the last list decides.
 const recheckSockets = time.Second
 
-// settle collects the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the
-// first read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so
-// does a change of their Service.
-func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model.Service) error {
-	claimants := maps.Values(changed)
-	if s.full() {
-		claimants = func(yield func(*model.Service) bool) {
-			for svc := range maps.Values(changed) {
-				if !yield(svc) {
-					return
-				}
-			}
-			s.cluster.Sources(yield)
-		}
-	}
-	unsettled, atNode, waits := s.cluster.Unsettled(claimants)
+// settle reads the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the first
+// read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so does a
+// change of their Service.
+func (s *syncRun) settle(ctx context.Context) error {
+	unsettled, atNode, waits := s.cluster.Unsettled(s.full())
 	if len(unsettled) > 0 && s.known.State() == nil {
 		if err := s.findLeft(ctx, unsettled); err != nil {
 			return err
@@ -104,8 +91,10 @@ func (s *syncRun) settle(ctx context.Context, changed map[model.ServiceID]*model
 		s.cluster.ForgetListeners() // only these claims wait
 		return nil
 	}
-	s.listed = s.now
-	s.report.compiled(s.cluster.SetListeners(listeners, s.touched))
+	if s.listed = s.now; listeners == nil {
+		listeners = kernel.Listeners{}
+	}
+	s.cluster.Learn(compile.Facts{Listeners: listeners})
 	return nil
 }
 
@@ -123,20 +112,20 @@ func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.FrontendKey)
 		_, exists := found[frontend.Key]
 		return !exists
 	})
-	s.report.compiled(s.cluster.SetLeft(slices.Values(left), s.touched))
+	s.cluster.Learn(compile.Facts{Left: left})
 	return nil
 }
 
-func (s *syncRun) takeSettings() {
+func (s *syncRun) takeSettings() *compile.Settings {
 	settings := s.pending.settings
 	if settings == nil {
-		return
+		return nil
 	}
 	s.pending.settings, s.pending.reconfigured = nil, true
 	s.cfg.Compile.Settings, s.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
 	s.cfg.AuditInterval, s.cfg.CheckInterval, s.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval
 	s.schedule.Intervals = s.cfg.intervals()
-	s.report.compiled(s.cluster.Reconfigure(settings.Compile, s.touched))
+	return &settings.Compile
 }
 
 // nextProbe is when missing schedulers are probed again without a full read, which may be rare; zero if none is missing.
@@ -159,5 +148,5 @@ func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.Service
 	if names := s.known.Schedulers.ToProbe(changed, others); len(names) > 0 {
 		answered = s.kernel.Schedulers(ctx, names)
 	}
-	s.report.compiled(s.cluster.SetSchedulers(s.known.Schedulers.Take(answered), s.touched))
+	s.cluster.Learn(compile.Facts{Schedulers: s.known.Schedulers.Take(answered)})
 }

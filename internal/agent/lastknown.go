@@ -85,7 +85,7 @@ func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
 	if err := s.gather(ctx, changes); err != nil {
 		return err
 	}
-	s.compile(changes.Services)
+	s.compile()
 	plan, err := s.plan(ctx)
 	if err = errors.Join(err, s.report.rulesErr.Err()); err != nil {
 		return err

@@ -154,11 +154,10 @@ func (a *Agent) sync(ctx context.Context) {
 // Plan returns what the next sync would do, without writing.
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	s := a.newSync(time.Now())
-	changes := a.source.Take()
-	if err := s.gather(ctx, changes); err != nil {
+	if err := s.gather(ctx, a.source.Take()); err != nil {
 		return diff.Plan{}, err
 	}
-	s.compile(changes.Services)
+	s.compile()
 	plan, err := s.plan(ctx)
 	return plan, errors.Join(err, s.report.rulesErr.Err())
 }

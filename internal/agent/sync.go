@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -20,19 +19,17 @@ import (
 // reconcile compiles, plans and applies.
 func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.report.Results, s.pending.lateRules = s.pending.lateRules, nil
-	changes := s.takeChanges()
-	addressErr := s.gather(ctx, changes)
+	addressErr := s.gather(ctx, s.source.Take())
 	if addressErr != nil && s.known.State() == nil {
 		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. And a claim that is compiled
 		// counts as served from then on (I17).
-		s.pending.services = changes.Services
 		s.postpone()
 		return diff.Plan{}, addressErr
 	}
 	if addressErr == nil {
-		s.bootstrap(ctx, changes.Services)
+		s.bootstrap(ctx)
 	}
-	s.compile(changes.Services)
+	s.compile()
 	compiled := time.Now()
 	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Bootstrap
 	plan, err := s.plan(ctx)
@@ -50,16 +47,6 @@ func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
 	s.checkFlows(ctx)
 	s.report.Stages.Apply = time.Since(planned)
 	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr, s.listenersErr, s.auditErr())
-}
-
-// takeChanges returns the changes since the last sync that compiled Services.
-func (s *syncRun) takeChanges() model.Changes {
-	changes := s.source.Take()
-	if s.pending.services != nil {
-		maps.Copy(s.pending.services, changes.Services)
-		changes.Services, s.pending.services = s.pending.services, nil
-	}
-	return changes
 }
 
 // countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -43,10 +42,8 @@ func (a *Agent) newSync(now time.Time) *syncRun {
 	}
 }
 
-// compile compiles changed Services and the Services that these affect.
-func (s *syncRun) compile(changed map[model.ServiceID]*model.Service) {
-	s.report.compiled(s.cluster.Update(changed, s.touched))
-}
+// compile compiles what has changed.
+func (s *syncRun) compile() { s.report.compiled(s.cluster.Compile(s.touched)) }
 
 // full reports whether this sync follows a read of the whole kernel or starts with one.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,8 +24,8 @@ type watcher struct {
 	begun []string
 	// read is true after the agent has read the kernel.
 	read bool
-	// taken are the changed Services that the agent has taken and not compiled yet: it first reads what decides about them.
-	taken services
+	// learned is true if the agent has learned something and not compiled it yet: it first reads what decides about it.
+	learned bool
 }
 
 func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
@@ -39,26 +38,25 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
 }
 
-// mirror also applies an input of the agent to the watcher.
-func (w *world) mirror(apply func(*compile.Cluster)) {
+// learn tells the watcher an input of the agent.
+func (w *world) learn(f compile.Facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.watcher == nil {
-		return
+	if w.watcher != nil {
+		w.watcher.cluster.Learn(f)
+		w.watcher.learned = true
 	}
-	apply(w.watcher.cluster)
-	w.begins()
 }
 
-// compiles tells the watcher that the agent now compiles the Services that it has taken.
+// compiles tells the watcher that the agent now compiles what it has learned.
 func (w *world) compiles() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.watcher == nil || w.watcher.taken == nil {
+	if w.watcher == nil || !w.watcher.learned {
 		return
 	}
-	w.watcher.cluster.Update(w.watcher.taken, want.NewTouched())
-	w.watcher.taken = nil
+	w.watcher.cluster.Compile(want.NewTouched())
+	w.watcher.learned = false
 	w.begins()
 }
 
@@ -75,23 +73,11 @@ type watchedSource struct {
 }
 
 func (s watchedSource) Take() model.Changes {
+	if w := s.w.watcher; w != nil && w.read { // the last sync has compiled, and had nothing to write
+		s.w.compiles()
+	}
 	changes := s.source.Take()
-	s.w.mirror(func(c *compile.Cluster) {
-		taken := s.w.watcher.taken
-		if s.w.watcher.read && taken != nil { // the last sync has compiled them, and had nothing to write
-			c.Update(taken, want.NewTouched())
-			taken = nil
-		}
-		if taken == nil {
-			taken = services{}
-		}
-		maps.Copy(taken, changes.Services)
-		s.w.watcher.taken = taken
-		c.UpdateNodes(changes.Nodes, want.NewTouched())
-		if changes.APIServer != nil {
-			c.SetAPIServer(changes.APIServer, want.NewTouched())
-		}
-	})
+	s.w.learn(compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer})
 	return changes
 }
 
@@ -104,7 +90,7 @@ type watchedKernel struct {
 func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	addrs, err := k.Kernel.NodeAddresses(ctx)
 	if err == nil && !k.w.losesAddresses(addrs) {
-		k.w.mirror(func(c *compile.Cluster) { c.SetAddresses(addrs, want.NewTouched()) })
+		k.w.learn(compile.Facts{Addresses: append([]netip.Addr{}, addrs...)})
 	}
 	return addrs, err
 }
@@ -128,7 +114,7 @@ func (w *world) losesAddresses(addrs []netip.Addr) bool {
 func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 	network, err := k.Kernel.Network(ctx)
 	if err == nil {
-		k.w.mirror(func(c *compile.Cluster) { c.SetNetwork(network, want.NewTouched()) })
+		k.w.learn(compile.Facts{Network: orEmpty(network)})
 	}
 	return network, err
 }
@@ -136,7 +122,7 @@ func (k watchedKernel) Network(ctx context.Context) (kernel.Network, error) {
 func (k watchedKernel) Listeners(ctx context.Context) (kernel.Listeners, error) {
 	listeners, err := k.Kernel.Listeners(ctx)
 	if err == nil {
-		k.w.mirror(func(c *compile.Cluster) { c.SetListeners(listeners, want.NewTouched()) })
+		k.w.learn(compile.Facts{Listeners: orEmpty(listeners)})
 	}
 	return listeners, err
 }
@@ -144,8 +130,8 @@ func (k watchedKernel) Listeners(ctx context.Context) (kernel.Listeners, error) 
 func (k watchedKernel) Read(ctx context.Context) (*kernel.State, error) {
 	k.w.compiles()
 	state, err := k.Kernel.Read(ctx)
-	if err == nil {
-		k.w.mirror(func(*compile.Cluster) { k.w.watcher.read = true })
+	if err == nil && k.w.watcher != nil {
+		k.w.watcher.read = true
 	}
 	return state, err
 }
@@ -162,29 +148,27 @@ func (k watchedKernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 
 // A Lookup before the first Read asks for what an earlier agent left.
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	if k.w.watcher != nil && k.w.watcher.read {
+	first := k.w.watcher != nil && !k.w.watcher.read
+	if !first {
 		k.w.compiles()
 	}
 	found, err := k.Kernel.Lookup(ctx, keys)
-	if err == nil {
-		k.w.mirror(func(c *compile.Cluster) {
-			if !k.w.watcher.read {
-				unsettled, _, _ := c.Unsettled(func(yield func(*model.Service) bool) {
-					for svc := range maps.Values(k.w.watcher.taken) {
-						if !yield(svc) {
-							return
-						}
-					}
-					c.Sources(yield)
-				})
-				c.SetLeft(slices.Values(slices.DeleteFunc(unsettled, func(s compile.FrontendKey) bool {
-					_, exists := found[s.Key]
-					return !exists
-				})), want.NewTouched())
-			}
-		})
+	if err == nil && first {
+		unsettled, _, _ := k.w.watcher.cluster.Unsettled(true)
+		k.w.learn(compile.Facts{Left: slices.DeleteFunc(unsettled, func(s compile.FrontendKey) bool {
+			_, exists := found[s.Key]
+			return !exists
+		})})
 	}
 	return found, err
+}
+
+// orEmpty is for what is known to be empty.
+func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
+	if m == nil {
+		return M{}
+	}
+	return m
 }
 
 // blame permits the violations that a failed operation causes.

@@ -378,7 +378,10 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	around := w.around
-	w.mirror(func(c *compile.Cluster) { around.Left = c.Claimed() })
+	if w.watcher != nil {
+		w.compiles()
+		around.Left = w.watcher.cluster.Claimed()
+	}
 	if d := cmp.Diff(lines(idealOver(w.T, w.fake.State(), w.services, around, with...).Dump()), lines(w.fake.Dump())); d != "" {
 		w.Errorf("kernel (-want +have):\n%s", d)
 	}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // apiServer has the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API server
@@ -61,17 +60,15 @@ func difference(a, b map[netip.Addr]struct{}) map[netip.Addr]struct{} {
 	return only
 }
 
-// SetAPIServer sets the addresses at which the agent reaches the API server, and returns the Services that were recompiled.
-func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 	set := make(map[netip.AddrPort]struct{}, len(contacts))
 	for _, at := range contacts {
 		set[at] = struct{}{}
 	}
 	changed := c.node.apiServer.set(set, c.node.apiServer.endpoints)
-	if len(changed) == 0 {
-		return nil
+	if len(changed) > 0 {
+		c.affects(func(svc *model.Service) bool { return c.node.asksFor(svc, changed) })
 	}
-	return c.recompile(func(svc *model.Service) bool { return c.node.asksFor(svc, changed) }, touched)
 }
 
 // withAPIServer takes over the endpoints of the API server's own Service if that has changed, and adds the Services at addresses that became
@@ -85,12 +82,7 @@ func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[
 	if len(moved) == 0 {
 		return changed
 	}
-	all := map[model.ServiceID]*model.Service{}
-	for id, s := range c.services {
-		if c.node.asksFor(s.service, moved) {
-			all[id] = s.service
-		}
-	}
+	all := c.servicesThat([]func(*model.Service) bool{func(svc *model.Service) bool { return c.node.asksFor(svc, moved) }})
 	maps.Copy(all, changed)
 	return all
 }

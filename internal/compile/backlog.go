@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // backlog has the Services that changes of others affect, and that are not compiled again yet, in order. A large Service would otherwise make
@@ -46,14 +45,4 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 // without removes Services that have just been compiled.
 func (b backlog) without(compiled map[model.ServiceID]*compiled) backlog {
 	return slices.DeleteFunc(b, func(id model.ServiceID) bool { return compiled[id] != nil })
-}
-
-// recompileLater compiles Services whose claims stay the same.
-func (c *Cluster) recompileLater(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
-	affected := map[model.ServiceID]struct{}{}
-	for id := range c.servicesThat(func(s *compiled) bool { return concerned(s.service) }) {
-		affected[id] = struct{}{}
-	}
-	c.backlog = c.backlog.with(affected)
-	return c.Update(nil, touched)
 }

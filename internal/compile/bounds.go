@@ -232,16 +232,25 @@ func (all slicePorts) count(which func(*model.Endpoint) bool) (n int) {
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
-		exceeds := func(n int) bool { return n > c.node.share }
-		recompiled = append(recompiled, c.update(c.servicesThat(func(s *compiled) bool {
-			return slices.ContainsFunc(slices.Collect(maps.Values(s.entries())), exceeds)
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool {
+			return slices.Max(append(slices.Collect(maps.Values(s.entries())), 0)) > c.node.share
 		}), touched)...)
 	}
 	for c.node.setsAreFull() && c.hasRoomFor(2*c.node.share) {
 		c.node.share *= 2
-		recompiled = append(recompiled, c.update(c.servicesThat(func(s *compiled) bool { return s.overShare }), touched)...)
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool { return s.overShare }), touched)...)
 	}
 	return recompiled
+}
+
+func (c *Cluster) compiledThat(which func(*compiled) bool) map[model.ServiceID]*model.Service {
+	chosen := map[model.ServiceID]*model.Service{}
+	for id, s := range c.services {
+		if which(s) {
+			chosen[id] = s.service
+		}
+	}
+	return chosen
 }
 
 // hasRoomFor reports whether no set would be nearly full if the Services that are over their share used all of another share.

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -197,8 +198,9 @@ func TestCompileTimeIsBounded(t *testing.T) {
 		}
 		c := scratch(nil)
 		n := testing.AllocsPerRun(1, func() {
-			c.Unsettled(slices.Values([]*model.Service{svc}))
-			c.Update(services{svc.ID: svc}, want.NewTouched())
+			c.Learn(compile.Facts{Services: services{svc.ID: svc}})
+			c.Unsettled(false)
+			c.Compile(want.NewTouched())
 		})
 		t.Logf("%s: %.0f allocations for %d parts", name, n, size)
 		if n > 30*float64(size) {

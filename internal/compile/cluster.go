@@ -18,6 +18,8 @@ type Cluster struct {
 	services map[model.ServiceID]*compiled
 	state    *want.State
 	backlog  backlog
+	// changes wait for Compile.
+	changes changes
 }
 
 // NewCluster returns a cluster without Services.

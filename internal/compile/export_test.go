@@ -1,12 +1,55 @@
 package compile
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
+
+// The following learn one fact, and compile what it affects.
+
+func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Addresses: append([]netip.Addr{}, addrs...)}, touched)
+}
+
+func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Network: orEmpty(network)}, touched)
+}
+
+func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Schedulers: has}, touched)
+}
+
+func (c *Cluster) Reconfigure(settings Settings, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Settings: &settings}, touched)
+}
+
+func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Nodes: changed}, touched)
+}
+
+func (c *Cluster) SetAPIServer(contacts []netip.AddrPort, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{APIServer: contacts}, touched)
+}
+
+func (c *Cluster) SetLeft(left iter.Seq[FrontendKey], touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Left: slices.Collect(left)}, touched)
+}
+
+func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched) []model.ServiceID {
+	return c.Apply(Facts{Listeners: orEmpty(listeners)}, touched)
+}
+
+func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
+	if m == nil {
+		return M{}
+	}
+	return m
+}
 
 // Remembered counts a cluster's state across its Services.
 func (c *Cluster) Remembered() int {

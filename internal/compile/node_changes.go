@@ -7,21 +7,18 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// SetAddresses sets the addresses of the node's interfaces, and returns the Services that were recompiled.
-func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnAddresses(addrs []netip.Addr) {
 	addrs = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)) // two interfaces may share one
 	if slices.Equal(addrs, c.node.addresses) {
-		return nil
+		return
 	}
 	c.node.addresses = addrs
-	return c.recompile(every, touched)
+	c.affects(every)
 }
 
-// SetNetwork sets the addresses that the node's networks use themselves, and returns the Services that were recompiled.
-func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnNetwork(network kernel.Network) {
 	changed := map[netip.Addr]struct{}{}
 	for a, role := range network {
 		if c.node.network[a] != role {
@@ -34,14 +31,14 @@ func (c *Cluster) SetNetwork(network kernel.Network, touched *want.Touched) []mo
 		}
 	}
 	if len(changed) == 0 {
-		return nil
+		return
 	}
 	before := c.node.subnets
 	c.node.network, c.node.subnets = network, network.Subnets()
 	moved := onlyInOne(before, c.node.subnets)
-	return c.recompile(func(svc *model.Service) bool {
+	c.affects(func(svc *model.Service) bool {
 		return hasAddress(svc, changed) || hasEndpoint(svc, changed) || hasAddressIn(svc, moved)
-	}, touched)
+	})
 }
 
 // onlyInOne lists the ranges that one of two lists has and the other does not.
@@ -55,30 +52,16 @@ func onlyInOne(a, b []netip.Prefix) []netip.Prefix {
 	return only
 }
 
-// Reconfigure replaces the settings, and returns the Services that were recompiled.
-func (c *Cluster) Reconfigure(settings Settings, touched *want.Touched) []model.ServiceID {
-	c.node.Settings = settings
-	c.replaceBase(touched)
-	return c.recompile(every, touched)
-}
-
-func (c *Cluster) replaceBase(touched *want.Touched) {
-	c.state.Base = c.node.base()
-	touched.Rules = true
-}
-
-// SetSchedulers records which of these schedulers the kernel has, and returns the Services that were recompiled.
-func (c *Cluster) SetSchedulers(has map[string]bool, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnSchedulers(has map[string]bool) {
 	before := maps.Clone(c.node.missing)
 	for name, exists := range has {
 		if c.node.missing[name] = struct{}{}; exists {
 			delete(c.node.missing, name)
 		}
 	}
-	if maps.Equal(before, c.node.missing) {
-		return nil
+	if !maps.Equal(before, c.node.missing) {
+		c.changes.late = append(c.changes.late, every)
 	}
-	return c.recompileLater(every, touched)
 }
 
 // SchedulersToCheck lists the node's default scheduler and all missing ones, whose modules may have been installed since.
@@ -104,8 +87,7 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// UpdateNodes takes over changed Node objects (nil for a deleted one) and returns the Services that were recompiled.
-func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnNodes(changed map[string]*model.Node) {
 	moved, reweighted, ranges := map[netip.Addr]struct{}{}, map[string]struct{}{}, []netip.Prefix{}
 	before, equalWeights := c.node.object, c.node.weighted == 0
 	for name, object := range changed {
@@ -125,29 +107,26 @@ func (c *Cluster) UpdateNodes(changed map[string]*model.Node, touched *want.Touc
 		c.updatePodRanges()
 	}
 	if object, here := changed[c.node.NodeName]; here {
-		c.setThisNode(object, touched)
+		c.setThisNode(object)
 		if !equalToServices(before, object) {
-			return c.recompile(every, touched)
+			c.affects(every)
+			return
 		}
 	}
-	if len(moved)+len(reweighted)+len(ranges) == 0 {
-		return nil
+	if len(moved)+len(ranges) > 0 {
+		c.affects(func(svc *model.Service) bool {
+			return hasAddress(svc, moved) || len(ranges) > 0 && hasAddressIn(svc, ranges)
+		})
 	}
-	ids := c.recompile(func(svc *model.Service) bool {
-		return hasAddress(svc, moved) || len(ranges) > 0 && hasAddressIn(svc, ranges)
-	}, touched)
-	firstOrLast := equalWeights != (c.node.weighted == 0)
-	return append(ids, c.recompileLater(func(svc *model.Service) bool {
-		return firstOrLast || len(reweighted) > 0 && runsOn(svc, reweighted)
-	}, touched)...)
+	if firstOrLast := equalWeights != (c.node.weighted == 0); firstOrLast || len(reweighted) > 0 {
+		c.changes.late = append(c.changes.late, func(svc *model.Service) bool { return firstOrLast || runsOn(svc, reweighted) })
+	}
 }
 
 // equalToServices reports whether all Services compile the same with both versions of this node's object.
 func equalToServices(a, b *model.Node) bool {
 	return a != nil && b != nil && slices.Equal(a.Addresses, b.Addresses) && a.Zone == b.Zone
 }
-
-func every(*model.Service) bool { return true }
 
 func (c *Cluster) setNode(name string, object *model.Node) {
 	if weightOf(c.node.nodes[name]) > 1 {
@@ -164,7 +143,7 @@ func (c *Cluster) setNode(name string, object *model.Node) {
 }
 
 // setThisNode takes over this node's object.
-func (c *Cluster) setThisNode(object *model.Node, touched *want.Touched) {
+func (c *Cluster) setThisNode(object *model.Node) {
 	c.node.object = object
 	if object == nil {
 		return
@@ -177,7 +156,7 @@ func (c *Cluster) setThisNode(object *model.Node, touched *want.Touched) {
 	}
 	c.node.podCIDRs = object.PodCIDRs
 	if c.node.LocalByNodeCIDR {
-		c.replaceBase(touched)
+		c.baseChanges()
 	}
 }
 
@@ -268,20 +247,4 @@ func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 			return ok
 		})
 	})
-}
-
-// recompile compiles the Services that a change of the node context affects.
-func (c *Cluster) recompile(concerned func(*model.Service) bool, touched *want.Touched) []model.ServiceID {
-	return c.Update(c.servicesThat(func(s *compiled) bool { return concerned(s.service) }), touched)
-}
-
-// servicesThat returns the input of some Services, to compile them again.
-func (c *Cluster) servicesThat(which func(*compiled) bool) map[model.ServiceID]*model.Service {
-	chosen := map[model.ServiceID]*model.Service{}
-	for id, s := range c.services {
-		if which(s) {
-			chosen[id] = s.service
-		}
-	}
-	return chosen
 }

@@ -92,7 +92,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	if ps := c.Problems(second.ID); len(ps) != 1 || ps[0].Value != own+":443/tcp" || !strings.Contains(ps[0].Reason, "listens") {
 		t.Errorf("problems %v", ps)
 	}
-	if keys, atNode, waits := c.Unsettled(c.Sources); len(keys) != 1 || atNode || !waits {
+	if keys, atNode, waits := c.Unsettled(true); len(keys) != 1 || atNode || !waits {
 		t.Errorf("unsettled: %v, %t, %t", keys, atNode, waits)
 	}
 	c.SetListeners(nil, touched())
@@ -119,7 +119,7 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 		if isServed(c, own, port) != want || (len(c.Problems(svc.ID)) == 0) != want || !isServed(c, other, port) {
 			t.Errorf("%d: served %t, problems %v", port, !want, c.Problems(svc.ID))
 		}
-		if _, atNode, _ := c.Unsettled(c.Sources); atNode {
+		if _, atNode, _ := c.Unsettled(true); atNode {
 			t.Errorf("%d: the agent would list the node's sockets with each change of the Service", port)
 		}
 	}

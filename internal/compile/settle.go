@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // FrontendKey is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
@@ -18,10 +17,20 @@ type FrontendKey struct {
 	ClusterIP bool
 }
 
-// Unsettled lists the frontends of Services at node and pod addresses, and in the node's networks, that are not served yet, except node ports.
-// They are served depending on what an earlier agent left in the kernel (SetLeft). atNode is true if any also depends on where processes listen
-// (SetListeners), and waits if a process had the port of any when that was last set.
-func (c *Cluster) Unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode, waits bool) {
+// Unsettled lists, of the Services that Compile will compile, or of all, the frontends at node and pod addresses, and in the node's networks,
+// that are not served yet, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
+// if any also depends on where processes listen (Facts.Listeners), and waits if a process had the port of any when that was last learned.
+func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
+	which := c.changes.affected
+	if all {
+		which = []func(*model.Service) bool{every}
+	}
+	claimants := c.servicesThat(which)
+	maps.Copy(claimants, c.changes.services)
+	return c.unsettled(maps.Values(claimants))
+}
+
+func (c *Cluster) unsettled(all iter.Seq[*model.Service]) (unsettled []FrontendKey, atNode, waits bool) {
 	for svc := range all {
 		if svc == nil || !c.node.asksForNodes(svc) {
 			continue
@@ -59,41 +68,26 @@ func (n *nodeContext) ofANode(kind frontendKind, a netip.Addr) bool {
 	return n.own(a) || kind != clusterIP && (n.otherNodes[a] != "" || n.nodeOfPod(a) != "") || kind == externalIP && within(n.subnets, a)
 }
 
-// Sources iterates over the inputs of the compiled Services, in no order.
-func (c *Cluster) Sources(yield func(*model.Service) bool) {
-	for _, s := range c.services {
-		if !yield(s.service) {
-			return
-		}
-	}
-}
-
-// SetLeft records frontends that an earlier agent left in the kernel, and returns the Services that were recompiled.
-func (c *Cluster) SetLeft(left iter.Seq[FrontendKey], touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnLeft(left []FrontendKey) {
 	at := map[netip.Addr]struct{}{}
-	for s := range left {
+	for _, s := range left {
 		c.node.left[s] = struct{}{}
 		at[s.Key.Addr.Addr()] = struct{}{}
 	}
-	if len(at) == 0 {
-		return nil
+	if len(at) > 0 {
+		c.affects(func(svc *model.Service) bool { return hasAddress(svc, at) })
 	}
-	return c.recompile(func(svc *model.Service) bool { return hasAddress(svc, at) }, touched)
 }
 
-// SetListeners sets the sockets on which the node's processes listen, and returns the Services that were recompiled.
-func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched) []model.ServiceID {
+func (c *Cluster) learnListeners(listeners kernel.Listeners) {
 	if c.node.listeners != nil && maps.Equal(listeners, c.node.listeners) {
-		return nil
+		return
 	}
 	c.node.listeners = maps.Clone(listeners)
-	if listeners == nil {
-		c.node.listeners = kernel.Listeners{}
-	}
-	return c.recompile(func(svc *model.Service) bool {
-		_, atNode, waits := c.Unsettled(func(yield func(*model.Service) bool) { yield(svc) })
+	c.affects(func(svc *model.Service) bool {
+		_, atNode, waits := c.unsettled(func(yield func(*model.Service) bool) { yield(svc) })
 		return atNode || waits
-	}, touched)
+	})
 }
 
 // ForgetListeners makes new claims to ports at the node's own addresses wait until the sockets are known again.

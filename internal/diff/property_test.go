@@ -340,11 +340,11 @@ func TestTouchedIsEnough(t *testing.T) {
 		fake := start(t, c.Want())
 		have := fake.State()
 		touched := want.NewTouched()
+		facts := compile.Facts{Services: compiletest.Between(from, next)}
 		if rapid.Bool().Draw(t, "moves") {
-			c.SetAddresses(after.Addresses, touched)
-			c.UpdateNodes(compiletest.NodesBetween(before.Nodes, after.Nodes), touched)
+			facts.Addresses, facts.Nodes = append([]netip.Addr{}, after.Addresses...), compiletest.NodesBetween(before.Nodes, after.Nodes)
 		}
-		c.Update(compiletest.Between(from, next), touched)
+		c.Apply(facts, touched)
 		p := diff.Touched(c.Want(), have, touched, diff.Options{})
 		apply(t, fake, c.Want(), p)
 

@@ -68,13 +68,17 @@ func (w World) node(name string, r *rand.Rand) *model.Node {
 // NodesBetween returns the changes from one set of nodes to another.
 func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
 
+// listeners are known, even if there are none.
+func (in Surroundings) listeners() kernel.Listeners {
+	if in.Listeners == nil {
+		return kernel.Listeners{}
+	}
+	return in.Listeners
+}
+
 // Cluster compiles Services in surroundings, from scratch.
 func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surroundings) *compile.Cluster {
 	c := compile.NewCluster(cfg)
-	c.SetAddresses(in.Addresses, want.NewTouched())
-	c.UpdateNodes(in.Nodes, want.NewTouched())
-	c.SetListeners(in.Listeners, want.NewTouched())
-	c.SetLeft(slices.Values(in.Left), want.NewTouched())
-	c.Update(all, want.NewTouched())
+	c.Apply(compile.Facts{Addresses: in.Addresses, Nodes: in.Nodes, Listeners: in.listeners(), Left: in.Left, Services: all}, want.NewTouched())
 	return c
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/slowstart"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -125,6 +126,7 @@ type Agent struct {
 	source  Source
 	kernel  Kernel
 	cluster *compile.Cluster
+	target  *diff.Target
 	pending pending
 
 	known      *known.Kernel

@@ -19,9 +19,9 @@ const maxPart = 4096
 // apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. If changes arrive in the meantime,
 // the next sync takes the remaining parts: its plan starts with the smallest changes, so these are in its first part (I14).
 func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
-	s.known.BeginPlan(s.cluster.Want())
+	s.known.BeginPlan(s.target)
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
-	parts := plan.Parts(s.partSize, s.cluster.Want(), s.waited)
+	parts := plan.Parts(s.partSize, s.target, s.waited)
 	for i, part := range parts {
 		s.applyPart(ctx, part)
 		if i == len(parts)-1 {
@@ -32,7 +32,7 @@ func (s *syncRun) apply(ctx context.Context, plan diff.Plan) {
 		}
 		if s.mustYield() {
 			s.report.Interrupted, s.pending.touched = true, known.Objects(plan)
-			s.waited = diff.Waiting(parts[i+1:], s.cluster.Want(), s.waited)
+			s.waited = diff.Waiting(parts[i+1:], s.target, s.waited)
 			return
 		}
 	}
@@ -90,7 +90,7 @@ func (s *syncRun) write(ctx context.Context, ops []kernel.Op) {
 			succeeded = append(succeeded, ops[i])
 			continue
 		}
-		s.known.Failed(s.now, ops[i], err, s.cluster.Want())
+		s.known.Failed(s.now, ops[i], err, s.target)
 		if server, ok := ops[i].Object.(kernel.Server); ok && ops[i].Verb == kernel.Create && errors.Is(err, kernel.ErrExists) {
 			existing = append(existing, server.Key)
 		}
@@ -112,7 +112,7 @@ func (s *syncRun) disown(existing []kernel.ServerKey) (undo []kernel.Op) {
 		}
 	}
 	for _, key := range existing {
-		if entry := want.LedgerEntry(s.cluster.Want().Base.Ledger, key); claimed[entry] {
+		if entry := want.LedgerEntry(s.target.Base().Ledger, key); claimed[entry] {
 			s.known.Contest(key)
 			undo = append(undo, kernel.Op{Verb: kernel.Delete, Object: entry})
 		}
@@ -132,6 +132,6 @@ func (s *syncRun) checkFlows(ctx context.Context) {
 		}
 	}
 	if s.flows.Due(s.now) {
-		s.startWalk(ctx, s.flows.Begin(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Ports: s.cluster.Want().Ports}))
+		s.startWalk(ctx, s.flows.Begin(flows.Surroundings{Have: s.known.State(), Ours: s.known.Ours, Ports: s.target.Ports}))
 	}
 }

@@ -31,7 +31,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
 	a.schedule.Read(now)
 	a.checks.AuditBegins()
-	limited := diff.Limited(a.cluster.Want(), a.known.State())
+	limited := diff.Limited(a.target, a.known.State())
 	asked := a.known.BeginAudit(limited)
 	a.background.start(func() func() {
 		began := time.Now()
@@ -53,7 +53,7 @@ func (s *syncRun) auditErr() error {
 func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 	d := s.audit.differences
 	unclear := s.known.Unseen(d)
-	for _, key := range diff.Limited(s.cluster.Want(), s.known.State()) {
+	for _, key := range diff.Limited(s.target, s.known.State()) {
 		_, reported := d.Servers[key]
 		if _, limited := s.audit.limited[key]; reported && !limited && !s.known.Written(key) {
 			unclear = append(unclear, key)
@@ -92,16 +92,19 @@ func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
 	if err != nil {
 		return diff.Plan{}, err
 	}
-	w, have := s.cluster.Want(), s.known.State()
-	opt := s.options()
-	if !differs && !diff.BaseDiffers(w, have, opt) {
-		s.known.TouchSkipped(w, s.touched)
-		s.report.Leftovers, s.report.IPv6Off = diff.FindLeftovers(w, have, opt), diff.IPv6Missing(w, have)
+	have := s.known.State()
+	opt := s.options(have)
+	if !differs && !diff.BaseDiffers(s.target, have, opt) {
+		s.known.TouchSkipped(s.target, s.touched)
+		s.report.Found = diff.Look(s.target, have, opt)
 		return s.planTouched(ctx)
 	}
-	if err := s.detectForeign(ctx, opt); err != nil {
+	s.beginComparison(have)
+	d, err := s.decide(ctx, have, diff.Scope{All: true}, opt, s.known.LookedUp)
+	if err != nil {
 		return diff.Plan{}, err
 	}
-	s.known.Compared(w.Base)
-	return s.known.Unverified().Without(s.compareAll(opt)), nil
+	s.known.Compared()
+	s.takeDecision(d)
+	return s.known.Unverified().Without(d.Plan), nil
 }

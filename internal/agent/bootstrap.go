@@ -30,6 +30,7 @@ func (s *syncRun) bootstrap(ctx context.Context) {
 	begin := time.Now()
 	defer func() { s.report.Stages.Bootstrap = time.Since(begin) }()
 	s.report.compiled(s.cluster.Update(first, s.touched))
+	s.target.Follow(s.touched)
 	plan, err := s.planFull(ctx)
 	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {
 		return // sealing the ledger would make virtual servers foreign that the agent should adopt

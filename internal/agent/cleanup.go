@@ -38,7 +38,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if err != nil {
 		return nil, err
 	}
-	nothing := compile.NewCluster(cfg).Want()
+	nothing := diff.NewTarget(compile.NewCluster(cfg).Want())
 	plan := diff.Removal(nothing, have)
 	if chains := slices.DeleteFunc(slices.Clone(old), holdsRecords); len(chains) > 0 { // their sets cannot be destroyed while the rules exist
 		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, plan.Phases...)
@@ -46,7 +46,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // like the ledger, last
 		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
-	c := &Cleanup{Plan: plan, Foreign: diff.FindLeftovers(nothing, have, diff.Options{}).Addresses, kernel: k}
+	c := &Cleanup{Plan: plan, Foreign: diff.Look(nothing, have, diff.Options{}).Leftovers.Addresses, kernel: k}
 	for _, f := range inet.Families {
 		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, contest.ChainOfKubeProxy(have.Rules[f]))
 	}

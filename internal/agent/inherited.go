@@ -51,7 +51,7 @@ func (s *syncRun) checkInherited(plan diff.Plan) error {
 // Each Service has one in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
 func (s *syncRun) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
-	for _, set := range s.cluster.Want().Base.ClusterIPs {
+	for _, set := range s.target.Base().ClusterIPs {
 		for e := range s.known.State().Members[set] {
 			inherited[e.Addr] = false
 		}
@@ -91,7 +91,7 @@ func (s *syncRun) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 
 // losesEndpoints reports whether a virtual server has endpoints that take new connections, and should have none.
 func (s *syncRun) losesEndpoints(key kernel.ServerKey) bool {
-	wanted := s.cluster.Want().Servers[key]
+	wanted := s.target.Server(key)
 	return slices.ContainsFunc(s.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&
 		!(wanted != nil && slices.ContainsFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }))
 }

@@ -46,6 +46,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 		lastKnown:    newLastKnown(cfg.LastKnown),
 		wayOut:       wayOut{due: time.Now().Add(wayOutInterval)},
 	}
+	a.target = diff.NewTarget(a.cluster.Want())
 	a.cfg.LastKnown = nil // the state is dropped as soon as it is not needed any more
 	a.observers = []func(*Report){a.history.observe, newReportLog(log).observe}
 	if cfg.Observe != nil {

@@ -51,10 +51,8 @@ type Report struct {
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Leftovers are reported, never deleted.
-	Leftovers diff.Leftovers
-	// IPv6Off is true while the kernel rejects wanted IPv6 addresses because the family is disabled.
-	IPv6Off bool
+	// Found is what the kernel has beside what is wanted. It is reported, never deleted.
+	diff.Found
 	Results []Result
 	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for them.
 	OldRules    []Result
@@ -168,8 +166,8 @@ func (r *Report) compiled(ids []model.ServiceID) {
 }
 
 // describe adds the compiled cluster's part of the report.
-func (r *Report) describe(cluster *compile.Cluster) {
-	r.Services, r.VirtualServers = cluster.Services(), len(cluster.Want().Servers)
+func (r *Report) describe(cluster *compile.Cluster, target *diff.Target) {
+	r.Services, r.VirtualServers = cluster.Services(), target.Count()
 	r.Node = cluster.Node()
 	r.NodePortAddresses = cluster.NodePortAddresses()
 	r.LoopbackAddresses = cluster.LoopbackAddresses()
@@ -184,7 +182,7 @@ func (r *Report) describe(cluster *compile.Cluster) {
 		r.LoopbackPorts[id] = cluster.LoopbackPorts(id)
 	}
 	r.Foreign = map[kernel.ServerKey]model.ServicePortRef{}
-	for key, server := range cluster.Want().Foreign() {
+	for key, server := range target.Foreign() {
 		r.Foreign[key] = server.Owner
 	}
 }

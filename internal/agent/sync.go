@@ -113,7 +113,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 		r.RetryAfter = cmp.Or(r.RetryAfter, s.cfg.AuditInterval)
 	}
 	s.known.Refusals.Postpone(s.now)
-	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Want: s.cluster.Want(), Have: s.known.State(), Plan: plan, Full: s.comparedAll})
+	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Target: s.target, Have: s.known.State(), Plan: plan, Full: s.comparedAll})
 	r.Draining = s.draining.Count()
 	if err == nil && r.Waiting == nil && !r.Interrupted {
 		r.Programmed, s.pending.triggers = s.pending.triggers, nil
@@ -122,7 +122,7 @@ func (s *syncRun) finish(plan diff.Plan, err error) {
 		s.noteDrained()
 	}
 	r.Stopped, r.Drained = s.stopped.Count(), s.stopped.Drained()
-	r.describe(s.cluster)
+	r.describe(s.cluster, s.target)
 	s.describeProblems()
 	r.Duration = time.Since(s.now)
 }
@@ -158,9 +158,9 @@ func (s *syncRun) scheduleNext() {
 
 // noteDrained reports the endpoints that an operator drains and whose last connection has ended since the previous full sync.
 func (s *syncRun) noteDrained() {
-	for _, entry := range s.stopped.Update(s.cluster.Want(), s.known.State()) {
+	for _, entry := range s.stopped.Update(s.target, s.known.State()) {
 		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{
-			Service: s.cluster.Want().Servers[entry.Server].Owner, Server: entry.Server, Endpoint: entry.Addr,
+			Service: s.target.Server(entry.Server).Owner, Server: entry.Server, Endpoint: entry.Addr,
 		})
 	}
 }

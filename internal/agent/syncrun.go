@@ -43,7 +43,10 @@ func (a *Agent) newSync(now time.Time) *syncRun {
 }
 
 // compile compiles what has changed.
-func (s *syncRun) compile() { s.report.compiled(s.cluster.Compile(s.touched)) }
+func (s *syncRun) compile() {
+	s.report.compiled(s.cluster.Compile(s.touched))
+	s.target.Follow(s.touched)
+}
 
 // full reports whether this sync follows a read of the whole kernel or starts with one.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/snapshot"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -74,11 +75,11 @@ func (a *Agent) answer() {
 
 // snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
-	w := a.cluster.Want()
+	w := a.target
 	s := &snapshot.Snapshot{
-		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), LoopbackAddresses: a.cluster.LoopbackAddresses(), Base: w.Base, MasqueradeBit: a.cfg.Compile.MasqueradeBit,
+		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), LoopbackAddresses: a.cluster.LoopbackAddresses(), Base: *w.Base(), MasqueradeBit: a.cfg.Compile.MasqueradeBit,
 		NodeProblems: a.nodeProblems(), Refused: a.known.Refusals.Problems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
-		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: len(w.Servers), Draining: a.draining.Count()},
+		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: w.Count(), Draining: a.draining.Count()},
 		Compiled: make([]compile.Service, 0, a.cluster.Services()),
 	}
 	for _, server := range w.Servers {
@@ -146,24 +147,24 @@ func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {
 }
 
 func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
-	w := a.cluster.Want()
+	w := a.target
 	key := w.Match(port)
 	f := snapshot.Frontend{
-		Wanted: w.Servers[key], Foreign: foreignAt(w, port), Ramp: a.ramps.Of(key), Draining: a.draining.Of(key),
+		Wanted: w.Server(key), Foreign: foreignAt(w, port), Ramp: a.ramps.Of(key), Draining: a.draining.Of(key),
 		Lingers: w.Lingers(port), AllPortsLingers: w.Lingers(port.AllPorts()),
 	}
 	if have := a.known.State(); have != nil {
 		f.Read = true
 		f.Observed, f.Exists = have.Servers[key]
 	}
-	if allPorts := w.Servers[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {
+	if allPorts := w.Server(port.AllPorts()); allPorts != nil && allPorts.Serves(port) {
 		f.AllPorts = allPorts
 	}
 	return f
 }
 
 // foreignAt returns the virtual server wanted for a port if a foreign one is in its place.
-func foreignAt(w *want.State, port kernel.ServerKey) *want.Server {
+func foreignAt(w *diff.Target, port kernel.ServerKey) *want.Server {
 	foreign := w.Foreign()
 	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {
 		return allPorts

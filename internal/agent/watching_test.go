@@ -8,6 +8,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff/difftest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -35,7 +36,7 @@ func (w *world) check() *difftest.Checker {
 	if w.watcher == nil {
 		return w.steps
 	}
-	return w.steps.Wanting(w.watcher.cluster.Want()).Since(w.watcher.before)
+	return w.steps.Wanting(diff.NewTarget(w.watcher.cluster.Want())).Since(w.watcher.before)
 }
 
 // learn tells the watcher an input of the agent.

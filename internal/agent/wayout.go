@@ -50,7 +50,7 @@ func (a *Agent) release(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's state: %w", err)
 	}
-	ops := diff.WayOut(compile.NewCluster(a.cfg.Compile).Want(), have, needed)
+	ops := diff.WayOut(diff.NewTarget(compile.NewCluster(a.cfg.Compile).Want()), have, needed)
 	for i, err := range a.kernel.Apply(ctx, ops) {
 		if err != nil {
 			return err

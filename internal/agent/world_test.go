@@ -346,11 +346,9 @@ func idealOver(t *testing.T, existing *kernel.State, all services, in compiletes
 			t.Fatal(err)
 		}
 	}
-	moved := want.NewTouched()
-	for _, key := range diff.Foreign(cluster.Want(), fake.State(), diff.AllKeys(cluster.Want()), diff.Options{}) {
-		cluster.Want().SetForeign(key, true, moved)
-	}
-	plan := diff.Full(cluster.Want(), fake.State(), diff.Options{Fresh: func(kernel.ServerKey) bool { return true }})
+	target := diff.NewTarget(cluster.Want())
+	scope := diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: func(kernel.ServerKey) bool { return true }}
+	plan := diff.Decide(target, fake.State(), scope, diff.Options{Fresh: scope.LookedUp}).Plan
 	ops := plan.Ops()
 	for i, op := range ops {
 		if server, ok := op.Object.(kernel.Server); ok {

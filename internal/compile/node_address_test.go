@@ -28,7 +28,7 @@ func TestNodeAddressIsNotServed(t *testing.T) {
 		t.Errorf("problems: %v", problems)
 	}
 	state := cluster.Want()
-	if state.HasAddress(nodeIP) || len(state.Servers) != 1 || state.Servers[kernel.ServerKey{
+	if len(state.ServersAt(nodeIP)) > 0 || len(state.Servers) != 1 || state.Servers[kernel.ServerKey{
 		Addr: netip.AddrPortFrom(good, 80), Protocol: inet.TCP,
 	}] == nil {
 		t.Errorf("got virtual servers %v, want only the good Service's", state.Servers)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
@@ -134,7 +135,8 @@ func tryNode(t *testing.T, s Settings, text string) {
 		if err != nil || have.RulesErr.Err() != nil {
 			t.Fatal(err, have.RulesErr)
 		}
-		return diff.Full(want.New(base), have, diff.Options{})
+		scope := diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: func(kernel.ServerKey) bool { return true }}
+		return diff.Decide(diff.NewTarget(want.New(base)), have, scope, diff.Options{}).Plan
 	}
 	for _, phase := range missing().Phases {
 		for i, err := range k.Apply(context.Background(), phase.Ops) {

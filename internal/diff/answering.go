@@ -5,22 +5,21 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. At agent start, kube-proxy or an
 // earlier agent has programmed such servers.
-func answers(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
-	wanted := w.Servers[key]
+func answers(w *Target, have *kernel.State, key kernel.ServerKey) bool {
+	wanted := w.Server(key)
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
 		return takesNew(d) && sends(wanted, d)
 	})
 }
 
 // settled reports whether new connections reach only wanted endpoints.
-func settled(w *want.State, have *kernel.State, key kernel.ServerKey) bool {
+func settled(w *Target, have *kernel.State, key kernel.ServerKey) bool {
 	return answers(w, have, key) && !slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
-		return d.Weight > 0 && !sends(w.Servers[key], d)
+		return d.Weight > 0 && !sends(w.Server(key), d)
 	})
 }
 
@@ -30,7 +29,7 @@ func takesNew(d kernel.ObservedDestination) bool {
 
 // match returns the virtual server that new connections to a port match after the wanted ones are created. If the kernel still has the
 // port's own virtual server, that one matches, wanted or not.
-func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
+func match(w *Target, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := have.Servers[port]
 		return key == port && exists || w.Serves(key, port)
@@ -38,7 +37,7 @@ func match(w *want.State, have *kernel.State, port kernel.ServerKey) kernel.Serv
 }
 
 // answersAt reports whether packets to the address arrive and one of its ports answers.
-func answersAt(w *want.State, have *kernel.State, addr netip.Addr) bool {
+func answersAt(w *Target, have *kernel.State, addr netip.Addr) bool {
 	_, bound := have.Addresses[addr]
 	return bound && slices.ContainsFunc(w.ServersAt(addr), func(key kernel.ServerKey) bool { return answers(w, have, key) })
 }

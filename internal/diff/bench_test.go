@@ -13,9 +13,9 @@ import (
 // BenchmarkFull compares Services with ten endpoints each with a kernel that has them, and with an empty one.
 func BenchmarkFull(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
-		w := clusterWith(compiletest.Many(services, 10)).Want()
+		w := diff.NewTarget(clusterWith(compiletest.Many(services, 10)).Want())
 		empty, same := newFake(), newFake()
-		for i, err := range same.Apply(context.Background(), diff.Full(w, empty.State(), read()).Ops()) {
+		for i, err := range same.Apply(context.Background(), plan(w, empty.State(), read()).Ops()) {
 			if err != nil {
 				b.Fatal(i, err)
 			}
@@ -27,7 +27,7 @@ func BenchmarkFull(b *testing.B) {
 			b.Run(fmt.Sprint(services, " ", c.what), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					diff.Full(w, c.have, read())
+					plan(w, c.have, read())
 				}
 			})
 		}

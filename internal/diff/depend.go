@@ -13,7 +13,7 @@ import (
 
 // Failures decides which operations of a plan to skip because they depend on a failed operation (I8). All other operations are tried.
 type Failures struct {
-	want *want.State
+	want *Target
 	// have is the kernel's state, updated by the caller after each successful operation.
 	have    *kernel.State
 	missing map[condition]error
@@ -22,7 +22,7 @@ type Failures struct {
 }
 
 // NewFailures starts a full sync without failures. The caller advances have.
-func NewFailures(w *want.State, have *kernel.State) *Failures {
+func NewFailures(w *Target, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
@@ -269,7 +269,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 // isGuarded lists the guards of a virtual server. With source ranges or for all ports, it also has a guard of the whole address.
 func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
-	if wanted := f.want.Servers[key]; wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
+	if wanted := f.want.Server(key); wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
 		needed = append(needed, address(guarded, key.Addr.Addr()))
 	}
 	return needed
@@ -335,9 +335,9 @@ func (f *Failures) perPortOf(allPorts kernel.ServerKey) []kernel.ServerKey {
 	return f.perPort[allPorts]
 }
 
-func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base.Ledger, set) }
+func (f *Failures) isLedger(set string) bool { return isOneOf(f.want.Base().Ledger, set) }
 
-func (f *Failures) isLimited(set string) bool { return isOneOf(f.want.Base.Limited, set) }
+func (f *Failures) isLimited(set string) bool { return isOneOf(f.want.Base().Limited, set) }
 
 func isOneOf(names map[inet.Family]string, set string) bool {
 	for _, name := range names {

@@ -10,9 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Full compares everything. have must be freshly read from the kernel. The results of Freed and Foreign must be set in the wanted state.
-func Full(w *want.State, have *kernel.State, opt Options) Plan {
-	b := &builder{seed: w.Base.Seed}
+// planAll compares everything.
+func planAll(w *Target, have *kernel.State, opt Options) Plan {
+	b := &builder{seed: w.Base().Seed}
 	b.base(w, have, opt)
 	b.sets(w, have)
 	b.allMembers(w, have)
@@ -29,19 +29,16 @@ func Full(w *want.State, have *kernel.State, opt Options) Plan {
 	return b.plan()
 }
 
-// Touched compares only the touched objects. have may be the remembered state, updated after every success and failure.
-//
-// Touched removes only objects with an owner record. have may contain foreign objects from the last full read, and an address that a
-// Service once wanted may since belong to another program.
-func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Options) Plan {
-	b := &builder{seed: w.Base.Seed}
+// planTouched compares only the touched objects.
+func planTouched(w *Target, have *kernel.State, touched *want.Touched, opt Options) Plan {
+	b := &builder{seed: w.Base().Seed}
 	if touched.Rules {
 		b.rules(w, have)
 	}
 	ours := map[netip.Addr]bool{}
 	for _, key := range slices.SortedFunc(maps.Keys(touched.Servers), kernel.ServerKey.Compare) {
 		owned := recorded(w, have, key, opt)
-		if w.Servers[key] != nil || owned {
+		if w.Server(key) != nil || owned {
 			b.server(w, have, key, opt)
 		}
 		ours[key.Addr.Addr()] = ours[key.Addr.Addr()] || owned
@@ -58,19 +55,19 @@ func Touched(w *want.State, have *kernel.State, touched *want.Touched, opt Optio
 }
 
 // BaseDiffers reports whether the base that all Services depend on differs: sysctls, timeouts, the device, rules and the sets themselves.
-func BaseDiffers(w *want.State, have *kernel.State, opt Options) bool {
-	b := &builder{seed: w.Base.Seed}
+func BaseDiffers(w *Target, have *kernel.State, opt Options) bool {
+	b := &builder{seed: w.Base().Seed}
 	b.base(w, have, opt)
 	b.sets(w, have)
 	return b.plan().Len() > 0
 }
 
-func (b *builder) base(w *want.State, have *kernel.State, opt Options) {
-	for _, s := range w.Base.Sysctls {
+func (b *builder) base(w *Target, have *kernel.State, opt Options) {
+	for _, s := range w.Base().Sysctls {
 		b.sysctl(have, s, opt)
 	}
-	if !have.Timeouts.Holds(w.Base.Timeouts) {
-		b.add(phaseSysctls, kernel.Ensure, w.Base.Timeouts)
+	if !have.Timeouts.Holds(w.Base().Timeouts) {
+		b.add(phaseSysctls, kernel.Ensure, w.Base().Timeouts)
 	}
 	if !have.Device {
 		b.add(phaseDevice, kernel.Create, kernel.DummyDevice{})
@@ -86,17 +83,17 @@ func (b *builder) sysctl(have *kernel.State, s kernel.SysctlSetting, opt Options
 	b.add(phaseSysctls, kernel.Ensure, s)
 }
 
-func (b *builder) rules(w *want.State, have *kernel.State) {
-	for _, rules := range w.Base.Rulesets {
+func (b *builder) rules(w *Target, have *kernel.State) {
+	for _, rules := range w.Base().Rulesets {
 		if !have.Rules[rules.Family].Holds(rules.View()) {
 			b.add(phaseRules, kernel.Ensure, rules)
 		}
 	}
 }
 
-func (b *builder) sets(w *want.State, have *kernel.State) {
+func (b *builder) sets(w *Target, have *kernel.State) {
 	var families []inet.Family
-	for _, set := range w.Base.Sets {
+	for _, set := range w.Base().Sets {
 		families = append(families, set.Family)
 		switch current, exists := have.Sets[set.Name]; {
 		case !exists:
@@ -113,11 +110,11 @@ func (b *builder) sets(w *want.State, have *kernel.State) {
 	}
 }
 
-func (b *builder) allMembers(w *want.State, have *kernel.State) {
+func (b *builder) allMembers(w *Target, have *kernel.State) {
 	for m := range w.Members {
 		b.member(w, have, m)
 	}
-	for _, set := range w.Base.Sets {
+	for _, set := range w.Base().Sets {
 		if now := have.Sets[set.Name]; now.Type != set.Type || now.Family != set.Family {
 			continue // replacing the set removes its members
 		}
@@ -129,7 +126,7 @@ func (b *builder) allMembers(w *want.State, have *kernel.State) {
 	}
 }
 
-func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
+func (b *builder) member(w *Target, have *kernel.State, m kernel.Member) {
 	wanted, exists := w.HasMember(m), have.HasMember(m)
 	in, out := memberPhases(w, have, m)
 	switch {
@@ -142,7 +139,7 @@ func (b *builder) member(w *want.State, have *kernel.State, m kernel.Member) {
 	}
 }
 
-func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out phaseIndex) {
+func memberPhases(w *Target, have *kernel.State, m kernel.Member) (in, out phaseIndex) {
 	matched := match(w, have, keyOf(m.Element))
 	switch set, _ := w.Set(m.Set); {
 	case set.Timing == want.Early:
@@ -161,16 +158,16 @@ func memberPhases(w *want.State, have *kernel.State, m kernel.Member) (in, out p
 	return phaseLateMembersIn, phaseLateMembersOut
 }
 
-func isSeal(w *want.State, m kernel.Member) bool {
-	for family := range w.Base.Ledger {
-		if m == want.Seal(w.Base.Ledger, family) {
+func isSeal(w *Target, m kernel.Member) bool {
+	for family := range w.Base().Ledger {
+		if m == want.Seal(w.Base().Ledger, family) {
 			return true
 		}
 	}
 	return false
 }
 
-func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
+func (b *builder) address(w *Target, have *kernel.State, addr netip.Addr) {
 	_, bound := have.Addresses[addr]
 	switch wanted := w.HasAddress(addr); {
 	case wanted && !bound && addr.Is6() && have.IPv6Off(): // not until an operator enables IPv6
@@ -181,8 +178,8 @@ func (b *builder) address(w *want.State, have *kernel.State, addr netip.Addr) {
 	}
 }
 
-func (b *builder) allServers(w *want.State, have *kernel.State, opt Options) {
-	for _, key := range AllKeys(w) { // destinations keep this order
+func (b *builder) allServers(w *Target, have *kernel.State, opt Options) {
+	for _, key := range w.Keys() { // destinations keep this order
 		b.server(w, have, key, opt)
 	}
 	for key := range have.Servers {
@@ -192,8 +189,8 @@ func (b *builder) allServers(w *want.State, have *kernel.State, opt Options) {
 	}
 }
 
-func (b *builder) server(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) {
-	wanted := w.Servers[key]
+func (b *builder) server(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) {
+	wanted := w.Server(key)
 	current, exists := have.Servers[key]
 	switch {
 	case wanted != nil && !exists:
@@ -237,8 +234,8 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	}
 }
 
-// IPv6Missing reports whether wanted addresses cannot be bound because IPv6 is disabled.
-func IPv6Missing(w *want.State, have *kernel.State) bool {
+// ipv6Missing reports whether wanted addresses cannot be bound because IPv6 is disabled.
+func ipv6Missing(w *Target, have *kernel.State) bool {
 	if !have.IPv6Off() {
 		return false
 	}
@@ -251,7 +248,7 @@ func IPv6Missing(w *want.State, have *kernel.State) bool {
 }
 
 // Drains lists the virtual servers that have a draining destination.
-func Drains(w *want.State, have *kernel.State) []kernel.ServerKey {
+func Drains(w *Target, have *kernel.State) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	for key, server := range w.Servers {
 		if slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
@@ -264,16 +261,11 @@ func Drains(w *want.State, have *kernel.State) []kernel.ServerKey {
 	return keys
 }
 
-// AllKeys lists every wanted virtual server.
-func AllKeys(w *want.State) []kernel.ServerKey {
-	return slices.SortedFunc(maps.Keys(w.Servers), kernel.ServerKey.Compare)
-}
-
 // Limited lists the virtual servers whose destinations have or need connection limits. A full read does not show the limits, so these
 // servers must be looked up.
-func Limited(w *want.State, have *kernel.State) []kernel.ServerKey {
+func Limited(w *Target, have *kernel.State) []kernel.ServerKey {
 	limited := map[kernel.ServerKey]struct{}{}
-	for _, set := range w.Base.Limited {
+	for _, set := range w.Base().Limited {
 		for element := range have.Members[set] {
 			limited[keyOf(element)] = struct{}{}
 		}

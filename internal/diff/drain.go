@@ -24,6 +24,14 @@ type Options struct {
 	Room func(*want.Server) int
 	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.
 	Weight func(*want.Server, kernel.Destination) uint32
+	// UpdateWeights prepares Weight for the touched virtual servers, or for all if touched is nil. It may be nil.
+	UpdateWeights func(touched *want.Touched)
+}
+
+func (o Options) updateWeights(touched *want.Touched) {
+	if o.UpdateWeights != nil {
+		o.UpdateWeights(touched)
+	}
 }
 
 func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {

@@ -14,11 +14,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // skipsAfter runs a plan in which one operation fails, and compares the operations that are skipped as a result.
-func skipsAfter(t *testing.T, w *want.State, have *kernel.State, p diff.Plan, fails string, skips []string) {
+func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, fails string, skips []string) {
 	t.Helper()
 	failures := diff.NewFailures(w, have)
 	var skipped []string
@@ -100,10 +99,10 @@ func TestFailuresOfGuards(t *testing.T) {
 			fake := newFake()
 			id := model.ServiceID{Namespace: "default", Name: "web"}
 			c.Update(map[model.ServiceID]*model.Service{id: test.from}, touchedNone())
-			converge(t, fake, c.Want(), read())
+			converge(t, fake, diff.NewTarget(c.Want()), read())
 			c.Update(map[model.ServiceID]*model.Service{id: test.to}, touchedNone())
 			have := fake.State()
-			skipsAfter(t, c.Want(), have, plan(c.Want(), have, read()), test.fails, test.skips)
+			skipsAfter(t, diff.NewTarget(c.Want()), have, plan(diff.NewTarget(c.Want()), have, read()), test.fails, test.skips)
 		})
 	}
 }
@@ -161,30 +160,30 @@ func TestFailures(t *testing.T) {
 }
 
 // failurePlan creates 10.96.0.1 and deletes 10.96.0.2, or starts from an empty kernel if the failing operation occurs only at a first start.
-func failurePlan(t *testing.T, fails string) (*want.State, *kernel.State, diff.Plan) {
+func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.Plan) {
 	fake := newFake()
 	old := compile.NewCluster(config4())
 	gone := compiletest.Service("old", "10.96.0.2", "10.244.0.2")
 	old.Update(map[model.ServiceID]*model.Service{gone.ID: gone}, touchedNone())
 	if strings.Contains(fails, "10.96.0.2") || strings.Contains(fails, "10.244.0.2") {
-		converge(t, fake, old.Want(), read())
+		converge(t, fake, diff.NewTarget(old.Want()), read())
 	}
 	c := compile.NewCluster(config4())
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	c.Update(map[model.ServiceID]*model.Service{web.ID: web}, touchedNone())
 	have := fake.State()
-	p := plan(c.Want(), have, read())
+	p := plan(diff.NewTarget(c.Want()), have, read())
 	if !slices.Contains(commands(p), fails) {
 		t.Fatalf("no %q in\n%s", fails, text(p))
 	}
-	return c.Want(), have, p
+	return diff.NewTarget(c.Want()), have, p
 }
 
 // An address is bound even if one of its virtual servers cannot be created, as long as it has another one: only that port stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
-	w := clusterOf(web).Want()
+	w := diff.NewTarget(clusterOf(web).Want())
 	have := newFake().State()
 	p := plan(w, have, read())
 	failures := diff.NewFailures(w, have)
@@ -227,8 +226,8 @@ func TestFailuresNext(t *testing.T) {
 // An adopted virtual server is not written before the ledger has it.
 func TestAdoptionNeedsTheLedger(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
-	w := clusterOf(web).Want()
-	fake := start(t, clusterOf().Want())
+	w := diff.NewTarget(clusterOf(web).Want())
+	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	key := tcp("10.96.0.1:80")
 	old := serverAt(key)
 	old.Scheduler = "mh"

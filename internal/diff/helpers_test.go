@@ -2,7 +2,6 @@ package diff_test
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,12 +41,12 @@ func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
 }
 
 // anyWant draws a wanted state of a node with both families: Services of all kinds, and surroundings.
-func anyWant(t *rapid.T, label string) *want.State { return anyWantOf(t, inet.Families, label) }
+func anyWant(t *rapid.T, label string) *diff.Target { return anyWantOf(t, inet.Families, label) }
 
-func anyWantOf(t *rapid.T, families []inet.Family, label string) *want.State {
+func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
 	cfg := compiletest.Config()
 	cfg.Families = families
-	return compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want()
+	return diff.NewTarget(compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want())
 }
 
 // anyFamilies draws the families of a node.
@@ -55,26 +54,26 @@ func anyFamilies(t *rapid.T) []inet.Family {
 	return rapid.SampledFrom([][]inet.Family{inet.Families, {inet.IPv4}, {inet.IPv6}}).Draw(t, "families")
 }
 
-// plan compares everything like the agent, which finds foreign virtual servers first.
-func plan(w *want.State, have *kernel.State, opt diff.Options) diff.Plan {
-	moved := want.NewTouched()
-	for _, key := range diff.Freed(w, have) {
-		w.SetForeign(key, false, moved)
-	}
-	w.SetLingering(slices.Values(slices.Collect(w.Lingering)), diff.Lingering(w, have, maps.Keys(have.Servers), opt), moved)
-	for _, key := range diff.Foreign(w, have, diff.AllKeys(w), opt) {
-		w.SetForeign(key, true, moved)
-	}
-	return diff.Full(w, have, opt)
+// plan compares everything like the agent, and looks up nothing.
+func plan(w *diff.Target, have *kernel.State, opt diff.Options) diff.Plan {
+	return diff.Decide(w, have, diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: everything}, opt).Plan
 }
+
+// touchedPlan compares only what is touched.
+func touchedPlan(w *diff.Target, have *kernel.State, touched *want.Touched) diff.Plan {
+	w.Follow(touched)
+	return diff.Decide(w, have, diff.Scope{Touched: touched, LookedUp: everything}, diff.Options{}).Plan
+}
+
+func everything(kernel.ServerKey) bool { return true }
 
 // read is the option for freshly read states.
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
 // apply applies a plan one operation at a time. The kernel must accept each, and the resulting state must be safe for every packet.
-func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
+func apply(t tester, fake *kerneltest.Fake, w *diff.Target, p diff.Plan) {
 	t.Helper()
-	checker := difftest.New(w.Base).Wanting(w).Since(fake.State())
+	checker := difftest.New(*w.Base()).Wanting(w).Since(fake.State())
 	before := checker.Violations(fake.State())
 	for _, op := range opsInParts(t, p, w) {
 		keepsScheduler(t, fake.State(), w, op)
@@ -97,7 +96,7 @@ func apply(t tester, fake *kerneltest.Fake, w *want.State, p diff.Plan) {
 }
 
 // opsInParts returns a plan's operations in the order of its parts. The part size varies between plans.
-func opsInParts(t tester, p diff.Plan, w *want.State) (ops []kernel.Op) {
+func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 	t.Helper()
 	size := 1 << (p.Len() % 8)
 	parts := p.Parts(size, w, nil)
@@ -114,19 +113,19 @@ func opsInParts(t tester, p diff.Plan, w *want.State) (ops []kernel.Op) {
 }
 
 // keepsScheduler checks that no plan replaces an equivalent scheduler: the kernel refuses new connections during the change.
-func keepsScheduler(t tester, have *kernel.State, w *want.State, op kernel.Op) {
+func keepsScheduler(t tester, have *kernel.State, w *diff.Target, op kernel.Op) {
 	t.Helper()
 	server, ok := op.Object.(kernel.Server)
 	if !ok || op.Verb != kernel.Update {
 		return
 	}
-	if now := have.Servers[server.Key].Scheduler; now != server.Scheduler && now == w.Servers[server.Key].Alike {
+	if now := have.Servers[server.Key].Scheduler; now != server.Scheduler && now == w.Server(server.Key).Alike {
 		t.Fatalf("%s, although the scheduler %s is equivalent", op, now)
 	}
 }
 
 // converge applies the full comparison to the fake.
-func converge(t tester, fake *kerneltest.Fake, w *want.State, opt diff.Options) diff.Plan {
+func converge(t tester, fake *kerneltest.Fake, w *diff.Target, opt diff.Options) diff.Plan {
 	t.Helper()
 	p := plan(w, fake.State(), opt)
 	apply(t, fake, w, p)
@@ -134,7 +133,7 @@ func converge(t tester, fake *kerneltest.Fake, w *want.State, opt diff.Options) 
 }
 
 // start brings a fake to the wanted state without checking the steps.
-func start(t tester, w *want.State) *kerneltest.Fake {
+func start(t tester, w *diff.Target) *kerneltest.Fake {
 	t.Helper()
 	fake := newFake()
 	p := plan(w, fake.State(), read())

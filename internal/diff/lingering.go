@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -10,31 +9,41 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Lingering picks, among the given keys, the virtual servers that stay for their open connections although another one replaces them: an
-// all-ports server replaces per-port servers, or the other way round. Deleting the virtual server would end the connections, which the
-// cluster did not ask for (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows
-// move immediately.
-func Lingering(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) map[kernel.ServerKey]*want.Server {
-	lingering := map[kernel.ServerKey]*want.Server{}
+// settleLingering decides which of the checked virtual servers stay for their open connections although another one replaces them: an all-ports
+// server replaces per-port servers, or the other way round. Deleting the virtual server would end the connections, which the cluster did not ask
+// for (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately. ended
+// is true if one no longer stays.
+func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
+	var lingered []kernel.ServerKey
 	for key := range keys {
-		observed, exists := have.Servers[key]
-		if !exists || w.Servers[key] != nil && !w.Lingers(key) {
-			continue
-		}
-		if server := whileLingering(w, key, observed); server != nil && isUsed(w, have, key, observed, opt) {
-			lingering[key] = server
+		if t.Lingers(key) {
+			lingered = append(lingered, key)
+			t.dismiss(key, touched)
 		}
 	}
-	return lingering
+	var stay []*want.Server
+	for key := range keys {
+		observed, exists := have.Servers[key]
+		if !exists || t.Server(key) != nil {
+			continue
+		}
+		if server := whileLingering(t, key, observed); server != nil && isUsed(t, have, key, observed, opt) {
+			stay = append(stay, server)
+		}
+	}
+	for _, server := range stay {
+		t.linger(server, touched)
+	}
+	return slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !t.Lingers(key) })
 }
 
 // isUsed reports whether one of our virtual servers has open connections, as far as known. A virtual server that kube-proxy left behind, of
 // any protocol, also lingers and so becomes ours: as a foreign one it would never be removed, and would send its port's packets to outdated
 // endpoints.
-func isUsed(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
+func isUsed(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
 		_, bound := have.Addresses[key.Addr.Addr()]
-		return opt.mayAdopt(key) && bound && !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
+		return opt.mayAdopt(key) && bound && !have.HasMember(want.Seal(w.Base().Ledger, key.Family()))
 	}
 	if key.Protocol != inet.TCP {
 		return false
@@ -45,11 +54,11 @@ func isUsed(w *want.State, have *kernel.State, key kernel.ServerKey, observed ke
 }
 
 // whileLingering returns the wanted state of a virtual server that lingers; nil if nothing has replaced it.
-func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
+func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	if key == key.AllPorts() {
 		return besidePerPort(w, key, observed)
 	}
-	allPorts := w.Servers[key.AllPorts()]
+	allPorts := w.Server(key.AllPorts())
 	if allPorts == nil || w.Lingers(allPorts.Key) || !allPorts.Serves(key) {
 		return nil
 	}
@@ -66,26 +75,26 @@ func whileLingering(w *want.State, key kernel.ServerKey, observed kernel.Observe
 
 // limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others: the agent
 // would never look up an unrecorded limit.
-func limitedMember(w *want.State, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
+func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
 	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
 		return nil
 	}
-	return []kernel.Member{{Set: w.Base.Limited[key.Family()], Element: want.LedgerEntry(w.Base.Ledger, key).Element}}
+	return []kernel.Member{{Set: w.Base().Limited[key.Family()], Element: want.LedgerEntry(w.Base().Ledger, key).Element}}
 }
 
 // besidePerPort returns a lingering all-ports server that per-port servers replace. It gets no new connections, because the unserved ports
 // stay closed.
-func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
+func besidePerPort(w *Target, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	perPort := perPortAt(w, key)
 	if len(perPort) == 0 { // also if the node itself now has the address, where it would get the packets to every port
 		return nil
 	}
-	lingering := &want.Server{Server: observed.Server, Owner: w.Servers[perPort[0]].Owner}
-	for _, set := range w.Base.AllPorts[key.Family()] {
+	lingering := &want.Server{Server: observed.Server, Owner: w.Server(perPort[0]).Owner}
+	for _, set := range w.Base().AllPorts[key.Family()] {
 		lingering.Members = append(lingering.Members, kernel.Member{Set: set, Element: kernel.Element{Addr: key.Addr.Addr()}})
 	}
 	for _, d := range observed.Destinations {
-		if slices.ContainsFunc(perPort, func(p kernel.ServerKey) bool { return hasEndpoint(w.Servers[p], d.Addr.Addr()) }) {
+		if slices.ContainsFunc(perPort, func(p kernel.ServerKey) bool { return hasEndpoint(w.Server(p), d.Addr.Addr()) }) {
 			lingering.Destinations = append(lingering.Destinations, d.Destination)
 		}
 	}
@@ -93,7 +102,7 @@ func besidePerPort(w *want.State, key kernel.ServerKey, observed kernel.Observed
 }
 
 // perPortAt lists the wanted per-port virtual servers with the address and protocol of an all-ports server, sorted.
-func perPortAt(w *want.State, allPorts kernel.ServerKey) []kernel.ServerKey {
+func perPortAt(w *Target, allPorts kernel.ServerKey) []kernel.ServerKey {
 	var perPort []kernel.ServerKey
 	for _, key := range w.ServersAt(allPorts.Addr.Addr()) {
 		if key != allPorts && key.AllPorts() == allPorts && !w.Lingers(key) {

@@ -16,7 +16,7 @@ import (
 //
 // waited says how often Services were in a part that the agent had no time for. Half of the first part is for those that have waited most, so
 // that small changes that keep coming delay no Service for ever.
-func (p Plan) Parts(size int, w *want.State, waited map[want.ServiceID]int) []Plan {
+func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
 	}
@@ -28,7 +28,7 @@ func (p Plan) Parts(size int, w *want.State, waited map[want.ServiceID]int) []Pl
 }
 
 // changesBase reports whether the plan changes objects that all Services depend on.
-func (p Plan) changesBase(w *want.State) bool {
+func (p Plan) changesBase(w *Target) bool {
 	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
 		m, isMember := op.Object.(kernel.Member)
 		return !addressOf(op).IsValid() || isMember && isSeal(w, m)
@@ -36,7 +36,7 @@ func (p Plan) changesBase(w *want.State) bool {
 }
 
 // divide collects groups in parts. Only a group with more operations than size makes a part larger than that.
-func (p Plan) divide(size int, w *want.State, waited map[want.ServiceID]int) []Plan {
+func (p Plan) divide(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	part, last := newGrouping(p, w, waited).parts(size)
 	parts := make([]Plan, last+1)
 	for _, phase := range p.Phases {
@@ -74,7 +74,7 @@ func (p Plan) cut(size int) []Plan {
 // grouping groups the operations whose order matters: those on a virtual server and, if an operation concerns its whole address, all those
 // at the address.
 type grouping struct {
-	want *want.State
+	want *Target
 	// whole has the addresses of operations that concern a whole address.
 	whole map[netip.Addr]bool
 	// groups are in the order of the plan; index has their positions.
@@ -97,7 +97,7 @@ type group struct {
 // rank is how many operations it takes at least until a Service of the group is complete.
 func (g *group) rank() int { return max(g.ops, g.service) }
 
-func newGrouping(p Plan, w *want.State, waited map[want.ServiceID]int) *grouping {
+func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	g := &grouping{want: w, whole: map[netip.Addr]bool{}, index: map[kernel.ServerKey]int{}, endpoints: map[netip.Addr][]int{}}
 	ops := p.Ops()
 	services := map[want.ServiceID]int{}
@@ -152,7 +152,7 @@ func takeTurns(order []*group, size int) []*group {
 }
 
 // Waiting counts again how often Services have waited: those with operations in parts that the agent had no time for.
-func Waiting(left []Plan, w *want.State, waited map[want.ServiceID]int) map[want.ServiceID]int {
+func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.ServiceID]int {
 	waiting := map[want.ServiceID]int{}
 	for _, part := range left {
 		for _, op := range part.Ops() {
@@ -166,8 +166,8 @@ func Waiting(left []Plan, w *want.State, waited map[want.ServiceID]int) map[want
 func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
 
 // ownerOf identifies the Service of an operation; zero for one on objects that no Service has any more.
-func ownerOf(op kernel.Op, w *want.State) want.ServiceID {
-	if server := w.Servers[placeOf(op)]; server != nil {
+func ownerOf(op kernel.Op, w *Target) want.ServiceID {
+	if server := w.Server(placeOf(op)); server != nil {
 		return server.Owner.Service
 	}
 	return want.ServiceID{}

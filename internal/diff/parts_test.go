@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // On a node with complete rules, half of many new Services are served after half of the plan.
 func TestPartsServeInOrder(t *testing.T) {
-	w := clusterWith(compiletest.Many(100, 5)).Want()
-	added := plan(w, start(t, clusterOf().Want()).State(), read())
+	w := diff.NewTarget(clusterWith(compiletest.Many(100, 5)).Want())
+	added := plan(w, start(t, diff.NewTarget(clusterOf().Want())).State(), read())
 	if n := len(added.Parts(added.Len(), w, nil)); n != 1 {
 		t.Errorf("%d parts of a plan that fits into one", n)
 	}
@@ -45,8 +46,8 @@ func TestSmallChangesComeFirst(t *testing.T) {
 		}
 		return services
 	}
-	w := clusterOf(all("10.244.0.2")...).Want()
-	p := plan(w, start(t, clusterOf(all("10.244.0.1")...).Want()).State(), read())
+	w := diff.NewTarget(clusterOf(all("10.244.0.2")...).Want())
+	p := plan(w, start(t, diff.NewTarget(clusterOf(all("10.244.0.1")...).Want())).State(), read())
 	parts := p.Parts(p.Len()/8, w, nil)
 	firstLarge, lastSmall := len(parts), 0
 	for i, part := range parts {
@@ -54,7 +55,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 			d, ok := op.Object.(kernel.ServerDestination)
 			switch {
 			case !ok:
-			case w.Servers[d.Server].Owner.Service.Name == "large":
+			case w.Server(d.Server).Owner.Service.Name == "large":
 				firstLarge = min(firstLarge, i)
 			default:
 				lastSmall = i
@@ -68,7 +69,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 
 // A plan that changes the rules or creates sets stays whole.
 func TestOtherPlansStayWhole(t *testing.T) {
-	many := clusterWith(compiletest.Many(20, 2)).Want()
+	many := diff.NewTarget(clusterWith(compiletest.Many(20, 2)).Want())
 	if n := len(plan(many, newFake().State(), read()).Parts(1, many, nil)); n != 1 {
 		t.Errorf("bare node: %d parts", n)
 	}

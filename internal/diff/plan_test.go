@@ -32,7 +32,7 @@ func TestOrder(t *testing.T) {
 	c := compile.NewCluster(config4())
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	c.Update(map[model.ServiceID]*model.Service{web.ID: web}, touchedNone())
-	p := converge(t, fake, c.Want(), read())
+	p := converge(t, fake, diff.NewTarget(c.Want()), read())
 	want := `# sysctls
 sysctl -w net/ipv4/ip_forward=1
 sysctl -w net/ipv4/vs/conntrack=1
@@ -78,7 +78,7 @@ ip addr add 10.96.0.1/32 dev kube-ipvs0
 		t.Errorf("create (-want +have):\n%s", d)
 	}
 	c.Update(map[model.ServiceID]*model.Service{web.ID: nil}, touchedNone())
-	p = converge(t, fake, c.Want(), read())
+	p = converge(t, fake, diff.NewTarget(c.Want()), read())
 	want = `# addresses to release
 ip addr del 10.96.0.1/32 dev kube-ipvs0
 # served ports to close
@@ -194,10 +194,10 @@ func unlimited(svc *model.Service) *model.Service {
 func TestOrderOfGuards(t *testing.T) {
 	fake := newFake()
 	c := compiletest.Cluster(config4(), nil, compiletest.At("192.0.2.1"))
-	converge(t, fake, c.Want(), read())
+	converge(t, fake, diff.NewTarget(c.Want()), read())
 	for _, step := range guardSteps {
 		c.Update(map[model.ServiceID]*model.Service{{Namespace: "default", Name: "web"}: step.svc}, touchedNone())
-		if d := cmp.Diff(step.plan, text(converge(t, fake, c.Want(), read()))); d != "" {
+		if d := cmp.Diff(step.plan, text(converge(t, fake, diff.NewTarget(c.Want()), read()))); d != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, d)
 		}
 	}
@@ -232,7 +232,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 		{"the Service is deleted", nil, []string{serverDel, reveal}},
 	} {
 		c.Update(map[model.ServiceID]*model.Service{cluster.ID: step.to}, touchedNone())
-		ops := commands(converge(t, fake, c.Want(), read()))
+		ops := commands(converge(t, fake, diff.NewTarget(c.Want()), read()))
 		ops = slices.DeleteFunc(ops, func(op string) bool { return !slices.Contains(step.want, op) })
 		if d := cmp.Diff(step.want, ops); d != "" {
 			t.Errorf("%s (-want +have):\n%s", step.name, d)
@@ -244,7 +244,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	cfg := config4()
 	cfg.Timeouts = kernel.Timeouts{TCP: time.Hour, UDP: 30 * time.Second}
-	w := compile.NewCluster(cfg).Want()
+	w := diff.NewTarget(compile.NewCluster(cfg).Want())
 	fake := newFake()
 	converge(t, fake, w, read())
 	must(t, fake.SetTimeouts(kernel.Timeouts{TCPFin: time.Minute}))
@@ -291,10 +291,10 @@ func TestDrain(t *testing.T) {
 			if test.protocol != 0 {
 				web.Ports[0].Protocol, web.Slices[0].Ports[0].Protocol = test.protocol, test.protocol
 			}
-			w := clusterOf(web).Want()
+			w := diff.NewTarget(clusterOf(web).Want())
 			fake := newFake()
 			converge(t, fake, w, read())
-			key := diff.AllKeys(w)[0]
+			key := w.Keys()[0]
 			old := to("10.244.0.9:8080", test.weight)
 			must(t, fake.AddDestination(kernel.ServerDestination{Server: key, Destination: old}))
 			fake.SetConnections(key, old.Addr, test.active, test.inactive)
@@ -302,7 +302,7 @@ func TestDrain(t *testing.T) {
 			if test.want != "" {
 				expect = []string{fmt.Sprintf(test.want, key)}
 			}
-			p := diff.Full(w, fake.State(), test.opt)
+			p := plan(w, fake.State(), test.opt)
 			if d := cmp.Diff(expect, commands(p)); d != "" {
 				t.Error(d)
 			}
@@ -319,7 +319,7 @@ func TestDrain(t *testing.T) {
 // An endpoint that returns while it drains gets its weight back in place, and its connections stay.
 func TestEndpointReturnsWhileDraining(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
-	w := clusterOf(web).Want()
+	w := diff.NewTarget(clusterOf(web).Want())
 	fake := newFake()
 	converge(t, fake, w, read())
 	d := kernel.ServerDestination{Server: tcp("10.96.0.1:80"), Destination: to("10.244.0.1:8080", 0)}
@@ -333,7 +333,7 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 
 // A destination that does not masquerade serves no client. It is corrected in place.
 func TestForwardingIsRepaired(t *testing.T) {
-	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
+	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want())
 	fake := newFake()
 	converge(t, fake, w, read())
 	d := kernel.ServerDestination{Server: tcp("10.96.0.1:80"), Destination: to("10.244.0.1:8080", 1)}

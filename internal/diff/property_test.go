@@ -31,12 +31,12 @@ func TestConvergesFromAnyState(t *testing.T) {
 		if rapid.Bool().Draw(t, "ran before") {
 			fake = start(t, before)
 		}
-		damage(t, fake, before.Base)
+		damage(t, fake, *before.Base())
 		began := fake.Dump()
 
 		w := anyWantOf(t, families, "wanted")
 		p := converge(t, fake, w, read())
-		for range w.Lingering { // it has no connections, and is removed now that the ledger has it
+		for range w.Lingering() { // it has no connections, and is removed now that the ledger has it
 			p = converge(t, fake, w, read())
 			break
 		}
@@ -54,8 +54,8 @@ func TestTakeoverHasNoGap(t *testing.T) {
 		w := anyWant(t, "wanted")
 		fake := start(t, w)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "what is lost"), 0))
-		dropRules(fake, w.Base)
-		for _, set := range w.Base.Sets {
+		dropRules(fake, *w.Base())
+		for _, set := range w.Base().Sets {
 			switch r.IntN(3) {
 			case 0:
 				check(fake.FlushSet(set.Name))
@@ -64,9 +64,9 @@ func TestTakeoverHasNoGap(t *testing.T) {
 			}
 		}
 		for key := range w.Servers { // guards of an earlier agent
-			for _, set := range w.Base.Sets {
+			for _, set := range w.Base().Sets {
 				if set.Timing == want.Guard && r.IntN(3) == 0 {
-					_ = fake.AddMember(kernel.Member{Set: set.Name, Element: want.LedgerEntry(w.Base.Ledger, key).Element})
+					_ = fake.AddMember(kernel.Member{Set: set.Name, Element: want.LedgerEntry(w.Base().Ledger, key).Element})
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func TestTakeoverHasNoGap(t *testing.T) {
 }
 
 // holds compares the kernel with the wanted state without package diff.
-func holds(t tester, w *want.State, have *kernel.State, began string) {
+func holds(t tester, w *diff.Target, have *kernel.State, began string) {
 	t.Helper()
 	for key, server := range w.Servers {
 		observed, ok := have.Servers[key]
@@ -89,7 +89,7 @@ func holds(t tester, w *want.State, have *kernel.State, began string) {
 			t.Fatalf("no member %s\nstart:\n%s", m, began)
 		}
 	}
-	for _, set := range w.Base.Sets {
+	for _, set := range w.Base().Sets {
 		for e := range have.Members[set.Name] {
 			if !w.HasMember(kernel.Member{Set: set.Name, Element: e}) {
 				t.Fatalf("stale member %s %s", set.Name, e)
@@ -136,11 +136,11 @@ func TestForeignObjectsStay(t *testing.T) {
 			if now, ok := have.Servers[key]; !ok || fmt.Sprint(now) != fmt.Sprint(server) {
 				t.Fatalf("%s was %v, is %v", key, server, now)
 			}
-			_, entered := have.Members[want.LedgerEntry(w.Base.Ledger, key).Set][want.LedgerEntry(w.Base.Ledger, key).Element]
+			_, entered := have.Members[want.LedgerEntry(w.Base().Ledger, key).Set][want.LedgerEntry(w.Base().Ledger, key).Element]
 			if entered {
 				t.Fatalf("%s was claimed", key)
 			}
-			if w.Servers[key] != nil {
+			if w.Server(key) != nil {
 				t.Fatalf("%s is not reported as foreign", key)
 			}
 		}
@@ -158,11 +158,11 @@ type others struct {
 }
 
 // addOthers creates foreign virtual servers and addresses, including some that we may want.
-func addOthers(fake *kerneltest.Fake, ours *want.State, r *rand.Rand) others {
+func addOthers(fake *kerneltest.Fake, ours *diff.Target, r *rand.Rand) others {
 	theirs := others{map[kernel.ServerKey]kernel.ObservedServer{}, map[netip.Addr]struct{}{}}
 	for range 1 + r.IntN(4) {
 		key := anyKey(r)
-		if ours.Servers[key] != nil || theirs.servers[key].Server.Key == key {
+		if ours.Server(key) != nil || theirs.servers[key].Server.Key == key {
 			continue
 		}
 		d := kernel.Destination{Addr: netip.AddrPortFrom(foreignPod(key.Family()), 9), Weight: uint32(r.IntN(3))}
@@ -337,7 +337,7 @@ func TestTouchedIsEnough(t *testing.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
 		before, after := compiletest.Around(t, "around from"), compiletest.Around(t, "around to")
 		c := compiletest.Cluster(compiletest.Config(), from, before)
-		fake := start(t, c.Want())
+		fake := start(t, diff.NewTarget(c.Want()))
 		have := fake.State()
 		touched := want.NewTouched()
 		facts := compile.Facts{Services: compiletest.Between(from, next)}
@@ -345,10 +345,10 @@ func TestTouchedIsEnough(t *testing.T) {
 			facts.Addresses, facts.Nodes = append([]netip.Addr{}, after.Addresses...), compiletest.NodesBetween(before.Nodes, after.Nodes)
 		}
 		c.Apply(facts, touched)
-		p := diff.Touched(c.Want(), have, touched, diff.Options{})
-		apply(t, fake, c.Want(), p)
+		p := touchedPlan(diff.NewTarget(c.Want()), have, touched)
+		apply(t, fake, diff.NewTarget(c.Want()), p)
 
-		rest := plan(c.Want(), fake.State(), diff.Options{})
+		rest := plan(diff.NewTarget(c.Want()), fake.State(), diff.Options{})
 		if rest.Len() > 0 {
 			t.Fatalf("left to do:\n%safter:\n%s", text(rest), text(p))
 		}
@@ -368,7 +368,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 		fake := start(t, anyWant(t, "before"))
 		w := anyWant(t, "wanted")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "faults"), 0))
-		checker := difftest.New(w.Base).Wanting(w)
+		checker := difftest.New(*w.Base()).Wanting(w)
 		allowed := checker.Violations(fake.State())
 		for attempt := range 6 {
 			fails := func() bool { return attempt < 5 && r.IntN(8) == 0 }
@@ -382,7 +382,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 
 // tryAll applies a plan like the agent, and returns the violations that failures explain.
 func tryAll(
-	t *rapid.T, fake *kerneltest.Fake, w *want.State, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
+	t *rapid.T, fake *kerneltest.Fake, w *diff.Target, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {
 	have := fake.State()
 	p := plan(w, have, read())
@@ -425,12 +425,12 @@ func TestSameInputSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := anyWant(t, "before")
 		fake := start(t, before)
-		damage(t, fake, before.Base)
+		damage(t, fake, *before.Base())
 		services, around := compiletest.Services(t, "wanted"), compiletest.Around(t, "around wanted")
 		var plans []string
 		for range 3 {
 			// Build both states again, because the order of their maps varies.
-			plans = append(plans, text(plan(compiletest.Cluster(compiletest.Config(), services, around).Want(), fake.State(), read())))
+			plans = append(plans, text(plan(diff.NewTarget(compiletest.Cluster(compiletest.Config(), services, around).Want()), fake.State(), read())))
 		}
 		if plans[0] != plans[1] || plans[0] != plans[2] {
 			t.Fatalf("three plans for one input:\n%s", strings.Join(plans, "\n---\n"))
@@ -442,7 +442,7 @@ func TestNothingToDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "services")
 		fake := start(t, w)
-		if p := diff.Full(w, fake.State(), diff.Options{}); p.Len() > 0 {
+		if p := plan(w, fake.State(), diff.Options{}); p.Len() > 0 {
 			t.Fatalf("diff(want, want):\n%s", text(p))
 		}
 	})

@@ -5,13 +5,12 @@ import (
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Removal plans the removal of everything that is ours (I5); foreign objects stay. have must be freshly read, and w must have no Services.
 //
 // The addresses are removed first, so that no more packets arrive. The ledger is removed last, so that a killed cleanup can run again.
-func Removal(w *want.State, have *kernel.State) Plan {
+func Removal(w *Target, have *kernel.State) Plan {
 	var plan Plan
 	add := func(name string, ops []kernel.Op) {
 		if len(ops) > 0 {
@@ -32,7 +31,7 @@ func Removal(w *want.State, have *kernel.State) Plan {
 	return plan
 }
 
-func removeAddresses(w *want.State, have *kernel.State) []kernel.Op {
+func removeAddresses(w *Target, have *kernel.State) []kernel.Op {
 	var ops []kernel.Op
 	ours := ownedAddresses(w, have, Options{})
 	for addr := range have.Addresses {
@@ -43,7 +42,7 @@ func removeAddresses(w *want.State, have *kernel.State) []kernel.Op {
 	return ops
 }
 
-func removeServers(w *want.State, have *kernel.State) []kernel.Op {
+func removeServers(w *Target, have *kernel.State) []kernel.Op {
 	var ops []kernel.Op
 	for key, server := range have.Servers {
 		if recorded(w, have, key, Options{}) {
@@ -53,9 +52,9 @@ func removeServers(w *want.State, have *kernel.State) []kernel.Op {
 	return ops
 }
 
-func removeRules(w *want.State, have *kernel.State) []kernel.Op {
+func removeRules(w *Target, have *kernel.State) []kernel.Op {
 	var ops []kernel.Op
-	for _, rules := range w.Base.Rulesets {
+	for _, rules := range w.Base().Rulesets {
 		if view := have.Rules[rules.Family]; len(view.Chains)+len(view.Jumps) > 0 {
 			ops = append(ops, kernel.Op{Verb: kernel.Delete, Object: rules})
 		}
@@ -63,8 +62,8 @@ func removeRules(w *want.State, have *kernel.State) []kernel.Op {
 	return ops
 }
 
-func removeSets(w *want.State, have *kernel.State) (sets, ledgers []kernel.Op) {
-	names := slices.Collect(maps.Values(w.Base.Ledger))
+func removeSets(w *Target, have *kernel.State) (sets, ledgers []kernel.Op) {
+	names := slices.Collect(maps.Values(w.Base().Ledger))
 	for name, set := range have.Sets {
 		op := kernel.Op{Verb: kernel.Delete, Object: set}
 		if slices.Contains(names, name) {

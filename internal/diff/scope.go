@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -13,98 +12,85 @@ import (
 // What is ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on kube-ipvs0 by the ledger or
 // the set of virtual addresses, or all of them (OnlyUser). Everything else is foreign and does not change.
 
-// Foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
-func Foreign(w *want.State, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
-	var foreign []kernel.ServerKey
+// foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
+func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
+	var found []kernel.ServerKey
 	for _, key := range keys {
 		observed, exists := have.Servers[key]
 		if exists && !recorded(w, have, key, opt) && !(opt.mayAdopt(key) && adoptable(w, have, key, observed)) {
-			foreign = append(foreign, key)
+			found = append(found, key)
 		}
 	}
-	slices.SortFunc(foreign, kernel.ServerKey.Compare)
-	return foreign
+	slices.SortFunc(found, kernel.ServerKey.Compare)
+	return found
 }
 
-// Freed lists the wanted virtual servers that were not written because of a foreign one that has since been deleted.
-func Freed(w *want.State, have *kernel.State) []kernel.ServerKey {
-	var freed []kernel.ServerKey
-	for key := range w.Foreign() {
-		if _, exists := have.Servers[key]; !exists {
-			freed = append(freed, key)
-		}
-	}
-	slices.SortFunc(freed, kernel.ServerKey.Compare)
-	return freed
-}
-
-// Ours lists the virtual servers in the kernel that are ours: the wanted ones, and those in the ledger that are no longer wanted. The
-// results of Foreign must be set in the wanted state.
-func Ours(w *want.State, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
-	ours := map[kernel.ServerKey]struct{}{}
+// ours lists the virtual servers in the kernel that are ours: the wanted ones, and those in the ledger that are no longer wanted.
+func ours(w *Target, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
+	own := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
-		if w.Servers[key] != nil || wanted(w, key) == nil && recorded(w, have, key, opt) {
-			ours[key] = struct{}{}
+		if w.Server(key) != nil || wanted(w, key) == nil && recorded(w, have, key, opt) {
+			own[key] = struct{}{}
 		}
 	}
-	return ours
+	return own
 }
 
-// Claims lists the given keys of virtual servers that we are about to create, or that are not known to be ours. Another program may have
+// claims lists the touched virtual servers that we are about to create, or that are not known to be ours. Another program may have
 // created one there, so they must be looked up before the first write.
-func Claims(w *want.State, have *kernel.State, keys iter.Seq[kernel.ServerKey], opt Options) []kernel.ServerKey {
-	var claims []kernel.ServerKey
-	for key := range keys {
+func claims(w *Target, have *kernel.State, touched *want.Touched, opt Options) []kernel.ServerKey {
+	var keys []kernel.ServerKey
+	for key := range touched.Servers {
 		_, exists := have.Servers[key]
-		if w.Servers[key] != nil && !(exists && recorded(w, have, key, opt)) {
-			claims = append(claims, key)
+		if w.Server(key) != nil && !(exists && recorded(w, have, key, opt)) {
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(claims, kernel.ServerKey.Compare)
-	return claims
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
+	return keys
 }
 
-// Missing lists the virtual servers that a full read does not show although they should exist, ours or foreign. An IPVS dump can skip
+// missing lists the virtual servers that a full read does not show although they should exist, ours or foreign. An IPVS dump can skip
 // entries while another program writes, so only a lookup shows whether they exist.
-func Missing(w *want.State, have *kernel.State, opt Options) []kernel.ServerKey {
-	var missing []kernel.ServerKey
+func missing(w *Target, have *kernel.State, opt Options) []kernel.ServerKey {
+	var keys []kernel.ServerKey
 	for key := range w.Servers {
 		if _, exists := have.Servers[key]; !exists && recorded(w, have, key, opt) {
-			missing = append(missing, key)
+			keys = append(keys, key)
 		}
 	}
 	for key := range w.Foreign() {
 		if _, exists := have.Servers[key]; !exists {
-			missing = append(missing, key)
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(missing, kernel.ServerKey.Compare)
-	return missing
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
+	return keys
 }
 
 // recorded reports whether a virtual server is known to be ours.
-func recorded(w *want.State, have *kernel.State, key kernel.ServerKey, opt Options) bool {
+func recorded(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) bool {
 	if !opt.mayAdopt(key) {
 		return false
 	}
-	entry := want.LedgerEntry(w.Base.Ledger, key)
-	return have.HasMember(entry) && entry != want.Seal(w.Base.Ledger, key.Family()) || opt.Known != nil && opt.Known(key)
+	entry := want.LedgerEntry(w.Base().Ledger, key)
+	return have.HasMember(entry) && entry != want.Seal(w.Base().Ledger, key.Family()) || opt.Known != nil && opt.Known(key)
 }
 
 // adoptable reports whether a wanted virtual server without an owner record may be adopted. With an intact ledger, it must be on an address
 // on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost, or was never written because kube-proxy ran here before, one
 // of the two suffices. If kube-ipvs0 also has other addresses, kube-proxy left them. Then a virtual server may also be adopted if it sends
 // no connections to other endpoints, such as kube-proxy's at the node ports of Services without endpoints.
-func adoptable(w *want.State, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
+func adoptable(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
-	lost := !have.HasMember(want.Seal(w.Base.Ledger, key.Family()))
+	lost := !have.HasMember(want.Seal(w.Base().Ledger, key.Family()))
 	same := sameEndpoints(wanted(w, key), observed)
 	abandoned := lost && len(have.Addresses) > 0 && idleExcept(wanted(w, key), observed)
 	return bound && (lost || same) || lost && same || abandoned
 }
 
-func wanted(w *want.State, key kernel.ServerKey) *want.Server {
-	if s := w.Servers[key]; s != nil {
+func wanted(w *Target, key kernel.ServerKey) *want.Server {
+	if s := w.Server(key); s != nil {
 		return s
 	}
 	return w.Foreign()[key]
@@ -135,8 +121,8 @@ type Leftovers struct {
 	Addresses []netip.Addr
 }
 
-// FindLeftovers lists the leftovers.
-func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
+// findLeftovers lists the leftovers.
+func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 	var l Leftovers
 	for addr := range have.Addresses {
 		if !w.HasAddress(addr) {
@@ -164,10 +150,10 @@ func FindLeftovers(w *want.State, have *kernel.State, opt Options) Leftovers {
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
 // addresses at which a port is served, because the ledger will have them: they must not be on kube-ipvs0. Where nothing else uses the device,
 // it includes all addresses if the ledger is lost, for instance with a flush of nftables while no agent ran.
-func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Addr]struct{} {
+func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
-	for _, set := range w.Base.Sets {
-		if !set.VIPs && set.Name != w.Base.Ledger[set.Family] {
+	for _, set := range w.Base().Sets {
+		if !set.VIPs && set.Name != w.Base().Ledger[set.Family] {
 			continue
 		}
 		for element := range have.Members[set.Name] {
@@ -182,7 +168,7 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 		}
 	}
 	for addr := range have.Addresses {
-		if w.Base.OnlyUser && !have.HasMember(want.Seal(w.Base.Ledger, inet.FamilyOf(addr))) {
+		if w.Base().OnlyUser && !have.HasMember(want.Seal(w.Base().Ledger, inet.FamilyOf(addr))) {
 			ours[addr] = struct{}{}
 		}
 	}
@@ -191,8 +177,8 @@ func ownedAddresses(w *want.State, have *kernel.State, opt Options) map[netip.Ad
 
 // listedAddress reports whether a set of virtual addresses has the address. The set gets every address before it is bound and loses it after
 // it is released, so a listed address is ours unless another program writes the set.
-func listedAddress(w *want.State, have *kernel.State, addr netip.Addr) bool {
-	return slices.ContainsFunc(w.Base.Sets, func(set want.Set) bool {
+func listedAddress(w *Target, have *kernel.State, addr netip.Addr) bool {
+	return slices.ContainsFunc(w.Base().Sets, func(set want.Set) bool {
 		return set.VIPs && have.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr}})
 	})
 }

@@ -81,9 +81,9 @@ func TestScope(t *testing.T) {
 			opt := read()
 			opt.Known = func(k kernel.ServerKey) bool { return test.known && k == key }
 			opt.Contested = func(k kernel.ServerKey) bool { return test.contested && k == key }
-			w := clusterOf(web).Want()
+			w := diff.NewTarget(clusterOf(web).Want())
 			if test.unwanted {
-				w = clusterOf().Want()
+				w = diff.NewTarget(clusterOf().Want())
 			}
 			have := test.kernel(t, key, entry)
 			p := plan(w, have, opt)
@@ -104,7 +104,7 @@ func TestScope(t *testing.T) {
 func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Member) *kernel.State {
 	t.Helper()
 	fake := newFake()
-	converge(t, fake, clusterOf().Want(), read())
+	converge(t, fake, diff.NewTarget(clusterOf().Want()), read())
 	must(t, fake.AddServer(serverAt(key), test.destinations...))
 	if test.bound {
 		must(t, fake.AddAddress(kernel.BoundAddress{Addr: key.Addr.Addr()}))
@@ -122,15 +122,15 @@ func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Me
 }
 
 // fate is a plan's effect on a virtual server.
-func fate(w *want.State, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
+func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
 	switch {
 	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
 		return "deleted"
 	case w.Foreign()[key] != nil:
 		return "foreign"
-	case w.Servers[key] != nil:
+	case w.Server(key) != nil:
 		return "ours"
-	case slices.Contains(diff.FindLeftovers(w, have, opt).Servers, key):
+	case slices.Contains(diff.Look(w, have, opt).Leftovers.Servers, key):
 		return "leftover"
 	}
 	return "ignored"
@@ -167,7 +167,7 @@ func TestAddressScope(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fake := newFake()
-			w := clusterOf().Want()
+			w := diff.NewTarget(clusterOf().Want())
 			converge(t, fake, w, read())
 			must(t, fake.AddAddress(bound("10.96.0.9")))
 			if test.member.Set != "" {
@@ -177,7 +177,7 @@ func TestAddressScope(t *testing.T) {
 			if d := cmp.Diff(test.want, commands(p)); d != "" {
 				t.Error(d)
 			}
-			if left := diff.FindLeftovers(w, fake.State(), read()).Addresses; (len(left) == 1) != test.leftOne {
+			if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; (len(left) == 1) != test.leftOne {
 				t.Errorf("leftovers: %v", left)
 			}
 		})
@@ -188,10 +188,10 @@ func TestAddressScope(t *testing.T) {
 func TestAddressesAfterAFlush(t *testing.T) {
 	cfg := config4()
 	cfg.Balancing = true
-	w := compiletest.Cluster(cfg, nil, compiletest.At("192.0.2.1")).Want()
-	fake := start(t, clusterOf().Want())
+	w := diff.NewTarget(compiletest.Cluster(cfg, nil, compiletest.At("192.0.2.1")).Want())
+	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("10.96.0.9")))
-	if left := diff.FindLeftovers(w, fake.State(), read()).Addresses; len(left) != 1 {
+	if left := diff.Look(w, fake.State(), read()).Leftovers.Addresses; len(left) != 1 {
 		t.Errorf("with a ledger: leftovers %v", left)
 	}
 	must(t, fake.FlushSet(ledger4))
@@ -208,7 +208,7 @@ func member(set, addr string) kernel.Member {
 func TestForeignServerComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
-	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()
+	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want())
 	must(t, fake.AddServer(serverAt(key), to("192.168.1.1:80", 1)))
 	converge(t, fake, w, read())
 	dump := fake.Dump()
@@ -226,9 +226,9 @@ func TestForeignServerComesAndGoes(t *testing.T) {
 // The ledger is sealed after its last entry: an agent that is killed while it adopts kube-proxy's virtual servers must be able to continue.
 func TestSealComesLast(t *testing.T) {
 	fake := newFake()
-	w := clusterOf(
+	w := diff.NewTarget(clusterOf(
 		compiletest.Service("a", "10.96.0.1", "10.244.0.1"), compiletest.Service("b", "192.96.0.2", "10.244.0.1"),
-	).Want()
+	).Want())
 	p := plan(w, fake.State(), read())
 	list := commands(p)
 	seal := slices.Index(list, "ipset add "+ledger4+" 127.0.0.1,tcp:1")
@@ -245,7 +245,7 @@ func TestSealComesLast(t *testing.T) {
 		t.Errorf("%d entries before the seal:\n%s", entries, text(p))
 	}
 	failed := diff.NewFailures(w, fake.State())
-	failed.Add(kernel.Op{Verb: kernel.Create, Object: want.LedgerEntry(w.Base.Ledger, tcp("10.96.0.1:80"))}, errTest)
+	failed.Add(kernel.Op{Verb: kernel.Create, Object: want.LedgerEntry(w.Base().Ledger, tcp("10.96.0.1:80"))}, errTest)
 	if failed.Blocks(opNamed(t, p, list[seal])) == nil {
 		t.Error("sealed although an entry is missing")
 	}
@@ -254,7 +254,7 @@ func TestSealComesLast(t *testing.T) {
 // A foreign virtual server at the seal's address does not count as ours.
 func TestSealIsNoServer(t *testing.T) {
 	fake := newFake()
-	w := clusterOf().Want()
+	w := diff.NewTarget(clusterOf().Want())
 	converge(t, fake, w, read())
 	must(t, fake.AddServer(serverAt(tcp("127.0.0.1:1")), to("10.244.0.1:1", 1)))
 	if p := plan(w, fake.State(), read()); p.Len() > 0 {
@@ -265,7 +265,7 @@ func TestSealIsNoServer(t *testing.T) {
 // Touched deletes only recorded virtual servers: a touched key does not make a virtual server ours.
 func TestTouchedLeavesForeignObjects(t *testing.T) {
 	fake := newFake()
-	w := clusterOf().Want()
+	w := diff.NewTarget(clusterOf().Want())
 	converge(t, fake, w, read())
 	key := tcp("10.96.0.1:80")
 	must(t, fake.AddServer(serverAt(key), to("192.168.1.1:80", 1)))
@@ -273,45 +273,50 @@ func TestTouchedLeavesForeignObjects(t *testing.T) {
 	have := fake.State()
 
 	c := clusterOf()
-	touched := want.NewTouched()
+	target, touched := diff.NewTarget(c.Want()), want.NewTouched()
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	c.Update(map[model.ServiceID]*model.Service{web.ID: web}, touched)
-	c.Want().SetForeign(key, true, touched)
-	if p := diff.Touched(c.Want(), have, touched, diff.Options{}); p.Len() > 0 {
-		t.Errorf("foreign:\n%s", text(p))
+	if p := touchedPlan(target, have, touched); p.Len() > 0 || target.Foreign()[key] == nil {
+		t.Errorf("foreign %v:\n%s", target.Foreign(), text(p))
 	}
-	c.Want().SetForeign(key, false, touched)
 	c.Update(map[model.ServiceID]*model.Service{web.ID: nil}, touched)
-	if p := diff.Touched(c.Want(), have, touched, diff.Options{}); p.Len() > 0 {
-		t.Errorf("deleted again:\n%s", text(p))
+	if p := touchedPlan(target, have, touched); p.Len() > 0 || len(target.Foreign()) > 0 {
+		t.Errorf("deleted again, foreign %v:\n%s", target.Foreign(), text(p))
 	}
 }
 
-// The results of Claims and Missing must be looked up before anything is written.
-func TestClaimsAndMissing(t *testing.T) {
+// A virtual server that we are about to create, or that a list should show, must be looked up before anything is written.
+func TestUnclear(t *testing.T) {
 	fake := newFake()
-	w := clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want()
+	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want())
 	old, fresh := tcp("10.96.0.1:80"), tcp("10.96.0.2:80")
-	converge(t, fake, clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want(), read())
-	keys := slices.Values(diff.AllKeys(w))
-	if got := diff.Claims(w, fake.State(), keys, read()); !slices.Equal(got, []kernel.ServerKey{fresh}) {
-		t.Errorf("claims: %v", got)
+	converge(t, fake, diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want()), read())
+	unclear := func(listed bool) []kernel.ServerKey {
+		touched := want.NewTouched()
+		for _, key := range w.Keys() {
+			touched.Servers[key] = struct{}{}
+		}
+		nothing := func(kernel.ServerKey) bool { return false }
+		return diff.Decide(w, fake.State(), diff.Scope{All: listed, Listed: listed, Touched: touched, LookedUp: nothing}, read()).Unclear
 	}
-	if got := diff.Missing(w, fake.State(), read()); len(got) > 0 {
-		t.Errorf("missing: %v", got)
+	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{fresh}) {
+		t.Errorf("touched: %v", got)
+	}
+	if got := unclear(true); len(got) > 0 {
+		t.Errorf("listed: %v", got)
 	}
 	must(t, fake.DelServer(old))
-	if got := diff.Claims(w, fake.State(), keys, read()); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("claims: %v", got)
+	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
+		t.Errorf("touched, without an old one: %v", got)
 	}
-	if got := diff.Missing(w, fake.State(), read()); !slices.Equal(got, []kernel.ServerKey{old}) {
-		t.Errorf("missing: %v", got)
+	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old}) {
+		t.Errorf("listed, without an old one: %v", got)
 	}
-	must(t, fake.AddServer(serverAt(fresh)))
-	w.SetForeign(fresh, true, want.NewTouched())
+	must(t, fake.AddServer(serverAt(fresh), to("192.168.1.1:80", 1)))
+	plan(w, fake.State(), read()) // the new one is foreign
 	must(t, fake.DelServer(fresh))
-	if got := diff.Missing(w, fake.State(), read()); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("missing with a foreign one: %v", got)
+	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
+		t.Errorf("listed, without a foreign one: %v", got)
 	}
 }
 
@@ -331,11 +336,11 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080
-	w := compiletest.Cluster(config4(), map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("192.0.2.1")).Want()
-	fake := start(t, clusterOf().Want())
+	w := diff.NewTarget(compiletest.Cluster(config4(), map[model.ServiceID]*model.Service{svc.ID: svc}, compiletest.At("192.0.2.1")).Want())
+	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("192.0.2.1")))
 	must(t, fake.AddAddress(bound("192.0.2.9")))
-	if l := diff.FindLeftovers(w, fake.State(), read()); len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
+	if l := diff.Look(w, fake.State(), read()).Leftovers; len(l.Addresses) != 1 || l.Addresses[0].String() != "192.0.2.9" {
 		t.Errorf("leftovers: %v", l.Addresses)
 	}
 	p := converge(t, fake, w, read())

@@ -5,13 +5,12 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // WayOut plans the release of addresses on kube-ipvs0 that the node needs to reach the API server, while no Service is known. have must be
 // freshly read. The kernel alone says which addresses are ours, and which of them are ClusterIPs, which stay: the agent may reach the API
 // server through its Service. The virtual servers go first: IPVS also takes the node's own packets to addresses that are not bound.
-func WayOut(w *want.State, have *kernel.State, needed []netip.Addr) []kernel.Op {
+func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 	var servers, addresses []kernel.Op
 	ours := ownedAddresses(w, have, Options{})
 	for _, addr := range needed {
@@ -33,8 +32,8 @@ func WayOut(w *want.State, have *kernel.State, needed []netip.Addr) []kernel.Op 
 }
 
 // isClusterIP reports whether a port of the address is served as a ClusterIP's.
-func isClusterIP(w *want.State, have *kernel.State, addr netip.Addr) bool {
-	for element := range have.Members[w.Base.ClusterIPs[inet.FamilyOf(addr)]] {
+func isClusterIP(w *Target, have *kernel.State, addr netip.Addr) bool {
+	for element := range have.Members[w.Base().ClusterIPs[inet.FamilyOf(addr)]] {
 		if element.Addr == addr {
 			return true
 		}

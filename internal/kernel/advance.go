@@ -32,6 +32,17 @@ func destinationsOf(server ServerKey, ops []Op) int {
 	return n
 }
 
+// LookedUp takes over a lookup of virtual servers. Those not found do not exist.
+func (s *State) LookedUp(keys []ServerKey, found map[ServerKey]ObservedServer) {
+	for _, key := range keys {
+		if server, exists := found[key]; exists {
+			s.Servers[key] = server
+		} else {
+			delete(s.Servers, key)
+		}
+	}
+}
+
 func (s *State) advance(op Op) {
 	switch o := op.Object.(type) {
 	case SysctlSetting:

@@ -3,7 +3,7 @@
 //
 // A Service's part is a Fragment. The cost of replacing one is proportional to its size. A replacement names the objects that may now differ
 // from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides nothing: it
-// counts the users of addresses and set entries, and stores which servers are foreign or linger.
+// only counts the users of addresses and set entries.
 //
 // May import: kernel, inet, model.
 package want
@@ -127,10 +127,6 @@ type State struct {
 	sizes map[string]int
 	// addresses are the addresses wanted on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
-	// lingering servers are in Servers although no fragment has them: see SetLingering.
-	lingering map[kernel.ServerKey]struct{}
-	// foreign has the wanted servers whose key a foreign one has. They are not written (I5), and nothing that depends on them is wanted.
-	foreign map[kernel.ServerKey]*Server
 }
 
 // New returns a wanted state without any Service.
@@ -150,8 +146,6 @@ func empty(base Base) *State {
 		members:   map[kernel.Member]int{},
 		sizes:     map[string]int{},
 		addresses: map[netip.Addr][]kernel.ServerKey{},
-		lingering: map[kernel.ServerKey]struct{}{},
-		foreign:   map[kernel.ServerKey]*Server{},
 	}
 	for _, set := range base.Sets {
 		s.sets[set.Name] = set
@@ -188,31 +182,7 @@ func (s *State) Replace(old, new Fragment, touched *Touched) {
 	}
 }
 
-// SetForeign records whether the virtual server in the kernel at a wanted key is foreign.
-func (s *State) SetForeign(key kernel.ServerKey, foreign bool, touched *Touched) {
-	switch {
-	case foreign && s.Lingers(key):
-		s.dismiss(key, touched)
-	case foreign && s.Servers[key] != nil:
-		server := s.Servers[key]
-		s.remove(server, touched)
-		s.foreign[key] = server
-	case !foreign && s.foreign[key] != nil:
-		server := s.foreign[key]
-		delete(s.foreign, key)
-		s.add(server, touched)
-	}
-}
-
-// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
-func (s *State) Foreign() map[kernel.ServerKey]*Server { return s.foreign }
-
 func (s *State) add(server *Server, touched *Touched) {
-	s.dismiss(server.Key, touched)
-	if s.foreign[server.Key] != nil {
-		s.foreign[server.Key] = server
-		return
-	}
 	if loser := s.Servers[server.Key]; loser != nil {
 		s.remove(loser, touched)
 	}
@@ -230,10 +200,6 @@ func (s *State) add(server *Server, touched *Touched) {
 }
 
 func (s *State) remove(server *Server, touched *Touched) {
-	if s.foreign[server.Key] == server {
-		delete(s.foreign, server.Key)
-		return
-	}
 	if s.Servers[server.Key] != server { // it has passed to another fragment
 		return
 	}
@@ -245,22 +211,6 @@ func (s *State) remove(server *Server, touched *Touched) {
 	s.countMember(s.ledgerEntry(server.Key), -1, touched)
 	for _, m := range server.Members {
 		s.countMember(m, -1, touched)
-	}
-}
-
-// Touch touches a wanted virtual server with its entries and address.
-func (s *State) Touch(key kernel.ServerKey, touched *Touched) {
-	server := s.Servers[key]
-	if server == nil {
-		return
-	}
-	touched.Servers[key] = struct{}{}
-	touched.Members[s.ledgerEntry(key)] = struct{}{}
-	for _, m := range server.Members {
-		touched.Members[m] = struct{}{}
-	}
-	if !server.Unbound {
-		touched.Addresses[key.Addr.Addr()] = struct{}{}
 	}
 }
 
@@ -325,14 +275,11 @@ func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
 }
 
-// HasAddress reports whether the address is wanted on kube-ipvs0.
-func (s *State) HasAddress(a netip.Addr) bool { return len(s.addresses[a]) > 0 }
-
 // ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
 
-// HasMember reports whether the member is wanted.
-func (s *State) HasMember(m kernel.Member) bool { return s.members[m] > 0 }
+// Count returns how many virtual servers ask for the member.
+func (s *State) Count(m kernel.Member) int { return s.members[m] }
 
 // Set returns the declaration of one of our sets.
 func (s *State) Set(name string) (Set, bool) {

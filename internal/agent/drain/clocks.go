@@ -47,7 +47,7 @@ func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}}
 
 // Pass is the part of a sync's result that concerns draining.
 type Pass struct {
-	Want *want.State
+	Target *diff.Target
 	// Have is the kernel's state after the sync; nil if it was never read.
 	Have *kernel.State
 	Plan diff.Plan
@@ -79,7 +79,7 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 		for key := range c.servers {
 			add(key)
 		}
-		for _, key := range diff.Drains(p.Want, p.Have) {
+		for _, key := range diff.Drains(p.Target, p.Have) {
 			add(key)
 		}
 	case counted:
@@ -87,7 +87,7 @@ func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 			add(key)
 		}
 	}
-	for key := range p.Want.Lingering {
+	for key := range p.Target.Lingering() {
 		if c.servers[key] == nil {
 			add(key)
 		}
@@ -116,12 +116,12 @@ func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
 
 // draining lists the draining destinations of a virtual server.
 func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
-	server := p.Want.Servers[key]
+	server := p.Target.Server(key)
 	if server == nil {
 		return nil
 	}
 	var addrs []netip.AddrPort
-	if p.Want.Lingers(key) {
+	if p.Target.Lingers(key) {
 		addrs = append(addrs, wholeServer)
 	}
 	for _, destination := range p.Have.Servers[key].Destinations {
@@ -156,13 +156,13 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 const maxDraining = 1 << 16
 
 // Room returns a function that says how many more destinations of a virtual server's Service may drain.
-func (c *Clocks) Room(w *want.State) func(*want.Server) int {
+func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {
 		if draining == nil {
 			draining = map[want.ServiceID]int{}
 			for key, clock := range c.servers {
-				if s := w.Servers[key]; s != nil {
+				if s := w.Server(key); s != nil {
 					draining[s.Owner.Service] += clock.destinations()
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -19,10 +20,10 @@ var (
 	pod   = netip.MustParseAddrPort("10.244.0.1:80")
 )
 
-func wanting(destinations ...kernel.Destination) *want.State {
+func wanting(destinations ...kernel.Destination) *diff.Target {
 	w := want.New(want.Base{})
 	w.Replace(nil, want.Fragment{{Server: kernel.Server{Key: key}, Destinations: destinations}}, want.NewTouched())
-	return w
+	return diff.NewTarget(w)
 }
 
 // holding is a kernel with one destination.
@@ -35,15 +36,15 @@ func holding(weight, connections uint32) *kernel.State {
 
 func TestClockRunsWhileADestinationDrains(t *testing.T) {
 	c := NewClocks()
-	c.Update(start, interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
-	c.Update(start.Add(time.Minute), interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
+	c.Update(start, interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
+	c.Update(start.Add(time.Minute), interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
 	if c.Count() != 1 || c.Of(key)[pod] != start {
 		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[pod])
 	}
 	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, pod) || c.Expired(now, time.Hour, key, pod) || c.Expired(now, 0, key, pod) {
 		t.Error("a clock expires after its timeout; without a timeout it never does")
 	}
-	c.Update(start.Add(time.Hour), interval, Pass{Want: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
+	c.Update(start.Add(time.Hour), interval, Pass{Target: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
 	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
 		t.Errorf("after the endpoint returned: %v, next count at %v", c.Of(key), c.Next())
 	}
@@ -51,11 +52,11 @@ func TestClockRunsWhileADestinationDrains(t *testing.T) {
 
 func TestConnectionsAreCountedOncePerInterval(t *testing.T) {
 	c := NewClocks()
-	c.Update(start, interval, Pass{Want: wanting(), Have: holding(0, 3), Full: true})
+	c.Update(start, interval, Pass{Target: wanting(), Have: holding(0, 3), Full: true})
 	if c.Due(start.Add(interval-1)) || !c.Due(start.Add(interval)) || c.Next() != start.Add(interval) {
 		t.Errorf("next count at %v", c.Next())
 	}
-	c.Update(start.Add(time.Second), interval, Pass{Want: wanting(), Have: holding(0, 3)})
+	c.Update(start.Add(time.Second), interval, Pass{Target: wanting(), Have: holding(0, 3)})
 	if c.Next() != start.Add(interval) {
 		t.Errorf("another sync moved the next count to %v", c.Next())
 	}
@@ -85,7 +86,7 @@ func TestDrainingServersTakeTurns(t *testing.T) {
 				have.Servers[other] = kernel.ObservedServer{Destinations: holding(0, 3).Servers[key].Destinations}
 			}
 			c, now := NewClocks(), start
-			c.Update(now, interval, Pass{Want: w, Have: have, Full: true})
+			c.Update(now, interval, Pass{Target: diff.NewTarget(w), Have: have, Full: true})
 			if c.Count() != servers {
 				t.Errorf("%d draining", c.Count())
 			}
@@ -103,7 +104,7 @@ func TestDrainingServersTakeTurns(t *testing.T) {
 				for _, key := range turn {
 					seen[key]++
 				}
-				c.Update(now, interval, Pass{Want: w, Have: have})
+				c.Update(now, interval, Pass{Target: diff.NewTarget(w), Have: have})
 			}
 			if len(seen) != servers {
 				t.Errorf("%d of %d virtual servers were counted in %d turns", len(seen), servers, turns)

@@ -1,8 +1,8 @@
 package drain
 
 import (
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Stopped are the destinations with a wanted weight of 0: an operator drains these endpoints by annotation before removing them. An endpoint
@@ -13,7 +13,7 @@ type Stopped struct {
 }
 
 // Update takes over a full read of the kernel. It returns the destinations that were not drained at the previous read and are drained now.
-func (s *Stopped) Update(w *want.State, have *kernel.State) []kernel.ServerDestination {
+func (s *Stopped) Update(w *diff.Target, have *kernel.State) []kernel.ServerDestination {
 	before := s.drained
 	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0
 	var drained []kernel.ServerDestination

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -157,7 +158,7 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 
 // TouchSkipped adds what was refused since the last full comparison, what was skipped because of that, and everything else at the same
 // addresses, which nothing else would touch.
-func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
+func (k *Kernel) TouchSkipped(w *diff.Target, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return
 	}
@@ -176,7 +177,7 @@ func (k *Kernel) TouchSkipped(w *want.State, touched *want.Touched) {
 	for key := range k.have.Servers {
 		if _, waits := addrs[key.Addr.Addr()]; waits {
 			touched.Servers[key] = struct{}{}
-			touched.Members[want.LedgerEntry(w.Base.Ledger, key)] = struct{}{}
+			touched.Members[want.LedgerEntry(w.Base().Ledger, key)] = struct{}{}
 		}
 	}
 	k.waiting = want.NewTouched()

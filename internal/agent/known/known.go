@@ -67,10 +67,10 @@ func New() *Kernel {
 func (k *Kernel) State() *kernel.State { return k.have }
 
 // Replace takes over a full read of the kernel, which verifies everything.
-func (k *Kernel) Replace(fresh *kernel.State, base want.Base) {
+func (k *Kernel) Replace(fresh *kernel.State) {
 	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
 	k.writes.all()
-	k.Compared(base)
+	k.Compared()
 }
 
 // Forget makes the state unknown again, as before the first read.
@@ -82,26 +82,23 @@ func (k *Kernel) Forget() {
 func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 
 // Compared records that everything was compared with the known state: earlier failures no longer count.
-func (k *Kernel) Compared(base want.Base) {
-	fresh := k.have
-	k.failures, k.waiting = nil, want.NewTouched()
+func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
+
+// ForgetContested ends the contest for virtual servers of which a full read shows that they, or their owner records, are gone.
+func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
 		return !exists || !fresh.HasMember(want.LedgerEntry(base.Ledger, key))
 	})
 }
 
-// LookedUp takes over a lookup of some virtual servers. Those not found do not exist.
+// LookedUp takes over a lookup of some virtual servers.
 func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
 	k.writes.Servers++
 	for _, key := range keys {
 		k.written.servers[key] = struct{}{}
-		if server, exists := found[key]; exists {
-			k.have.Servers[key] = server
-		} else {
-			delete(k.have.Servers, key)
-		}
 	}
+	k.have.LookedUp(keys, found)
 }
 
 // SetOurs replaces the set of our virtual servers after a full read. Servers with unverified writes stay: they may exist.
@@ -160,7 +157,7 @@ func (k *Kernel) Postpone(touched *want.Touched) {
 
 // BeginPlan starts to apply a plan. The first plan after a full read starts without failures. Later ones do not recheck the base that all
 // Services depend on, so its failures stay.
-func (k *Kernel) BeginPlan(w *want.State) {
+func (k *Kernel) BeginPlan(w *diff.Target) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)
 	} else {
@@ -209,7 +206,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 }
 
 // Failed records an operation that failed. Unless the kernel refused it, it may have taken effect.
-func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *want.State) {
+func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional && !kernel.Passing(err) {
 		k.unsettable[sysctl] = true
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -47,8 +48,8 @@ func create(key kernel.ServerKey) kernel.Op {
 // reading is a Kernel that has just read this state and begins a plan.
 func reading(state *kernel.State) *Kernel {
 	k := New()
-	k.Replace(state, base)
-	k.BeginPlan(want.New(base))
+	k.Replace(state)
+	k.BeginPlan(diff.NewTarget(want.New(base)))
 	return k
 }
 
@@ -66,7 +67,7 @@ func TestSuccessAdvancesTheState(t *testing.T) {
 
 func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	k := reading(holding(nil))
-	k.Failed(time.Time{}, create(web), errors.New("no memory"), want.New(base))
+	k.Failed(time.Time{}, create(web), errors.New("no memory"), diff.NewTarget(want.New(base)))
 	if u := k.Unverified(); !u.Has(web) || u.Has(other) || u.Has(sibling) {
 		t.Errorf("unverified: %v", u)
 	}
@@ -85,7 +86,7 @@ func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	if _, left := touched.Servers[other]; len(touched.Servers) != 1 || !left || len(touched.Addresses) != 0 {
 		t.Errorf("left to compare: %+v", touched)
 	}
-	k.Replace(holding(nil), base)
+	k.Replace(holding(nil))
 	if len(k.Unverified()) > 0 {
 		t.Errorf("after a full read: %v", k.Unverified())
 	}
@@ -107,7 +108,8 @@ func TestContestedUntilTheKernelAgrees(t *testing.T) {
 			if k.Ours(web) {
 				t.Error("a contested server counts as ours")
 			}
-			if k.Replace(c.state, base); k.Contested(web) != c.want {
+			k.Replace(c.state)
+			if k.ForgetContested(c.state, &base); k.Contested(web) != c.want {
 				t.Errorf("contested: %t", k.Contested(web))
 			}
 		})
@@ -139,7 +141,7 @@ func TestSchedulers(t *testing.T) {
 	if names := k.Schedulers.ToProbe(asking, []string{"rr"}); !slices.Equal(names, []string{"rr", "sh"}) {
 		t.Errorf("to probe: %v", names)
 	}
-	k.Failed(time.Time{}, create(web), kernel.NoSchedulerError{Scheduler: "lc"}, want.New(base))
+	k.Failed(time.Time{}, create(web), kernel.NoSchedulerError{Scheduler: "lc"}, diff.NewTarget(want.New(base)))
 	taken := k.Schedulers.Take(map[string]bool{"sh": true})
 	if available, known := taken["lc"]; !known || available || !taken["sh"] {
 		t.Errorf("taken: %v", taken)
@@ -160,7 +162,7 @@ func TestOptionalSysctlIsSetAgain(t *testing.T) {
 		syscall.ENOMEM: true, syscall.EMFILE: true, syscall.EINTR: true,
 	} {
 		k := reading(holding(nil))
-		k.Failed(time.Time{}, kernel.Op{Verb: kernel.Ensure, Object: sysctl}, fmt.Errorf("set sysctl: %w", err), want.New(base))
+		k.Failed(time.Time{}, kernel.Op{Verb: kernel.Ensure, Object: sysctl}, fmt.Errorf("set sysctl: %w", err), diff.NewTarget(want.New(base)))
 		if k.Unsettable(sysctl) == again {
 			t.Errorf("%v: set again is %t, want %t", err, !again, again)
 		}

@@ -66,7 +66,7 @@ func identityOf(object kernel.Object) any {
 }
 
 // note records a refusal.
-func (r *Refusals) note(now time.Time, op kernel.Op, err error, w *want.State) {
+func (r *Refusals) note(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	id := identityOf(op.Object)
 	entry := r.byObject[id]
 	if entry == nil {

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // problem describes what the kernel refuses of a Service.
@@ -36,7 +36,7 @@ func (e *refusal) problem(id model.ServiceID) model.Problem {
 }
 
 // ownersOf returns the Services that ask for an object.
-func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
+func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	var keys []kernel.ServerKey
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -50,7 +50,7 @@ func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
 	}
 	owners := map[model.ServiceID]struct{}{}
 	for _, key := range keys {
-		if server := w.Servers[key]; server != nil {
+		if server := w.Server(key); server != nil {
 			owners[server.Owner.Service] = struct{}{}
 		}
 	}
@@ -59,9 +59,9 @@ func ownersOf(op kernel.Op, w *want.State) []model.ServiceID {
 
 // serversWith returns the virtual servers that ask for a set entry. Nearly every entry names its virtual server; entries about endpoints
 // need a search.
-func serversWith(m kernel.Member, w *want.State) []kernel.ServerKey {
+func serversWith(m kernel.Member, w *diff.Target) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
-	if server := w.Servers[named]; server != nil && slices.Contains(server.Members, m) {
+	if server := w.Server(named); server != nil && slices.Contains(server.Members, m) {
 		return []kernel.ServerKey{named}
 	}
 	if at := w.ServersAt(m.Element.Addr); len(at) > 0 {

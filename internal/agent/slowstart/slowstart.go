@@ -81,29 +81,32 @@ func (r *Ramps) Retry(now, at time.Time) {
 	}
 }
 
-// UpdateAll updates every virtual server, and drops those that are no longer wanted.
-func (r *Ramps) UpdateAll(now time.Time, w *want.State, have *kernel.State) {
-	r.Update(now, maps.Keys(maps.Clone(r.servers)), w, have)
-	r.Update(now, maps.Keys(w.Servers), w, have)
+// UpdateAll updates all these virtual servers, and drops all others.
+func (r *Ramps) UpdateAll(now time.Time, wanted iter.Seq2[kernel.ServerKey, *want.Server], have *kernel.State) {
+	gone := maps.Clone(r.servers)
+	for key, server := range wanted {
+		delete(gone, key)
+		r.Update(now, key, server, have)
+	}
+	for key := range gone {
+		r.Update(now, key, nil, have)
+	}
 }
 
-// Update finds the destinations of these virtual servers that are below their wanted weight. In a virtual server that does not exist yet all
-// destinations are new, so they all start with their full weight.
-func (r *Ramps) Update(now time.Time, keys iter.Seq[kernel.ServerKey], w *want.State, have *kernel.State) {
-	for key := range keys {
-		var ramp Ramp
-		observed, exists := have.Servers[key]
-		server := w.Servers[key]
-		if server != nil && server.SlowStart > 0 && exists {
-			ramp = r.rampOf(now, server, observed)
-		}
-		switch s := r.servers[key]; {
-		case len(ramp) > 0:
-			r.replace(key, ramp, stepOf(server.SlowStart), now)
-		case s != nil:
-			heap.Remove(&r.queue, s.index)
-			delete(r.servers, key)
-		}
+// Update finds the destinations of a virtual server that are below their wanted weight. server is nil if it is not wanted. In a virtual server
+// that does not exist yet all destinations are new, so they all start with their full weight.
+func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server, have *kernel.State) {
+	var ramp Ramp
+	observed, exists := have.Servers[key]
+	if server != nil && server.SlowStart > 0 && exists {
+		ramp = r.rampOf(now, server, observed)
+	}
+	switch s := r.servers[key]; {
+	case len(ramp) > 0:
+		r.replace(key, ramp, stepOf(server.SlowStart), now)
+	case s != nil:
+		heap.Remove(&r.queue, s.index)
+		delete(r.servers, key)
 	}
 }
 

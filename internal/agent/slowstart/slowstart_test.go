@@ -1,6 +1,7 @@
 package slowstart
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -43,7 +44,7 @@ func holding(weight uint32) *kernel.State {
 func TestWeightRisesInEqualSteps(t *testing.T) {
 	w, server := wanted()
 	r := New()
-	r.Update(start, slices.Values([]kernel.ServerKey{key}), w, holding(0))
+	r.Update(start, key, w.Servers[key], holding(0))
 	for step := range 12 {
 		now := start.Add(time.Duration(step) * time.Second)
 		if got, want := r.Of(key).Weight(now, server, server.Destinations[1]), uint32(min(step+1, 10)); got != want {
@@ -61,7 +62,7 @@ func TestWeightRisesInEqualSteps(t *testing.T) {
 func TestRampContinuesFromTheWeightInTheKernel(t *testing.T) {
 	w, server := wanted()
 	r := New()
-	r.UpdateAll(start, w, holding(4))
+	r.UpdateAll(start, maps.All(w.Servers), holding(4))
 	if got := r.Of(key).Weight(start, server, server.Destinations[1]); got != 4 {
 		t.Errorf("weight %d, want the kernel's", got)
 	}
@@ -73,7 +74,7 @@ func TestRampContinuesFromTheWeightInTheKernel(t *testing.T) {
 func TestNewVirtualServerStartsWithFullWeights(t *testing.T) {
 	w, _ := wanted()
 	r := New()
-	r.UpdateAll(start, w, &kernel.State{})
+	r.UpdateAll(start, maps.All(w.Servers), &kernel.State{})
 	if r.Of(key) != nil || !r.Next().IsZero() {
 		t.Errorf("ramp %v, next step at %v", r.Of(key), r.Next())
 	}
@@ -82,8 +83,8 @@ func TestNewVirtualServerStartsWithFullWeights(t *testing.T) {
 func TestRampEndsWithItsVirtualServer(t *testing.T) {
 	w, _ := wanted()
 	r := New()
-	r.UpdateAll(start, w, holding(0))
-	r.UpdateAll(start, want.New(want.Base{}), holding(0))
+	r.UpdateAll(start, maps.All(w.Servers), holding(0))
+	r.UpdateAll(start, maps.All(want.New(want.Base{}).Servers), holding(0))
 	if r.Of(key) != nil || !r.Next().IsZero() {
 		t.Errorf("ramp %v", r.Of(key))
 	}
@@ -116,7 +117,9 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 			for _, key := range touched {
 				have.Servers[key].Destinations[0].Weight = uint32(rapid.IntRange(0, 10).Draw(t, "weight"))
 			}
-			r.Update(now, slices.Values(touched), w, have)
+			for _, key := range touched {
+				r.Update(now, key, w.Servers[key], have)
+			}
 			for _, key := range touched {
 				if delete(next, key); r.Of(key) != nil {
 					next[key] = (&rising{ramp: r.Of(key), step: stepOf(w.Servers[key].SlowStart)}).stepAfter(now)
@@ -140,10 +143,11 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 func TestOtherRampsAreNotRead(t *testing.T) {
 	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
 	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)
-	r.Update(start, slices.Values([]kernel.ServerKey{touched, due}), w, have)
+	r.Update(start, touched, w.Servers[touched], have)
+	r.Update(start, due, w.Servers[due], have)
 	for i := range 1000 {
 		key := numbered(w, have, 2+i, time.Minute)
-		r.Update(start, slices.Values([]kernel.ServerKey{key}), w, have)
+		r.Update(start, key, w.Servers[key], have)
 		for second := range 5 { // a step a millisecond later
 			r.Of(key)[netip.AddrPortFrom(added.Addr(), uint16(second))] = start.Add(time.Duration(second)*time.Second + time.Millisecond - stepOf(time.Minute))
 		}
@@ -153,7 +157,7 @@ func TestOtherRampsAreNotRead(t *testing.T) {
 		if taken := r.TakeDue(now); len(taken) != steps {
 			t.Errorf("second %d: steps of %v are due, want %d", second, taken, steps)
 		}
-		r.Update(now, slices.Values([]kernel.ServerKey{touched}), w, have)
+		r.Update(now, touched, w.Servers[touched], have)
 		if next := start.Add(time.Duration(second/2*2+2) * time.Second); !r.Next().Equal(next) {
 			t.Errorf("second %d: the next step is at %v, want %v", second, r.Next(), next)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -19,7 +20,7 @@ import (
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
-	want  *want.State
+	want  *diff.Target
 	// before is the state when the sync began; nil without Since.
 	before *kernel.State
 }
@@ -181,7 +182,7 @@ func (v view) openToAll() []string {
 			return !v.s.HasMember(kernel.Member{Set: set, Element: kernel.Element{Addr: key.Addr.Addr()}})
 		}
 		takesSome := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 })
-		ours := v.owned(key) || v.want != nil && v.want.Servers[key] != nil
+		ours := v.owned(key) || v.want != nil && v.want.Server(key) != nil
 		if key == key.AllPorts() && takesSome && ours && slices.ContainsFunc(v.base.AllPorts[key.Family()], lacks) {
 			wrong = append(wrong, fmt.Sprintf("%s gets the node's packets to unserved ports", key))
 		}

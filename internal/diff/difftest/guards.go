@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // Wanting returns a checker for the time when w is wanted. It also reports clients that pass but should be dropped, and clients that are
 // dropped but should pass.
-func (c *Checker) Wanting(w *want.State) *Checker {
+func (c *Checker) Wanting(w *diff.Target) *Checker {
 	wanting := *c
 	wanting.want = w
 	return &wanting
@@ -49,11 +50,11 @@ func KeptOut(m kernel.Member) string {
 
 // missingGuards lists the sets of wanted guards that lack the port.
 func (v view) missingGuards(key kernel.ServerKey) []string {
-	if v.want == nil || v.want.Servers[key] == nil {
+	if v.want == nil || v.want.Server(key) == nil {
 		return nil
 	}
 	var missing []string
-	for _, m := range v.want.Servers[key].Members {
+	for _, m := range v.want.Server(key).Members {
 		if v.timing(m) == want.Guard && !v.s.HasMember(m) {
 			missing = append(missing, m.Set)
 		}
@@ -75,9 +76,9 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 		return ""
 	case v.want.HasMember(m):
 		return "removed a guard that is wanted"
-	case v.want.Servers[key] == nil && v.owned(port):
+	case v.want.Server(key) == nil && v.owned(port):
 		return "removed the guard of an existing virtual server"
-	case v.want.Servers[key] != nil && v.entered(key) && !v.destinationsAreWanted(port):
+	case v.want.Server(key) != nil && v.entered(key) && !v.destinationsAreWanted(port):
 		return "removed a guard before all destinations were open to every client"
 	}
 	return ""
@@ -85,14 +86,14 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 
 // guardIsToGo reports whether the port should not be restricted to some clients.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
-	server := v.want.Servers[v.want.Match(port)]
+	server := v.want.Server(v.want.Match(port))
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
 }
 
 // destinationsAreWanted reports whether new connections reach only wanted endpoints, and at least one if any is wanted.
 func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	matched := v.want.Match(port)
-	wanted, found := v.want.Servers[matched].Destinations, false
+	wanted, found := v.want.Server(matched).Destinations, false
 	if _, exists := v.s.Servers[port]; exists {
 		matched = port
 	}

@@ -74,7 +74,7 @@ func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 
 // answers reports whether new connections reach a wanted endpoint.
 func (v view) answers(key kernel.ServerKey) bool {
-	wanted := v.want.Servers[key]
+	wanted := v.want.Server(key)
 	return wanted != nil && slices.ContainsFunc(v.s.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq &&
 			slices.ContainsFunc(wanted.Destinations, func(w kernel.Destination) bool { return w.Addr == d.Addr })

@@ -1,0 +1,133 @@
+package diff
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Scope is what a decision is about.
+type Scope struct {
+	// All compares everything, and otherwise only what is touched.
+	All bool
+	// Touched are the objects whose wanted state may have changed. Decide adds those that it touches.
+	Touched *want.Touched
+	// Listed is true if have has just been listed. A list may lack virtual servers, and shows no connection limits.
+	Listed bool
+	// LookedUp reports whether a virtual server was looked up for this decision.
+	LookedUp func(kernel.ServerKey) bool
+	// Withhold removes the objects that must wait from the touched ones; nil if none must.
+	Withhold func(*want.Touched)
+}
+
+// Decision is what a comparison says.
+type Decision struct {
+	// Unclear are the virtual servers to look up first; everything else is then empty.
+	Unclear []kernel.ServerKey
+	Plan    Plan
+
+	// The rest is about everything, and empty if only what is touched was compared.
+
+	// Moved is true if a foreign virtual server has gone from the place of one of ours, or one that lingered has lost its last connection.
+	Moved bool
+	// Ours are our virtual servers in the kernel.
+	Ours map[kernel.ServerKey]struct{}
+	Found
+}
+
+// Found is what the kernel has beside what is wanted.
+type Found struct {
+	Leftovers Leftovers
+	// IPv6Off is true if wanted addresses cannot be bound because IPv6 is disabled.
+	IPv6Off bool
+}
+
+// Decide compares what the kernel should have with what it has. It first decides which virtual servers are foreign, and which linger.
+//
+// What is only touched is removed only with an owner record: have may contain foreign objects from the last full read, and an address that a
+// Service once wanted may since belong to another program.
+func Decide(t *Target, have *kernel.State, s Scope, opt Options) (d Decision) {
+	if !s.All {
+		t.settleLingering(have, t.nearTouched(s.Touched), s.Touched, opt)
+		if s.Withhold != nil {
+			s.Withhold(s.Touched)
+		}
+	}
+	if d.Unclear = t.unclear(have, s, opt); len(d.Unclear) > 0 {
+		return d
+	}
+	if s.All {
+		return t.decideAll(have, s.Touched, opt)
+	}
+	for _, key := range foreign(t, have, claims(t, have, s.Touched, opt), opt) {
+		t.occupy(key, s.Touched)
+	}
+	opt.updateWeights(s.Touched)
+	d.Plan = planTouched(t, have, s.Touched, opt)
+	return d
+}
+
+func (t *Target) decideAll(have *kernel.State, touched *want.Touched, opt Options) (d Decision) {
+	for key, server := range maps.Clone(t.foreign) {
+		if _, exists := have.Servers[key]; !exists {
+			d.Moved = true
+			t.forget(server, touched)
+		}
+	}
+	known := maps.Clone(t.lingersIn(have))
+	d.Moved = t.settleLingering(have, known, touched, opt) || d.Moved
+	for _, key := range foreign(t, have, t.Keys(), opt) {
+		t.occupy(key, touched)
+	}
+	opt.updateWeights(nil)
+	d.Found = Look(t, have, opt)
+	d.Plan = planAll(t, have, opt)
+	d.Ours = ours(t, have, opt)
+	return d
+}
+
+// lingersIn lists all virtual servers that may linger.
+func (t *Target) lingersIn(have *kernel.State) map[kernel.ServerKey]struct{} {
+	keys := make(map[kernel.ServerKey]struct{}, len(have.Servers))
+	for key := range have.Servers {
+		keys[key] = struct{}{}
+	}
+	for key := range t.lingering {
+		keys[key] = struct{}{}
+	}
+	return keys
+}
+
+// nearTouched lists the virtual servers that may just have been replaced, and those that linger at their addresses. A Service may have
+// thousands, so all others stay untouched.
+func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{} {
+	near, at := maps.Clone(touched.Servers), map[netip.Addr]struct{}{}
+	for key := range touched.Servers {
+		at[key.Addr.Addr()] = struct{}{}
+	}
+	for addr := range at {
+		for _, key := range t.lingersAt[addr] {
+			near[key] = struct{}{}
+		}
+	}
+	return near
+}
+
+// unclear lists the virtual servers that must be looked up.
+func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.ServerKey {
+	var keys []kernel.ServerKey
+	if s.Listed {
+		keys = append(missing(t, have, opt), Limited(t, have)...)
+	} else {
+		keys = claims(t, have, s.Touched, opt)
+	}
+	return slices.DeleteFunc(keys, s.LookedUp)
+}
+
+// Look finds what the kernel has beside what is wanted.
+func Look(t *Target, have *kernel.State, opt Options) Found {
+	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
+}

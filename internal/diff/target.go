@@ -1,0 +1,236 @@
+package diff
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Target is what the kernel should have now: the wanted state without the virtual servers in whose place foreign ones are, and with earlier
+// ones that linger. Only Decide changes it, and Follow after a change of the wanted state.
+type Target struct {
+	want *want.State
+	// foreign has the wanted virtual servers whose key a foreign one has. They are not written (I5), and nothing that depends on them is.
+	foreign map[kernel.ServerKey]*want.Server
+	// lingering virtual servers keep their connections beside a Service's new virtual server: the Service has changed which ports share an
+	// affinity, and the kernel cannot change a virtual server's port. lingersAt has their keys by address.
+	lingering map[kernel.ServerKey]*want.Server
+	lingersAt map[netip.Addr][]kernel.ServerKey
+	// members counts by how much the users of a member differ from the wanted state.
+	members map[kernel.Member]int
+}
+
+// NewTarget returns the target for a wanted state beside nothing.
+func NewTarget(w *want.State) *Target {
+	return &Target{
+		want: w, foreign: map[kernel.ServerKey]*want.Server{}, lingering: map[kernel.ServerKey]*want.Server{},
+		lingersAt: map[netip.Addr][]kernel.ServerKey{}, members: map[kernel.Member]int{},
+	}
+}
+
+// Base is the part that does not depend on Services.
+func (t *Target) Base() *want.Base { return &t.want.Base }
+
+// Set returns the declaration of one of our sets.
+func (t *Target) Set(name string) (want.Set, bool) { return t.want.Set(name) }
+
+// Server returns the virtual server with the key; nil if there should be none.
+func (t *Target) Server(key kernel.ServerKey) *want.Server {
+	if server := t.lingering[key]; server != nil {
+		return server
+	}
+	if t.foreign[key] != nil {
+		return nil
+	}
+	return t.want.Servers[key]
+}
+
+// Servers iterates over all virtual servers, in no order.
+func (t *Target) Servers(yield func(kernel.ServerKey, *want.Server) bool) {
+	for key, server := range t.want.Servers {
+		if t.foreign[key] == nil && !yield(key, server) {
+			return
+		}
+	}
+	for key, server := range t.lingering {
+		if !yield(key, server) {
+			return
+		}
+	}
+}
+
+// Keys lists the keys of all virtual servers, sorted.
+func (t *Target) Keys() []kernel.ServerKey {
+	keys := make([]kernel.ServerKey, 0, t.Count())
+	for key := range t.Servers {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, kernel.ServerKey.Compare)
+	return keys
+}
+
+// Count counts the virtual servers.
+func (t *Target) Count() int { return len(t.want.Servers) - len(t.foreign) + len(t.lingering) }
+
+// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
+func (t *Target) Foreign() map[kernel.ServerKey]*want.Server { return t.foreign }
+
+// Lingering iterates over the keys of the virtual servers that linger, in no order.
+func (t *Target) Lingering() iter.Seq[kernel.ServerKey] { return maps.Keys(t.lingering) }
+
+// Lingers reports whether a virtual server lingers.
+func (t *Target) Lingers(key kernel.ServerKey) bool { return t.lingering[key] != nil }
+
+// HasMember reports whether a set should have the member.
+func (t *Target) HasMember(m kernel.Member) bool { return t.want.Count(m)+t.members[m] > 0 }
+
+// Members iterates over the members of sets, in no order.
+func (t *Target) Members(yield func(kernel.Member) bool) {
+	for m := range t.want.Members {
+		if (len(t.members) == 0 || t.HasMember(m)) && !yield(m) {
+			return
+		}
+	}
+	for m, more := range t.members {
+		if more > 0 && t.want.Count(m) == 0 && !yield(m) {
+			return
+		}
+	}
+}
+
+// ServersAt lists the virtual servers that need the address on kube-ipvs0, in no order. The caller must not change the list.
+func (t *Target) ServersAt(a netip.Addr) []kernel.ServerKey {
+	at := t.want.ServersAt(a)
+	if len(t.foreign) > 0 {
+		at = slices.DeleteFunc(slices.Clone(at), func(key kernel.ServerKey) bool { return t.foreign[key] != nil })
+	}
+	if lingering := t.lingersAt[a]; len(lingering) > 0 {
+		at = slices.Concat(at, lingering)
+	}
+	return at
+}
+
+// HasAddress reports whether kube-ipvs0 should have the address.
+func (t *Target) HasAddress(a netip.Addr) bool { return len(t.ServersAt(a)) > 0 }
+
+// Addresses iterates over the addresses that kube-ipvs0 should have, in no order.
+func (t *Target) Addresses(yield func(netip.Addr) bool) {
+	for a := range t.want.Addresses {
+		if (len(t.foreign) == 0 || t.HasAddress(a)) && !yield(a) {
+			return
+		}
+	}
+	for a := range t.lingersAt {
+		if len(t.want.ServersAt(a)) == 0 && !yield(a) {
+			return
+		}
+	}
+}
+
+// Match returns the key of the virtual server that new connections to a port match.
+func (t *Target) Match(port kernel.ServerKey) kernel.ServerKey {
+	return kernel.MatchKey(port, func(key kernel.ServerKey) bool { return t.Serves(key, port) })
+}
+
+// Serves reports whether there should be a virtual server that serves the port.
+func (t *Target) Serves(key, port kernel.ServerKey) bool {
+	server := t.Server(key)
+	return server != nil && server.Serves(port)
+}
+
+// Ports returns the ports whose new connections match an all-ports server.
+func (t *Target) Ports(key kernel.ServerKey) []uint16 {
+	server := t.Server(key)
+	if server == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(server.Ports), func(number uint16) bool {
+		port := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), number), Protocol: key.Protocol}
+		return t.Match(port) != key
+	})
+}
+
+// Touch touches a virtual server with its entries and address.
+func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
+	if server := t.Server(key); server != nil {
+		t.touch(server, 0, touched)
+	}
+}
+
+// Follow takes over a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and ends one that lingers
+// with its key.
+func (t *Target) Follow(touched *want.Touched) {
+	for key := range touched.Servers {
+		if server := t.foreign[key]; server != nil && t.want.Servers[key] != server {
+			t.forget(server, touched)
+		}
+		if t.want.Servers[key] != nil {
+			t.dismiss(key, touched)
+		}
+	}
+}
+
+// occupy records that the virtual server in the kernel at a key is foreign.
+func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
+	t.dismiss(key, touched)
+	if server := t.Server(key); server != nil {
+		t.foreign[key] = server
+		t.touch(server, -1, touched)
+	}
+}
+
+// forget records that there is no foreign virtual server in the place of this one.
+func (t *Target) forget(server *want.Server, touched *want.Touched) {
+	delete(t.foreign, server.Key)
+	t.touch(server, +1, touched)
+}
+
+// linger adds a virtual server that no Service wants.
+func (t *Target) linger(server *want.Server, touched *want.Touched) {
+	if t.foreign[server.Key] != nil {
+		return
+	}
+	t.lingering[server.Key] = server
+	if addr := server.Key.Addr.Addr(); !server.Unbound {
+		t.lingersAt[addr] = append(t.lingersAt[addr], server.Key)
+	}
+	t.touch(server, +1, touched)
+}
+
+// dismiss removes the virtual server with the key if it lingers.
+func (t *Target) dismiss(key kernel.ServerKey, touched *want.Touched) {
+	server := t.lingering[key]
+	if server == nil {
+		return
+	}
+	delete(t.lingering, key)
+	addr := key.Addr.Addr()
+	t.lingersAt[addr] = slices.DeleteFunc(t.lingersAt[addr], func(k kernel.ServerKey) bool { return k == key })
+	if len(t.lingersAt[addr]) == 0 {
+		delete(t.lingersAt, addr)
+	}
+	t.touch(server, -1, touched)
+}
+
+// touch touches everything of a virtual server, and changes the counts of its members.
+func (t *Target) touch(server *want.Server, by int, touched *want.Touched) {
+	touched.Servers[server.Key] = struct{}{}
+	if !server.Unbound {
+		touched.Addresses[server.Key.Addr.Addr()] = struct{}{}
+	}
+	t.count(want.LedgerEntry(t.want.Base.Ledger, server.Key), by, touched)
+	for _, m := range server.Members {
+		t.count(m, by, touched)
+	}
+}
+
+func (t *Target) count(m kernel.Member, by int, touched *want.Touched) {
+	touched.Members[m] = struct{}{}
+	if t.members[m] += by; t.members[m] == 0 {
+		delete(t.members, m)
+	}
+}

@@ -45,7 +45,6 @@ type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (inMemory) LimitWaits()                            {}
-func (inMemory) AdoptRecords(context.Context) error     { return nil }
 func (inMemory) Close() error                           { return nil }
 
 // fixedSource delivers all Services once and never changes.

@@ -9,13 +9,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audit is a finished audit.
-type audit struct {
-	differences *kernel.Differences
-	err         error
-	// limited are the virtual servers that the audit limited up because of their connection limits.
-	limited map[kernel.ServerKey]struct{}
-	took    time.Duration
+// audits read the whole kernel outside the loop: with many Services a read takes long, and changes must not wait for it.
+type audits struct {
+	job[*kernel.Differences]
+	// ended is an audit whose result no sync has taken; nil if there is none.
+	ended *audit
+}
+
+// start begins an audit. The previous one must have ended.
+func (a *audits) start(ctx context.Context, b *background, k Kernel, p *planner) {
+	limited, found := diff.Limited(p.target, p.known.State()), &audit{}
+	asked := p.known.BeginAudit(limited)
+	found.limited = setOf(limited)
+	read := func() (*kernel.Differences, error) {
+		began := time.Now()
+		defer func() { found.took = time.Since(began) }()
+		return k.Audit(ctx, asked)
+	}
+	a.job.start(b, read, func(d *kernel.Differences, err error) {
+		found.differences, found.err = d, err
+		a.ended = found
+		p.schedule.Request()
+	})
 }
 
 func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
@@ -26,43 +41,20 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// beginAudit starts to read the kernel outside the loop: with many Services a read takes long, and changes must not wait for it. The previous
-// audit must have ended.
-func (a *Agent) beginAudit(ctx context.Context, now time.Time) {
-	a.schedule.Read(now)
-	a.checks.AuditBegins()
-	limited := diff.Limited(a.target, a.known.State())
-	asked := a.known.BeginAudit(limited)
-	a.background.start(func() func() {
-		began := time.Now()
-		differences, err := a.kernel.Audit(ctx, asked)
-		found := &audit{differences: differences, err: err, limited: setOf(limited), took: time.Since(began)}
-		return func() { a.pending.audit, a.pending.sync = found, true }
-	})
-}
-
-// auditErr is why the audit failed that ended before this sync. The known state stays valid, and the sync applies changes as always.
-func (s *syncRun) auditErr() error {
-	if s.audit == nil || s.audit.err == nil {
-		return nil
-	}
-	return fmt.Errorf("read the kernel's state: %w", s.audit.err)
-}
-
 // takeAudit takes over an audit's findings. It reports whether everything must be compared.
-func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
+func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, error) {
 	d := s.audit.differences
-	unclear := s.known.Unseen(d)
-	for _, key := range diff.Limited(s.target, s.known.State()) {
+	unclear := p.known.Unseen(d)
+	for _, key := range diff.Limited(p.target, p.known.State()) {
 		_, reported := d.Servers[key]
-		if _, limited := s.audit.limited[key]; reported && !limited && !s.known.Written(key) {
+		if _, limited := s.audit.limited[key]; reported && !limited && !p.known.Written(key) {
 			unclear = append(unclear, key)
 		}
 	}
 	var found map[kernel.ServerKey]kernel.ObservedServer
 	if len(unclear) > 0 {
 		var err error
-		if found, err = s.kernel.Lookup(ctx, unclear); err != nil {
+		if found, err = k.Lookup(ctx, unclear); err != nil {
 			return false, fmt.Errorf("look up virtual servers that the audit did not see in full: %w", err)
 		}
 	}
@@ -72,39 +64,39 @@ func (s *syncRun) takeAudit(ctx context.Context) (bool, error) {
 			d.Servers[key] = &server
 		}
 	}
-	if unseen := s.known.UnseenMembers(d); len(unseen) > 0 {
-		found, err := s.kernel.LookupMembers(ctx, unseen)
+	if unseen := p.known.UnseenMembers(d); len(unseen) > 0 {
+		found, err := k.LookupMembers(ctx, unseen)
 		if err != nil {
 			return false, fmt.Errorf("look up members of sets that the audit did not see: %w", err)
 		}
-		s.known.Exist(found)
+		p.known.Exist(found)
 	}
-	s.rememberRules(&d.Base)
-	differs := s.known.Merge(d)
-	s.known.AskAgain(unclear)
+	p.rememberRules(s, &d.Base)
+	differs := p.known.Merge(d)
+	p.known.AskAgain(unclear)
 	return differs, nil
 }
 
 // planAudit compares with an audit's findings. It counts no connections, because some may have begun since the read: destinations without
 // connections are removed after the next count.
-func (s *syncRun) planAudit(ctx context.Context) (diff.Plan, error) {
-	differs, err := s.takeAudit(ctx)
+func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
+	differs, err := p.takeAudit(ctx, k, s)
 	if err != nil {
 		return diff.Plan{}, err
 	}
-	have := s.known.State()
-	opt := s.options(have)
-	if !differs && !diff.BaseDiffers(s.target, have, opt) {
-		s.known.TouchSkipped(s.target, s.touched)
-		s.report.Found = diff.Look(s.target, have, opt)
-		return s.planTouched(ctx)
+	have := p.known.State()
+	opt := p.options(s.now, have)
+	if !differs && !diff.BaseDiffers(p.target, have, opt) {
+		p.known.TouchSkipped(p.target, s.touched)
+		s.report.Found = diff.Look(p.target, have, opt)
+		return p.planTouched(ctx, k, s)
 	}
-	s.beginComparison(have)
-	d, err := s.decide(ctx, have, diff.Scope{All: true}, opt, s.known.LookedUp)
+	p.beginComparison(s, have)
+	d, err := p.decide(ctx, k, s, have, diff.Scope{All: true}, opt, p.known.LookedUp)
 	if err != nil {
 		return diff.Plan{}, err
 	}
-	s.known.Compared()
-	s.takeDecision(d)
-	return s.known.Unverified().Without(d.Plan), nil
+	p.known.Compared()
+	p.takeDecision(s, d)
+	return p.known.Unverified().Without(d.Plan), nil
 }

@@ -75,8 +75,8 @@ func (r *rollout) run(tb testing.TB) {
 		r.pods[old] = nil
 		r.change(old, nil)
 	}
-	if r.history.err != "" {
-		tb.Fatal(r.history.err)
+	if r.reports.history.err != "" {
+		tb.Fatal(r.reports.history.err)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 	if n := (after.TotalAlloc - before.TotalAlloc) / changes / pods; n > 450 {
 		t.Errorf("one change takes %d bytes for each endpoint", n)
 	}
-	if n := r.draining.Count(); n != pods {
+	if n := r.planner.draining.Count(); n != pods {
 		t.Errorf("%d endpoints drain", n)
 	}
 }
@@ -159,8 +159,8 @@ func coldStart(tb testing.TB, services oneList) {
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour}
 	a := New(cfg, services, instant{kerneltest.New(compile.Chains...)}, zap.NewNop())
 	a.sync(context.Background())
-	if a.history.err != "" {
-		tb.Fatal(a.history.err)
+	if a.reports.history.err != "" {
+		tb.Fatal(a.reports.history.err)
 	}
 }
 

@@ -15,27 +15,27 @@ import (
 //
 // A comparison with so few Services makes everything that an earlier agent left look superfluous. So bootstrap runs only on nodes without
 // state, and does not apply a plan that deletes anything.
-func (s *syncRun) bootstrap(ctx context.Context) {
-	if s.known.State() != nil || s.schedule.Started() {
+func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
+	p := a.planner
+	if p.known.State() != nil || a.schedule.Started() {
 		return // the first sync failed: all Services are compiled, and this sync may be incremental
 	}
-	services := s.cluster.Waiting()
+	services := p.cluster.Waiting()
 	first := bootstrapServices(services)
 	if len(first) == 0 || len(first) == len(services) {
 		return
 	}
-	if has, err := s.kernel.HasDevice(ctx); err != nil || has {
+	if has, err := a.reader.kernel.HasDevice(ctx); err != nil || has {
 		return
 	}
 	begin := time.Now()
 	defer func() { s.report.Stages.Bootstrap = time.Since(begin) }()
-	s.report.compiled(s.cluster.Update(first, s.touched))
-	s.target.Follow(s.touched)
-	plan, err := s.planFull(ctx)
-	if err != nil || len(s.known.State().Servers) > 0 || deletes(plan) {
+	p.compileFirst(s, first)
+	plan, err := p.planFull(ctx, a.reader.kernel, s)
+	if err != nil || len(p.known.State().Servers) > 0 || hasDeletion(plan) {
 		return // sealing the ledger would make virtual servers foreign that the agent should adopt
 	}
-	s.apply(ctx, plan)
+	a.writer.apply(ctx, s, p, plan)
 }
 
 // bootstrapServices returns the Services that a node needs to become useful, with only their ClusterIPs: no other Service can have a better
@@ -55,6 +55,6 @@ func isBootstrap(id model.ServiceID) bool {
 	return id.Namespace == "kube-system" || id == model.ServiceID{Namespace: "default", Name: "kubernetes"}
 }
 
-func deletes(plan diff.Plan) bool {
+func hasDeletion(plan diff.Plan) bool {
 	return slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete })
 }

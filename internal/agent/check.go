@@ -2,106 +2,95 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/quickcheck"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/slowstart"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// checks read summaries of the kernel outside the loop, one at a time.
+// checks read summaries of the kernel outside the loop. With the audits, they find what other programs change.
 type checks struct {
 	quickcheck.Checks
-	running bool
+	job[*kernel.Summary]
+	cfg *Config
 	// last is when the latest check began.
 	last time.Time
-	// failed counts consecutive failed checks; err is the error of the latest.
-	failed int
-	err    error
-}
-
-// check is a finished check.
-type check struct {
-	began   time.Time
-	asked   []kernel.ServerKey
-	writes  known.Writes
-	summary *kernel.Summary
-	err     error
+	// contests are the objects that another program keeps changing.
+	contests contest.Contests
 }
 
 // watch reports whether quick checks are enabled and succeed.
-func (c *checks) watch(interval time.Duration) bool {
-	return interval > 0 && c.failed == 0 && !(c.running && time.Since(c.last) > tooLong)
-}
+func (c *checks) watch() bool { return c.cfg.CheckInterval > 0 && c.failed == 0 && !c.hangs() }
 
-// nextCheck is when the next quick check begins; zero while one runs or if they are off.
-func (a *Agent) nextCheck() time.Time {
-	if a.cfg.CheckInterval == 0 || a.checks.running || a.known.State() == nil {
+// next is when the next quick check begins; zero while one runs or if they are off.
+func (c *checks) next(k *known.Kernel) time.Time {
+	if c.cfg.CheckInterval == 0 || c.running() || k.State() == nil {
 		return time.Time{}
 	}
-	return a.checks.last.Add(a.cfg.CheckInterval)
+	return c.last.Add(c.cfg.CheckInterval)
 }
 
-// beginCheck starts to read a summary outside the loop.
-func (a *Agent) beginCheck(ctx context.Context, now time.Time) {
-	c := check{began: now, asked: a.checks.Next(a.known.State().Servers), writes: a.known.Writes()}
-	a.checks.running, a.checks.last = true, now
-	a.background.start(func() func() {
-		c.summary, c.err = a.kernel.Summarize(ctx, c.asked)
-		return func() { a.takeCheck(c) }
+// start begins to read a summary. It is compared with the known state, and a difference requests an audit.
+func (c *checks) start(ctx context.Context, b *background, now time.Time, kern Kernel, k *known.Kernel, s *schedule.Schedule) {
+	asked, writes := c.Next(k.State().Servers), k.Writes()
+	c.last = now
+	c.job.start(b, func() (*kernel.Summary, error) { return kern.Summarize(ctx, asked) }, func(summary *kernel.Summary, err error) {
+		if err != nil {
+			s.AuditSoon(c.cfg.AuditInterval) // without checks, only audits find changes
+			return
+		}
+		if s.Reading(now) < tooLong && c.cfg.Checked != nil { // an audit that never ends is a failure
+			c.cfg.Checked(now)
+		}
+		since := k.Writes()
+		skip := [quickcheck.Parts]bool{
+			quickcheck.Servers: writes.Servers != since.Servers,
+			quickcheck.Sets:    writes.Sets != since.Sets,
+			quickcheck.Rules:   writes.Rules != since.Rules,
+			quickcheck.Sysctls: writes.Sysctls != since.Sysctls,
+		}
+		state := quickcheck.Known{State: k.State(), IPv4Servers: k.IPv4Servers()}
+		if c.Judge(now, quickcheck.Compare(state, asked, summary, skip), skip) {
+			s.AuditSoon(max(c.distance(), c.Distance()))
+		}
 	})
 }
 
-// takeCheck compares a summary with the known state, and requests an audit if they differ.
-func (a *Agent) takeCheck(c check) {
-	a.checks.running = false
-	if c.err != nil {
-		a.checks.failed, a.checks.err = a.checks.failed+1, c.err
-		a.schedule.AuditSoon(a.cfg.AuditInterval) // without checks, only audits find changes
-		return
+// distance is the time between two audits triggered by changes of the kernel.
+func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
+
+// countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.
+func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
+	var repairs []kernel.Op
+	repaired := false
+	for _, r := range s.report.Results {
+		repaired = repaired || r.Err == nil
+		unexplained := s.unexplained || s.rulesUnexplained && r.Op.KindOf() == kernel.KindRules
+		if unexplained && !r.Skipped && !r.Refused() && !errors.Is(r.Err, errOccupied) && diff.IsRepair(r.Op) && !ramps.IsStep(r.Op) {
+			repairs = append(repairs, r.Op)
+		}
 	}
-	a.checks.failed = 0
-	if audits := a.schedule.Reading(c.began); a.cfg.Checked != nil && audits < tooLong { // an audit that never ends is a failure
-		a.cfg.Checked(c.began)
+	s.report.Drifted = contest.Find(repairs, s.rulesRead, s.sysctlsRead)
+	for _, f := range s.report.Drifted {
+		s.report.Drift += f.Count
 	}
-	now := a.known.Writes()
-	skip := [quickcheck.Parts]bool{
-		quickcheck.Servers: c.writes.Servers != now.Servers,
-		quickcheck.Sets:    c.writes.Sets != now.Sets,
-		quickcheck.Rules:   c.writes.Rules != now.Rules,
-		quickcheck.Sysctls: c.writes.Sysctls != now.Sysctls,
-	}
-	known := quickcheck.Known{State: a.known.State(), IPv4Servers: a.known.IPv4Servers()}
-	if a.checks.Judge(c.began, quickcheck.Compare(known, c.asked, c.summary, skip), skip) {
-		a.schedule.AuditSoon(max(a.contests.Distance(a.cfg.AuditInterval), a.checks.Distance()))
-	}
+	c.contests.Audit(s.now, c.cfg.AuditInterval, s.report.Drifted)
+	c.AuditEnds(repaired)
 }
 
-// manyChecks is how many consecutive quick checks must fail to be a Problem.
-const manyChecks = 3
-
-// unended is the Problem of work that has not ended.
-func (a *Agent) unended(what string, age time.Duration, effect string) model.Problem {
-	return model.Problem{
-		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: what,
-		Reason: fmt.Sprintf("the last one has not ended for %s; %s", age.Round(time.Minute), effect),
-		Remedy: "look for a hung call in the kernel's log, and restart the agent",
+// problems says what is contested, and that quick checks fail, or do not end. Full syncs report what is wrong with the kernel itself.
+func (c *checks) problems(node string) []model.Problem {
+	t := trouble{
+		"quick checks", fmt.Sprintf("only full syncs, every %s, repair changes by other programs", c.cfg.AuditInterval),
+		"allow the failed operation, or use --ipvs-check-period=0 to turn quick checks off",
 	}
-}
-
-// checkProblems returns the Problem that quick checks fail, or do not end. Full syncs report what is wrong with the kernel itself.
-func (a *Agent) checkProblems() []model.Problem {
-	if age := time.Since(a.checks.last); a.checks.running && age > tooLong {
-		return []model.Problem{a.unended("quick checks", age, "only full syncs repair changes by other programs")}
-	}
-	if a.checks.failed < manyChecks {
-		return nil
-	}
-	return []model.Problem{{
-		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "quick checks",
-		Reason: fmt.Sprintf("failing (%v); only full syncs, every %s, repair changes by other programs", a.checks.err, a.cfg.AuditInterval),
-		Remedy: "allow the failed operation, or use --ipvs-check-period=0 to turn quick checks off",
-	}}
+	return append(c.contests.Problems(node), c.job.problems(node, t)...)
 }

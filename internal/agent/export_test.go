@@ -8,4 +8,4 @@ const (
 )
 
 // SetPartSize makes interruptions likely.
-func (a *Agent) SetPartSize(n int) { a.partSize = n }
+func (a *Agent) SetPartSize(n int) { a.writer.partSize = n }

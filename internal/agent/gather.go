@@ -8,49 +8,65 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
-const maxTriggers = 10_000
-
-// gather reads what decides how Services compile, and lets the cluster learn it: the source's changes, the node's addresses and networks, the
-// settings and the kernel's schedulers. On error the addresses and networks do not change.
-func (s *syncRun) gather(ctx context.Context, changes model.Changes) error {
-	facts := compile.Facts{Settings: s.takeSettings(), Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
-	err := s.readAddresses(ctx, &facts)
-	s.cluster.Learn(facts)
-	s.probeSchedulers(ctx, changes.Services)
-	err = errors.Join(err, s.settle(ctx))
-	s.report.Unreadable, s.held = changes.Problems, changes.Held
-	triggers := append(s.pending.triggers, changes.Triggers...)
-	s.pending.triggers = triggers[max(0, len(triggers)-maxTriggers):]
-	return err
+// reader reads what decides how Services compile.
+type reader struct {
+	cfg    *Config
+	source Source
+	kernel Kernel
+	// moved is true if the node's addresses and networks may have changed.
+	moved bool
+	// lostAddresses is when the node lost its last address; zero while it has one.
+	lostAddresses time.Time
+	// listed is when the node's sockets were last listed, probed when missing schedulers were last probed.
+	listed, probed time.Time
 }
 
-// readAddresses reads the node's addresses and networks if they may have changed, and on every full read.
-func (s *syncRun) readAddresses(ctx context.Context, facts *compile.Facts) error {
-	if !s.pending.addresses && !s.full() {
-		return nil
+// gathered is what could not be read.
+type gathered struct {
+	// addresses is why the node's addresses and networks are as before. listeners is why the sockets of the node's processes are unknown.
+	addresses, listeners error
+}
+
+func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
+
+// gather reads the facts, and lets the cluster learn them: the source's changes, the node's addresses and networks, and the kernel's schedulers;
+// and what the cluster then needs to know.
+func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
+	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
+	if r.moved || s.full() {
+		failed.addresses = r.readAddresses(ctx, s.now, c, &facts)
 	}
-	addrs, err := s.kernel.NodeAddresses(ctx)
+	c.Learn(facts)
+	r.probeSchedulers(ctx, s, c, k, changes.Services)
+	err := r.settle(ctx, s, c, k, &failed)
+	failed.addresses = errors.Join(failed.addresses, err)
+	return failed
+}
+
+// readAddresses reads the node's addresses and networks.
+func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cluster, facts *compile.Facts) error {
+	addrs, err := r.kernel.NodeAddresses(ctx)
 	if err != nil {
 		return fmt.Errorf("read this node's addresses: %w; node ports stay on the last known addresses", err)
 	}
-	if s.lost(addrs) {
+	if r.lost(now, addrs, c) {
 		return fmt.Errorf("no interface of this node has an address; node ports stay on the last known addresses for %s", holdAddresses)
 	}
 	facts.Addresses = append([]netip.Addr{}, addrs...) // not nil
-	network, err := s.kernel.Network(ctx)
+	network, err := r.kernel.Network(ctx)
 	if err != nil {
 		return fmt.Errorf("read this node's networks: %w; Services cannot claim the last known gateway and broadcast addresses", err)
 	}
 	if facts.Network = network; network == nil {
 		facts.Network = kernel.Network{}
 	}
-	s.pending.addresses = false
+	r.moved = false
 	return nil
 }
 
@@ -59,15 +75,15 @@ const holdAddresses = 10 * time.Second
 
 // lost reports whether the node has just lost its last address. This happens for a moment while a network is reconfigured or a DHCP client
 // renews a lost lease. No packet can arrive then, and the virtual servers keep the connections (I15).
-func (s *syncRun) lost(addrs []netip.Addr) bool {
-	if len(addrs) > 0 || len(s.cluster.Addresses()) == 0 {
-		s.lostAddresses = time.Time{}
+func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) bool {
+	if len(addrs) > 0 || len(c.Addresses()) == 0 {
+		r.lostAddresses = time.Time{}
 		return false
 	}
-	if s.lostAddresses.IsZero() {
-		s.lostAddresses = s.now
+	if r.lostAddresses.IsZero() {
+		r.lostAddresses = now
 	}
-	return s.now.Before(s.lostAddresses.Add(holdAddresses))
+	return now.Before(r.lostAddresses.Add(holdAddresses))
 }
 
 // recheckSockets is the minimum time between two lists of the node's sockets, except for full reads. Until then, the last list decides.
@@ -76,77 +92,67 @@ const recheckSockets = time.Second
 // settle reads the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the first
 // read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so does a
 // change of their Service.
-func (s *syncRun) settle(ctx context.Context) error {
-	unsettled, atNode, waits := s.cluster.Unsettled(s.full())
-	if len(unsettled) > 0 && s.known.State() == nil {
-		if err := s.findLeft(ctx, unsettled); err != nil {
+func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
+	unsettled, atNode, waits := c.Unsettled(s.full())
+	if len(unsettled) > 0 && k.State() == nil {
+		left, err := r.findLeft(ctx, unsettled)
+		if err != nil {
 			return err
 		}
+		c.Learn(compile.Facts{Left: left})
 	}
-	if !atNode && !waits || !s.full() && s.now.Sub(s.listed) < recheckSockets {
+	if !atNode && !waits || !s.full() && s.now.Sub(r.listed) < recheckSockets {
 		return nil
 	}
-	listeners, err := s.kernel.Listeners(ctx)
-	if s.listenersErr = err; err != nil {
-		s.cluster.ForgetListeners() // only these claims wait
+	listeners, err := r.kernel.Listeners(ctx)
+	if failed.listeners = err; err != nil {
+		c.ForgetListeners() // only these claims wait
 		return nil
 	}
-	if s.listed = s.now; listeners == nil {
+	if r.listed = s.now; listeners == nil {
 		listeners = kernel.Listeners{}
 	}
-	s.cluster.Learn(compile.Facts{Listeners: listeners})
+	c.Learn(compile.Facts{Listeners: listeners})
 	return nil
 }
 
 // findLeft looks up frontends that an earlier agent left in the kernel.
-func (s *syncRun) findLeft(ctx context.Context, unsettled []compile.FrontendKey) error {
+func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) ([]compile.FrontendKey, error) {
 	keys := make([]kernel.ServerKey, len(unsettled))
 	for i, frontend := range unsettled {
 		keys[i] = frontend.Key
 	}
-	found, err := s.kernel.Lookup(ctx, keys)
+	found, err := r.kernel.Lookup(ctx, keys)
 	if err != nil {
-		return fmt.Errorf("look up virtual servers at node addresses: %w", err)
+		return nil, fmt.Errorf("look up virtual servers at node addresses: %w", err)
 	}
-	left := slices.DeleteFunc(unsettled, func(frontend compile.FrontendKey) bool {
+	return slices.DeleteFunc(unsettled, func(frontend compile.FrontendKey) bool {
 		_, exists := found[frontend.Key]
 		return !exists
-	})
-	s.cluster.Learn(compile.Facts{Left: left})
-	return nil
-}
-
-func (s *syncRun) takeSettings() *compile.Settings {
-	settings := s.pending.settings
-	if settings == nil {
-		return nil
-	}
-	s.pending.settings, s.pending.reconfigured = nil, true
-	s.cfg.Compile.Settings, s.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
-	s.cfg.AuditInterval, s.cfg.CheckInterval, s.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval
-	s.schedule.Intervals = s.cfg.intervals()
-	return &settings.Compile
+	}), nil
 }
 
 // nextProbe is when missing schedulers are probed again without a full read, which may be rare; zero if none is missing.
-func (a *Agent) nextProbe() time.Time {
-	if !a.cluster.LacksSchedulers() {
+func (r *reader) nextProbe(c *compile.Cluster) time.Time {
+	if !c.LacksSchedulers() {
 		return time.Time{}
 	}
-	return a.probed.Add(a.cfg.AuditInterval)
+	return r.probed.Add(r.cfg.AuditInterval)
 }
 
 // probeSchedulers finds out which schedulers the kernel lacks. It probes those that a Service names for the first time and, on every full
 // read and at least once in the time between audits, the node's default and the missing ones, because their modules may have been loaded
 // since.
-func (s *syncRun) probeSchedulers(ctx context.Context, changed map[model.ServiceID]*model.Service) {
+func (r *reader) probeSchedulers(
+	ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changed map[model.ServiceID]*model.Service,
+) {
 	var others []string
-	if at := s.nextProbe(); s.full() || !at.IsZero() && !s.now.Before(at) {
-		others, s.probed = s.cluster.SchedulersToCheck(), s.now
+	if at := r.nextProbe(c); s.full() || !at.IsZero() && !s.now.Before(at) {
+		others, r.probed = c.SchedulersToCheck(), s.now
 	}
 	var answered map[string]bool
-	if names := s.known.Schedulers.ToProbe(changed, others); len(names) > 0 {
-		answered = s.kernel.Schedulers(ctx, names)
+	if names := k.Schedulers.ToProbe(changed, others); len(names) > 0 {
+		answered = r.kernel.Schedulers(ctx, names)
 	}
-	s.cluster.Learn(compile.Facts{Schedulers: s.known.Schedulers.Take(answered)})
+	c.Learn(compile.Facts{Schedulers: k.Schedulers.Take(answered)})
 }

@@ -17,31 +17,21 @@ const (
 	fewInherited = 16
 )
 
-// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it,
-// the agent cannot distinguish objects that were deleted while no agent ran from an API server that has lost its storage, or hides
-// objects, or belongs to another cluster. So it changes nothing at first (I15).
-type inherited struct {
-	// until is when the agent goes by the list; zero before the first comparison.
-	until time.Time
-	// accepted is true once a list was plausible, or the time has passed.
-	accepted bool
-}
-
 // checkInherited returns an error while the plan of the first sync takes away most virtual servers, or all their endpoints.
-func (s *syncRun) checkInherited(plan diff.Plan) error {
-	h := &s.inherited
-	if h.accepted || !s.reads || s.cfg.CompleteSource {
+func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
+	h := &p.inherited
+	if h.accepted || !s.reads || p.cfg.CompleteSource {
 		return nil
 	}
 	if h.until.IsZero() {
 		h.until = s.now.Add(holdInherited)
 	}
-	lost, left := s.countInherited(plan)
+	lost, left := p.countInherited(plan)
 	if lost <= fewInherited || 2*lost <= left || !s.now.Before(h.until) {
 		h.accepted = true
 		return nil
 	}
-	s.known.Forget()
+	p.known.Forget()
 	return fmt.Errorf("the API server's first lists lack the Services or all endpoints of %d of the %d ClusterIPs that an earlier agent left; "+
 		"the agent changes nothing until the lists have them, or for %s. If you did not delete them, check whether the API server "+
 		"has lost data, and whether the agent uses the right API server and may list all Services and EndpointSlices", lost, left, holdInherited)
@@ -49,20 +39,20 @@ func (s *syncRun) checkInherited(plan diff.Plan) error {
 
 // countInherited counts the ClusterIPs that an earlier agent left, and those of which the plan takes away a virtual server or its endpoints.
 // Each Service has one in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
-func (s *syncRun) countInherited(plan diff.Plan) (lost, left int) {
+func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
-	for _, set := range s.target.Base().ClusterIPs {
-		for e := range s.known.State().Members[set] {
+	for _, set := range p.target.Base().ClusterIPs {
+		for e := range p.known.State().Members[set] {
 			inherited[e.Addr] = false
 		}
 	}
 	if len(inherited) == 0 {
-		for key := range s.known.Servers() {
+		for key := range p.known.Servers() {
 			inherited[key.Addr.Addr()] = false
 		}
 	}
 	left = len(inherited)
-	for key := range s.lostServers(plan) {
+	for key := range p.lostServers(plan) {
 		if counted, is := inherited[key.Addr.Addr()]; is && !counted {
 			inherited[key.Addr.Addr()] = true
 			lost++
@@ -72,7 +62,7 @@ func (s *syncRun) countInherited(plan diff.Plan) (lost, left int) {
 }
 
 // lostServers returns the virtual servers that a plan deletes, or that take new connections only until then.
-func (s *syncRun) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
+func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	lost := map[kernel.ServerKey]struct{}{}
 	for _, op := range plan.Ops() {
 		switch o := op.Object.(type) {
@@ -81,7 +71,7 @@ func (s *syncRun) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 				lost[o.Key] = struct{}{}
 			}
 		case kernel.ServerDestination:
-			if op.Verb != kernel.Create && s.losesEndpoints(o.Server) {
+			if op.Verb != kernel.Create && p.losesEndpoints(o.Server) {
 				lost[o.Server] = struct{}{}
 			}
 		}
@@ -90,8 +80,8 @@ func (s *syncRun) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 }
 
 // losesEndpoints reports whether a virtual server has endpoints that take new connections, and should have none.
-func (s *syncRun) losesEndpoints(key kernel.ServerKey) bool {
-	wanted := s.target.Server(key)
-	return slices.ContainsFunc(s.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&
+func (p *planner) losesEndpoints(key kernel.ServerKey) bool {
+	wanted := p.target.Server(key)
+	return slices.ContainsFunc(p.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&
 		!(wanted != nil && slices.ContainsFunc(wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }))
 }

@@ -7,10 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 const (
@@ -20,34 +18,23 @@ const (
 	lastKnownRetry = 5 * time.Second
 )
 
-// LastKnown is the state of the cluster from an earlier run. A node that boots without a source serves it.
-type LastKnown struct {
-	Changes model.Changes
-	// Served gets the result of every attempt: ErrKernelNewer if the state is not used at all.
-	Served func(error)
-}
-
-// ErrKernelNewer means that the kernel holds a state, which is newer than any file.
-var ErrKernelNewer = errors.New("the kernel already has virtual servers, kube-ipvs0, or other objects that the snapshot would change")
-
 // lastKnown serves a LastKnown. It only adds, and only where the kernel has nothing (I4, I9).
 type lastKnown struct {
+	cfg    *Config
+	kernel Kernel
 	state  *LastKnown // nil if there is none, and after the source has synced
 	due    time.Time
 	served bool
 	// begun is true once anything was added to a kernel that had nothing. What is there since then is the agent's own.
 	begun bool
+	// added is called before anything is added.
+	added func()
 	// moved is true if the node's addresses may have changed since.
 	moved bool
 }
 
-func newLastKnown(state *LastKnown) lastKnown {
-	return lastKnown{state: state, due: time.Now().Add(lastKnownAfter)}
-}
-
-// serveLastKnown serves the last known state if that is due, and returns when it is due next; zero for never.
-func (a *Agent) serveLastKnown(ctx context.Context) time.Time {
-	k := &a.lastKnown
+// serve serves the last known state if that is due, and returns when it is due next; zero for never.
+func (k *lastKnown) serve(ctx context.Context) time.Time {
 	now := time.Now()
 	if k.state == nil || k.served && !k.moved {
 		return time.Time{}
@@ -56,7 +43,7 @@ func (a *Agent) serveLastKnown(ctx context.Context) time.Time {
 		return k.due
 	}
 	k.moved = false
-	err := a.addLastKnown(ctx, now)
+	err := k.add(ctx, now)
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
@@ -73,39 +60,35 @@ func (a *Agent) serveLastKnown(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// addLastKnown compares the last known state with the kernel and adds what is missing. An agent of its own does it: what that learns is
+// add compares the last known state with the kernel and adds what is missing. An agent of its own does it: what that learns is
 // forgotten, and the first sync starts from the kernel alone, as after a restart (I9).
-func (a *Agent) addLastKnown(ctx context.Context, now time.Time) error {
-	if has, err := a.kernel.HasDevice(ctx); err != nil || has && !a.lastKnown.begun {
+func (k *lastKnown) add(ctx context.Context, now time.Time) error {
+	if has, err := k.kernel.HasDevice(ctx); err != nil || has && !k.begun {
 		return errors.Join(err, onlyIf(has, ErrKernelNewer))
 	}
-	s := New(Config{Compile: a.cfg.Compile}, nil, a.kernel, zap.NewNop()).newSync(now)
-	changes := a.lastKnown.state.Changes
-	changes.APIServer = a.contacts(changes.APIServer)
-	if err := s.gather(ctx, changes); err != nil {
-		return err
-	}
-	s.compile()
-	plan, err := s.plan(ctx)
-	if err = errors.Join(err, s.report.rulesErr.Err()); err != nil {
+	changes := k.state.Changes
+	changes.APIServer = k.contacts(changes.APIServer)
+	first := newSteps(&Config{Compile: k.cfg.Compile}, nil, k.kernel, &schedule.Schedule{}, newBackground())
+	s, plan, err := first.once(ctx, now, changes)
+	if err != nil {
 		return err
 	}
 	changesMore := slices.ContainsFunc(plan.Ops(), func(op kernel.Op) bool { return op.Verb == kernel.Delete || op.Verb == kernel.Update })
-	if changesMore || len(s.known.State().Servers) > 0 && !a.lastKnown.begun {
+	if changesMore || len(first.planner.known.State().Servers) > 0 && !k.begun {
 		return ErrKernelNewer
 	}
-	a.lastKnown.begun = true
-	a.wayOut.free = nil
-	s.apply(ctx, plan)
+	k.begun = true
+	k.added()
+	first.writer.apply(ctx, s, first.planner, plan)
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
 // contacts adds the addresses at which the API server is tried now to those that were known earlier: it may have moved since.
-func (a *Agent) contacts(earlier []netip.AddrPort) []netip.AddrPort {
-	if a.cfg.Contacts == nil {
+func (k *lastKnown) contacts(earlier []netip.AddrPort) []netip.AddrPort {
+	if k.cfg.Contacts == nil {
 		return earlier
 	}
-	return slices.Concat(earlier, a.cfg.Contacts())
+	return slices.Concat(earlier, k.cfg.Contacts())
 }
 
 func onlyIf(condition bool, err error) error {

@@ -9,60 +9,46 @@ import (
 // oldRules removes, outside the loop, what an earlier start left where this one keeps no sets and rules: that takes programs, which are slow
 // or hang.
 type oldRules struct {
-	running bool
+	job[[]Result]
 	// removed is true after nothing was left.
 	removed bool
-	// news is what no report has told yet.
-	news oldRulesResult
-}
-
-// oldRulesResult is the error of the search, and the results of the removal.
-type oldRulesResult struct {
-	err     error
+	// results are what no report has told yet.
 	results []Result
 }
 
-// removeOldRules starts to remove old rules when the present ones are complete: until then, the old ones may be the only ones. After a
-// failure, the next full sync tries again.
-func (s *syncRun) removeOldRules(ctx context.Context) {
-	o := s.oldRules
-	if o.running || o.removed || !s.report.rulesComplete() {
+// start begins to remove old rules when the present ones are complete: until then, the old ones may be the only ones. After a failure, the next
+// full sync tries again. request asks for a sync if the result is worth a report.
+func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report, request func()) {
+	if o.running() || o.removed || !r.rulesComplete() {
 		return
 	}
-	o.running = true
-	s.background.start(func() func() {
-		r := remove(ctx, s.kernel)
-		return func() { s.pending.sync = o.took(r) || s.pending.sync }
+	o.job.start(b, func() ([]Result, error) { return removeOldRules(ctx, k) }, func(results []Result, err error) {
+		o.removed, o.results = err == nil, results
+		for _, result := range results {
+			o.removed = o.removed && result.Err == nil
+		}
+		if err != nil || len(results) > 0 {
+			request()
+		}
 	})
 }
 
-func remove(ctx context.Context, k Kernel) oldRulesResult {
+func removeOldRules(ctx context.Context, k Kernel) (results []Result, err error) {
 	old, err := k.FindOldRules(ctx)
-	r := oldRulesResult{err: err}
 	if len(old) == 0 {
-		return r
+		return nil, err
 	}
 	ops := removalOf(old)
 	for i, err := range k.Apply(ctx, ops) {
-		r.results = append(r.results, Result{Op: ops[i], Err: err})
+		results = append(results, Result{Op: ops[i], Err: err})
 	}
-	return r
+	return results, err
 }
 
-// took takes over a result. It reports whether that is worth a report.
-func (o *oldRules) took(r oldRulesResult) (news bool) {
-	o.running, o.removed, o.news = false, r.err == nil, r
-	for _, result := range r.results {
-		o.removed = o.removed && result.Err == nil
-	}
-	return r.err != nil || len(r.results) > 0
-}
-
-// takeNews returns what no report has told yet.
-func (o *oldRules) takeNews() oldRulesResult {
-	news := o.news
-	o.news = oldRulesResult{}
-	return news
+// report adds what no report has told yet.
+func (o *oldRules) report(r *Report) {
+	r.OldRules, r.OldRulesErr = o.results, o.err
+	o.results, o.err = nil, nil
 }
 
 func removalOf(old []kernel.OldRules) []kernel.Op {

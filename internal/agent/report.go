@@ -126,6 +126,13 @@ func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Ref
 // Unfinished reports whether the result is not known yet.
 func (r Result) Unfinished() bool { return errors.Is(r.Err, errUnfinished) && !r.Skipped }
 
+// errUnfinished is the result of writing rules for which the sync did not wait. Whatever depends on them waits for an audit, which follows
+// when the write ends.
+var errUnfinished = errors.New("iptables has not finished yet")
+
+// errOccupied is the result while an earlier write runs.
+var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
+
 // optional reports whether the sync succeeds even if the operation fails.
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,38 +15,31 @@ const (
 	rulePatience = time.Second
 )
 
-// errUnfinished is the result of writing rules for which the sync did not wait. Whatever depends on them waits for an audit, which follows
-// when the write ends.
-var errUnfinished = errors.New("iptables has not finished yet")
-
-// errOccupied is the result while an earlier write runs.
-var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
-
 // writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and neither endpoint changes nor the other family may
 // wait for it (I16). The result of an operation that takes long is errUnfinished, and it goes on.
-func (s *syncRun) writeRules(ctx context.Context, ops []kernel.Op) []error {
+func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0
 	for i, op := range ops {
 		family := op.Object.(kernel.Ruleset).Family
-		if s.writingRules[family] {
+		if w.writingRules[family] {
 			errs[i] = fmt.Errorf("%s: %w", op, errOccupied)
 			continue
 		}
 		errs[i] = fmt.Errorf("%s: %w", op, errUnfinished)
-		s.writingRules[family] = true
+		w.writingRules[family] = true
 		running++
-		s.background.start(func() func() {
-			err := s.kernel.Apply(ctx, []kernel.Op{op})[0]
+		w.background.start(func() func() {
+			err := w.kernel.Apply(ctx, []kernel.Op{op})[0]
 			select {
 			case done <- ruleResult{i, family, err}:
 				return nil
 			case <-abandoned:
-				return func() { s.takeLateRules(op, err) }
+				return func() { w.takeLateRules(op, err) }
 			}
 		})
 	}
-	s.await(running, done, func(r ruleResult) { errs[r.op], s.writingRules[r.family] = r.err, false })
+	w.await(running, done, func(r ruleResult) { errs[r.op], w.writingRules[r.family] = r.err, false })
 	close(abandoned)
 	return errs
 }
@@ -61,18 +53,18 @@ type ruleResult struct {
 
 // takeLateRules takes the result of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
 // and so tries again.
-func (a *Agent) takeLateRules(op kernel.Op, err error) {
-	a.writingRules[op.Object.(kernel.Ruleset).Family] = false
+func (w *writer) takeLateRules(op kernel.Op, err error) {
+	w.writingRules[op.Object.(kernel.Ruleset).Family] = false
 	if err == nil {
-		a.schedule.AuditNow(time.Now())
+		w.schedule.AuditNow(time.Now())
 		return
 	}
-	a.pending.lateRules = append(a.pending.lateRules, Result{Op: op, Err: err})
-	a.pending.sync = true
+	w.lateRules = append(w.lateRules, Result{Op: op, Err: err})
+	w.schedule.Request()
 }
 
 // await waits for this many writes of rules, but not long, and less if a change in the cluster waits.
-func (s *syncRun) await(running int, done <-chan ruleResult, take func(ruleResult)) {
+func (w *writer) await(running int, done <-chan ruleResult, take func(ruleResult)) {
 	grace, patience := time.NewTimer(ruleGrace), time.NewTimer(rulePatience)
 	defer grace.Stop()
 	defer patience.Stop()
@@ -83,11 +75,11 @@ func (s *syncRun) await(running int, done <-chan ruleResult, take func(ruleResul
 			take(r)
 			running--
 		case <-grace.C:
-			if s.source != nil {
-				changed = s.source.Changed()
+			if w.source != nil {
+				changed = w.source.Changed()
 			}
 		case <-changed:
-			s.pending.sync = true
+			w.schedule.Request()
 			return
 		case <-patience.C:
 			return

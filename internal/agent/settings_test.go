@@ -20,10 +20,9 @@ func TestReloadTakesEverySetting(t *testing.T) {
 		Compile: compile.Settings{Scheduler: "wlc", StrictARP: true}, AuditInterval: time.Hour, CheckInterval: 3 * time.Second, MinInterval: time.Minute,
 		DrainTimeout: time.Second,
 	}
-	a.pending.settings = &next
-	a.newSync(time.Now()).takeSettings()
+	a.reload(next)
 
-	got, wanted := reflect.ValueOf(a.cfg), reflect.ValueOf(next)
+	got, wanted := reflect.ValueOf(*a.cfg), reflect.ValueOf(next)
 	for i := range wanted.NumField() {
 		name, have := wanted.Type().Field(i).Name, got.FieldByName(wanted.Type().Field(i).Name)
 		if wanted.Field(i).IsZero() {

@@ -28,8 +28,8 @@ func serving(tb testing.TB, services int) *Agent {
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour}
 	a := New(cfg, oneList(compiletest.Many(services, 10)), kerneltest.New(compile.Chains...), zap.NewNop())
 	a.sync(context.Background())
-	if a.history.last == nil || a.history.err != "" {
-		tb.Fatalf("first sync: %+v, %s", a.history.last, a.history.err)
+	if a.reports.history.last == nil || a.reports.history.err != "" {
+		tb.Fatalf("first sync: %+v, %s", a.reports.history.last, a.reports.history.err)
 	}
 	return a
 }
@@ -49,7 +49,7 @@ func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 		select {
 		case <-done:
 			return v, turns
-		case take := <-a.requests:
+		case take := <-a.background.requests:
 			take()
 			turns++
 		}
@@ -78,7 +78,7 @@ func TestServiceDeletedDuringView(t *testing.T) {
 	a := serving(t, 10)
 	s := a.snapshot(time.Now(), Query{All: true})
 	gone := s.Compiled[0].Source().ID
-	a.cluster.Update(map[model.ServiceID]*model.Service{gone: nil}, want.NewTouched())
+	a.planner.cluster.Update(map[model.ServiceID]*model.Service{gone: nil}, want.NewTouched())
 	if taken := a.snapshotServices(s.Compiled); len(taken) != 9 || len(s.Services) != 0 {
 		t.Errorf("%d of 10 Services after the deletion of one", len(taken))
 	}

@@ -8,159 +8,147 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
-	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/flows"
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reconcile compiles, plans and applies.
-func (s *syncRun) reconcile(ctx context.Context) (diff.Plan, error) {
-	s.report.Results, s.pending.lateRules = s.pending.lateRules, nil
-	addressErr := s.gather(ctx, s.source.Take())
-	if addressErr != nil && s.known.State() == nil {
+// sync brings the kernel to the wanted state and reports.
+func (a *Agent) sync(ctx context.Context) {
+	s := a.begin(time.Now())
+	s.audit, a.audits.ended = a.audits.ended, nil
+	a.schedule.Begin(s.now)
+	plan, err := a.reconcile(ctx, s)
+	if ctx.Err() != nil {
+		return // the agent is stopping, which may have caused the error
+	}
+	a.finish(s, plan, err)
+	a.oldRules.start(ctx, a.background, a.reader.kernel, s.report, a.schedule.Request)
+}
+
+// reconcile reads facts, decides and writes.
+func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
+	p, r := a.planner, s.report
+	r.Results, a.writer.lateRules = a.writer.lateRules, nil
+	changes := a.reader.source.Take()
+	failed := a.reader.gather(ctx, s, p.cluster, p.known, changes)
+	a.reports.take(changes, r)
+	if failed.addresses != nil && p.known.State() == nil {
 		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. And a claim that is compiled
 		// counts as served from then on (I17).
-		s.postpone()
-		return diff.Plan{}, addressErr
+		a.postpone(s)
+		return diff.Plan{}, failed.addresses
 	}
-	if addressErr == nil {
-		s.bootstrap(ctx)
-	}
-	s.compile()
-	compiled := time.Now()
-	s.report.Stages.Compile = compiled.Sub(s.now) - s.report.Stages.Bootstrap
-	plan, err := s.plan(ctx)
-	if err == nil {
-		err = s.checkInherited(plan)
-	}
-	planned := time.Now()
-	s.report.Stages.Plan = planned.Sub(compiled)
-	if err != nil {
-		s.postpone()
-		return diff.Plan{}, errors.Join(err, addressErr, s.listenersErr)
-	}
-	s.apply(ctx, plan)
-	s.countDrift()
-	s.checkFlows(ctx)
-	s.report.Stages.Apply = time.Since(planned)
-	return plan, errors.Join(s.report.firstError(), s.prevailingRefusal(), addressErr, s.listenersErr, s.auditErr())
-}
-
-// countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.
-func (s *syncRun) countDrift() {
-	if !s.report.Full {
-		return
-	}
-	s.pending.reconfigured = false
-	var repairs []kernel.Op
-	repaired := false
-	for _, r := range s.report.Results {
-		repaired = repaired || r.Err == nil
-		unexplained := s.unexplained || s.rulesUnexplained && r.Op.KindOf() == kernel.KindRules
-		if unexplained && !r.Skipped && !r.Refused() && !errors.Is(r.Err, errOccupied) && diff.IsRepair(r.Op) && !s.ramps.IsStep(r.Op) {
-			repairs = append(repairs, r.Op)
+	if s.reads {
+		if err := a.reader.kernel.AdoptRecords(ctx); err != nil {
+			a.postpone(s)
+			return diff.Plan{}, errors.Join(err, failed.err())
 		}
 	}
-	s.report.Drifted = contest.Find(repairs, s.rulesRead, s.sysctlsRead)
-	for _, f := range s.report.Drifted {
-		s.report.Drift += f.Count
+	if failed.addresses == nil {
+		a.bootstrap(ctx, s)
 	}
-	s.contests.Audit(s.now, s.cfg.AuditInterval, s.report.Drifted)
-	s.checks.AuditEnds(repaired)
-}
-
-// fewRefusals is how many Services may have refused objects without the node being at fault, even if there are few Services.
-const fewRefusals = 2
-
-// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for one reason: the node is then at
-// fault, not the Services. One namespace's author cannot trigger this.
-func (s *syncRun) prevailingRefusal() error {
-	most := s.known.Refusals.Prevailing()
-	if most.Services <= fewRefusals || 2*most.Services <= s.cluster.Services() || 2*most.Namespaces <= s.cluster.Namespaces() {
-		return nil
+	p.compile(s)
+	compiled := time.Now()
+	r.Stages.Compile = compiled.Sub(s.now) - r.Stages.Bootstrap
+	plan, err := p.plan(ctx, a.reader.kernel, s)
+	if err == nil {
+		err = p.checkInherited(s, plan)
 	}
-	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, s.cluster.Services(), most.Err)
+	planned := time.Now()
+	r.Stages.Plan = planned.Sub(compiled)
+	if err != nil {
+		a.postpone(s)
+		return diff.Plan{}, errors.Join(err, failed.err())
+	}
+	a.writer.apply(ctx, s, p, plan)
+	if r.Full {
+		p.reconfigured = false
+		a.checks.countDrift(s, p.ramps)
+	}
+	a.checkFlows(ctx, s)
+	r.Stages.Apply = time.Since(planned)
+	return plan, errors.Join(r.firstError(), p.prevailingRefusal(), failed.err(), s.audit.failure())
 }
 
 // postpone leaves the work of a sync without a plan to a later sync.
-func (s *syncRun) postpone() {
-	s.known.Postpone(s.touched)
-	s.flows.Defer(s.now)
-	s.ramps.Retry(s.now, schedule.RetryStep(s.now))
+func (a *Agent) postpone(s *syncRun) {
+	a.planner.postpone(s)
+	a.walks.flows.Defer(s.now)
 }
 
-// finish schedules the next sync and completes the report.
-func (s *syncRun) finish(plan diff.Plan, err error) {
+// checkFlows takes over the result of the last walk, and starts the next walk if tracked connections may be stale.
+func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
+	p, f := a.planner, a.walks.flows
+	s.report.EndedFlows = a.walks.takeEnded()
+	if s.report.Full {
+		f.Verified()
+	}
+	for _, r := range s.report.Results {
+		if !r.Skipped {
+			f.Note(r.Op, r.Err, p.known.State())
+		}
+	}
+	if f.Due(s.now) {
+		around := flows.Surroundings{Have: p.known.State(), Ours: p.known.Ours, Ports: p.target.Ports}
+		a.walks.start(ctx, a.background, a.reader.kernel, around, a.schedule.Request)
+	}
+}
+
+// finish schedules the next sync, and completes the report and passes it on.
+func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	r := s.report
-	if age := s.schedule.Reading(s.now); age > tooLong && s.audit == nil {
+	if age := a.schedule.Reading(s.now); age > tooLong && s.audit == nil {
 		err = errors.Join(err, fmt.Errorf("an audit has not ended for %s; until it does, changes by other programs stay", age.Round(time.Second)))
 	}
 	r.Err, r.Waiting = err, r.firstUnfinished()
-	old := s.oldRules.takeNews()
-	r.OldRules, r.OldRulesErr = old.results, old.err
-	s.noteStuck()
-	s.pending.sync = s.pending.sync || s.cluster.Behind()
+	a.oldRules.report(r)
+	if a.planner.cluster.Behind() {
+		a.schedule.Request()
+	}
 	waits, rulesErr := r.rulesFailure()
 	if !waits {
 		r.Err = errors.Join(err, rulesErr)
 	}
-	s.scheduleNext()
+	a.scheduleNext(s)
 	if waits && rulesErr != nil { // needs no retry
 		r.Err = errors.Join(err, rulesErr)
-		r.RetryAfter = cmp.Or(r.RetryAfter, s.cfg.AuditInterval)
+		r.RetryAfter = cmp.Or(r.RetryAfter, a.cfg.AuditInterval)
 	}
-	s.known.Refusals.Postpone(s.now)
-	s.draining.Update(s.now, s.cfg.DrainInterval, drain.Pass{Target: s.target, Have: s.known.State(), Plan: plan, Full: s.comparedAll})
-	r.Draining = s.draining.Count()
-	if err == nil && r.Waiting == nil && !r.Interrupted {
-		r.Programmed, s.pending.triggers = s.pending.triggers, nil
-	}
-	if r.Full && r.Err == nil {
-		s.noteDrained()
-	}
-	r.Stopped, r.Drained = s.stopped.Count(), s.stopped.Drained()
-	r.describe(s.cluster, s.target)
-	s.describeProblems()
+	a.planner.finish(s, plan)
+	a.describeProblems(r)
 	r.Duration = time.Since(s.now)
+	a.reports.finish(r, err == nil)
 }
 
 // describeProblems adds the Problems that may have changed: those of objects, and those of objects that the kernel refuses.
-func (s *syncRun) describeProblems() {
-	refused := s.known.Refusals.Problems()
-	s.report.Problems = map[model.ServiceID][]model.Problem{}
-	for _, id := range slices.Concat(s.report.Compiled, s.known.Refusals.TakeChanged()) {
-		s.report.Problems[id] = slices.Concat(s.cluster.Problems(id), refused[id])
+func (a *Agent) describeProblems(r *Report) {
+	refusals := a.planner.known.Refusals
+	refused := refusals.Problems()
+	r.Problems = map[model.ServiceID][]model.Problem{}
+	for _, id := range slices.Concat(r.Compiled, refusals.TakeChanged()) {
+		r.Problems[id] = slices.Concat(a.planner.cluster.Problems(id), refused[id])
 	}
-	s.report.NodeProblems = s.nodeProblems()
+	r.NodeProblems = a.nodeProblems()
 }
 
 // scheduleNext decides when the kernel is next read.
-func (s *syncRun) scheduleNext() {
+func (a *Agent) scheduleNext(s *syncRun) {
 	failed := s.report.Err != nil
 	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.full(), Failed: failed}
 	if s.audit != nil {
-		outcome.Calm, outcome.Took = s.report.Drift == 0 && s.checks.watch(s.cfg.CheckInterval), s.audit.took
+		outcome.Calm, outcome.Took = s.report.Drift == 0 && a.checks.watch(), s.audit.took
 	}
-	s.schedule.Finish(outcome)
+	a.schedule.Finish(outcome)
 	if failed {
-		s.report.RetryAfter = time.Until(s.schedule.RetryAt())
+		s.report.RetryAfter = time.Until(a.schedule.RetryAt())
 	}
+	known, held := a.planner.known, a.planner.inherited.until
 	switch {
-	case s.known.TakeInexact():
-		s.schedule.AuditNow(s.now)
-	case s.known.State() == nil && s.inherited.until.After(s.now):
-		s.schedule.AuditNow(s.inherited.until)
-	}
-}
-
-// noteDrained reports the endpoints that an operator drains and whose last connection has ended since the previous full sync.
-func (s *syncRun) noteDrained() {
-	for _, entry := range s.stopped.Update(s.target, s.known.State()) {
-		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{
-			Service: s.target.Server(entry.Server).Owner, Server: entry.Server, Endpoint: entry.Addr,
-		})
+	case known.TakeInexact():
+		a.schedule.AuditNow(s.now)
+	case known.State() == nil && held.After(s.now):
+		a.schedule.AuditNow(held)
 	}
 }

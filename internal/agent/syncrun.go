@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -9,9 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// syncRun is one running sync.
+// syncRun is what one sync knows of itself.
 type syncRun struct {
-	*Agent
 	now time.Time
 	// touched are the objects whose wanted state may have changed.
 	touched *want.Touched
@@ -20,33 +19,32 @@ type syncRun struct {
 	audit *audit
 	// reads is true if the agent had not read the kernel before this sync.
 	reads bool
-	// listenersErr is why the sockets of the node's processes could not be listed.
-	listenersErr error
 	// comparedAll is true if everything was compared with the kernel.
 	comparedAll bool
-	// unexplained is true if no change known to the agent explains the differences that an audit found, so they are drift.
-	unexplained bool
-	// rulesUnexplained is the same for the rules.
-	rulesUnexplained bool
+	// unexplained is true if no change known to the agent explains the differences that an audit found, so they are drift. rulesUnexplained is
+	// the same for the rules.
+	unexplained, rulesUnexplained bool
 	// rulesRead and sysctlsRead are what an audit read before this sync wrote anything.
 	rulesRead   map[inet.Family]kernel.RulesView
 	sysctlsRead map[string]string
 }
 
-func (a *Agent) newSync(now time.Time) *syncRun {
-	touched := cmp.Or(a.pending.touched, want.NewTouched())
-	a.pending.touched = nil
-	return &syncRun{
-		Agent: a, now: now, touched: touched, report: &Report{Started: now, Period: period(a.cfg.AuditInterval, a.cfg.CheckInterval)},
-		reads: a.known.State() == nil,
-	}
-}
-
-// compile compiles what has changed.
-func (s *syncRun) compile() {
-	s.report.compiled(s.cluster.Compile(s.touched))
-	s.target.Follow(s.touched)
-}
-
 // full reports whether this sync follows a read of the whole kernel or starts with one.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }
+
+// audit is a finished audit.
+type audit struct {
+	differences *kernel.Differences
+	err         error
+	// limited are the virtual servers that the audit looked up because of their connection limits.
+	limited map[kernel.ServerKey]struct{}
+	took    time.Duration
+}
+
+// failure is why the audit failed that ended before a sync. The known state stays valid, and the sync applies changes as always.
+func (a *audit) failure() error {
+	if a == nil || a.err == nil {
+		return nil
+	}
+	return fmt.Errorf("read the kernel's state: %w", a.err)
+}

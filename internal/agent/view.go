@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,7 +30,7 @@ type Query struct {
 // parts.
 func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	var s *snapshot.Snapshot
-	err := a.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
+	err := a.background.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +38,7 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 		return s.View(), nil
 	}
 	for part := range slices.Chunk(s.Compiled, servicesAtATime) {
-		if err := a.ask(ctx, func() { s.Services = append(s.Services, a.snapshotServices(part)...) }); err != nil {
+		if err := a.background.ask(ctx, func() { s.Services = append(s.Services, a.snapshotServices(part)...) }); err != nil {
 			return nil, err
 		}
 	}
@@ -49,43 +48,21 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 // servicesAtATime bounds the part of a snapshot that the loop takes between two syncs. It takes less than a millisecond.
 const servicesAtATime = 500
 
-// ask makes the loop run a function between two syncs, and waits until it returns.
-func (a *Agent) ask(ctx context.Context, take func()) error {
-	done := make(chan struct{})
-	select {
-	case a.requests <- func() { take(); close(done) }:
-		<-done
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
-	}
-}
-
-// answer runs the functions that wait for the loop. It is for syncs that take long.
-func (a *Agent) answer() {
-	for {
-		select {
-		case take := <-a.requests:
-			take()
-		default:
-			return
-		}
-	}
-}
-
 // snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
-	w := a.target
+	p, w := a.planner, a.planner.target
 	s := &snapshot.Snapshot{
-		Time: now, Agent: a.viewLoop(), Addresses: a.cluster.Addresses(), LoopbackAddresses: a.cluster.LoopbackAddresses(), Base: *w.Base(), MasqueradeBit: a.cfg.Compile.MasqueradeBit,
-		NodeProblems: a.nodeProblems(), Refused: a.known.Refusals.Problems(), Unreadable: maps.Clone(a.history.unreadable), Foreign: maps.Clone(w.Foreign()),
-		Totals:   view.Totals{Services: a.cluster.Services(), VirtualServers: w.Count(), Draining: a.draining.Count()},
-		Compiled: make([]compile.Service, 0, a.cluster.Services()),
+		Time: now, Agent: a.viewLoop(), Base: *w.Base(), MasqueradeBit: a.cfg.Compile.MasqueradeBit,
+		Addresses: p.cluster.Addresses(), LoopbackAddresses: p.cluster.LoopbackAddresses(),
+		NodeProblems: a.nodeProblems(), Refused: p.known.Refusals.Problems(), Unreadable: maps.Clone(a.reports.history.unreadable),
+		Foreign:  maps.Clone(w.Foreign()),
+		Totals:   view.Totals{Services: p.cluster.Services(), VirtualServers: w.Count(), Draining: p.draining.Count()},
+		Compiled: make([]compile.Service, 0, p.cluster.Services()),
 	}
 	for _, server := range w.Servers {
 		s.Totals.Destinations += len(server.Destinations)
 	}
-	for svc := range a.cluster.AllServices {
+	for svc := range p.cluster.AllServices {
 		s.Compiled = append(s.Compiled, svc)
 		if svc.Source().ID == q.Service || q.Address.IsValid() && svc.HasAddress(q.Address) {
 			s.Services = append(s.Services, a.snapshotService(svc))
@@ -97,26 +74,27 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 // nodeProblems returns the problems of the node itself, of what the API server sends it, of unowned objects in its kernel, and of objects
 // that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
-	problems := slices.Concat(a.cluster.NodeProblems(), a.contests.Problems(a.cfg.Compile.NodeName), a.checkProblems(), a.walkProblems())
-	if a.held > 0 {
+	name := a.cfg.Compile.NodeName
+	problems := slices.Concat(a.planner.cluster.NodeProblems(), a.checks.problems(name), a.walks.problems(name))
+	if a.reports.held > 0 {
 		problems = append(problems, model.Problem{
-			Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "Services", Value: strconv.Itoa(a.held),
+			Object: model.NodeRef(name), Field: "Services", Value: strconv.Itoa(a.reports.held),
 			Reason: "missing from the API server's list although their EndpointSlices exist; served until the next list " +
 				"confirms that they were deleted, or for half a minute",
 			Remedy: "if you did not delete them, check whether the API server has lost data",
 		})
 	}
-	for _, p := range a.known.Refusals.Problems()[model.ServiceID{}] {
-		p.Object, p.Service = model.NodeRef(a.cfg.Compile.NodeName), model.ServiceID{}
+	for _, p := range a.planner.known.Refusals.Problems()[model.ServiceID{}] {
+		p.Object, p.Service = model.NodeRef(name), model.ServiceID{}
 		problems = append(problems, p)
 	}
 	return problems
 }
 
 func (a *Agent) viewLoop() view.Agent {
-	h := a.history
+	h := a.reports.history
 	loop := view.Agent{
-		Synced: a.source.Synced(), LastSync: h.last, LastFullSync: h.lastFull, Error: h.err, Drift: h.drift, Drifts: h.viewDrifts(), Leftovers: append([]string{}, h.leftovers...),
+		Synced: a.reader.source.Synced(), LastSync: h.last, LastFullSync: h.lastFull, Error: h.err, Drift: h.drift, Drifts: h.viewDrifts(), Leftovers: append([]string{}, h.leftovers...),
 	}
 	if at := a.schedule.RetryAt(); !at.IsZero() {
 		loop.RetryAt = &at
@@ -131,7 +109,7 @@ func (a *Agent) viewLoop() view.Agent {
 func (a *Agent) snapshotServices(some []compile.Service) []snapshot.Service {
 	taken := make([]snapshot.Service, 0, len(some))
 	for _, svc := range some {
-		if now, exists := a.cluster.Service(svc.Source().ID); exists {
+		if now, exists := a.planner.cluster.Service(svc.Source().ID); exists {
 			taken = append(taken, a.snapshotService(now))
 		}
 	}
@@ -147,13 +125,13 @@ func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {
 }
 
 func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
-	w := a.target
+	w := a.planner.target
 	key := w.Match(port)
 	f := snapshot.Frontend{
-		Wanted: w.Server(key), Foreign: foreignAt(w, port), Ramp: a.ramps.Of(key), Draining: a.draining.Of(key),
+		Wanted: w.Server(key), Foreign: foreignAt(w, port), Ramp: a.planner.ramps.Of(key), Draining: a.planner.draining.Of(key),
 		Lingers: w.Lingers(port), AllPortsLingers: w.Lingers(port.AllPorts()),
 	}
-	if have := a.known.State(); have != nil {
+	if have := a.planner.known.State(); have != nil {
 		f.Read = true
 		f.Observed, f.Exists = have.Servers[key]
 	}

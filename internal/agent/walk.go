@@ -9,53 +9,34 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// manyWalks is how many consecutive walks must fail to be a Problem. One is no failure of a sync: it would count until the next audit.
-const manyWalks = 3
-
-// walks are walks through connection tracking.
+// walks end stale connections outside the loop: a walk takes long in a large connection tracking table, and Services must not wait.
 type walks struct {
+	job[int]
+	flows *flows.Flows
 	// ended counts the connections that were ended since takeEnded.
 	ended int
-	// failed counts consecutive failed walks; err is the error of the latest.
-	failed int
-	err    error
-	// since is when the running walk began; zero if none runs.
-	since time.Time
 }
 
-// walk is a finished walk.
-type walk struct {
-	check *flows.Check
-	took  time.Duration
-	ended int
-	err   error
-}
-
-// startWalk begins a walk outside the loop: it takes long in a large connection tracking table, and Services must not wait. It reads only its
-// check, which is a copy (I10). The previous walk must have ended.
-func (a *Agent) startWalk(ctx context.Context, check *flows.Check) {
-	began := time.Now()
-	a.walks.since = began
-	a.background.start(func() func() {
-		ended, err := a.kernel.EndFlows(ctx, check.Protocols(), check.Stale)
+// start begins a walk. It reads only its check, which is a copy (I10). The previous walk must have ended. request asks for a sync if the result
+// is worth a report: one failure is none, because it would count until the next audit.
+func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows.Surroundings, request func()) {
+	check, failing, took := w.flows.Begin(around), w.failed >= manyFailures, time.Duration(0)
+	walk := func() (int, error) {
+		began := time.Now()
+		ended, err := k.EndFlows(ctx, check.Protocols(), check.Stale)
+		took = time.Since(began)
 		if err != nil {
 			err = fmt.Errorf("end stale connections: %w", err)
 		}
-		w := walk{check: check, took: time.Since(began), ended: ended, err: err}
-		return func() { a.pending.sync = a.walked(w) || a.pending.sync }
-	})
-}
-
-// walked takes over a finished walk. It reports whether the walk's result is worth a report.
-func (a *Agent) walked(w walk) bool {
-	a.walks.since = time.Time{}
-	a.flows.Finished(w.check, time.Now(), w.took, w.err)
-	failing := a.walks.failed >= manyWalks
-	if a.walks.failed++; w.err == nil {
-		a.walks.failed = 0
+		return ended, err
 	}
-	a.walks.ended, a.walks.err = a.walks.ended+w.ended, w.err
-	return w.ended > 0 || failing != (a.walks.failed >= manyWalks)
+	w.job.start(b, walk, func(ended int, err error) {
+		w.flows.Finished(check, time.Now(), took, err)
+		w.ended += ended
+		if ended > 0 || failing != (w.failed >= manyFailures) {
+			request()
+		}
+	})
 }
 
 // takeEnded returns how many connections were ended since the previous call.
@@ -64,18 +45,8 @@ func (w *walks) takeEnded() (ended int) {
 	return ended
 }
 
-// walkProblems returns the Problem that walks fail, or do not end.
-func (a *Agent) walkProblems() []model.Problem {
-	const effect = "clients of removed UDP and SCTP endpoints keep them"
-	if age := time.Since(a.walks.since); !a.walks.since.IsZero() && age > tooLong {
-		return []model.Problem{a.unended("connection tracking", age, effect)}
-	}
-	if a.walks.failed < manyWalks {
-		return nil
-	}
-	return []model.Problem{{
-		Object: model.NodeRef(a.cfg.Compile.NodeName), Field: "connection tracking",
-		Reason: fmt.Sprintf("failing (%v); %s", a.walks.err, effect),
-		Remedy: "allow the failed operation; the kernel needs nf_conntrack_netlink",
-	}}
+func (w *walks) problems(node string) []model.Problem {
+	return w.job.problems(node, trouble{
+		"connection tracking", "clients of removed UDP and SCTP endpoints keep them", "allow the failed operation; the kernel needs nf_conntrack_netlink",
+	})
 }

@@ -71,9 +71,6 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer node.Close(log)
 	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
-	if err := node.Kernel.AdoptRecords(ctx); err != nil {
-		return err
-	}
 	source, err := node.OpenSource(settings, cfg.Version, log)
 	if err != nil {
 		return err

@@ -90,7 +90,6 @@ func (r *recorder) EndFlows(ctx context.Context, protocols []inet.Protocol, stal
 
 func (*recorder) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (*recorder) LimitWaits()                            {}
-func (*recorder) AdoptRecords(context.Context) error     { return nil }
 func (*recorder) Close() error                           { return nil }
 
 const goodService = `apiVersion: v1

@@ -48,8 +48,6 @@ type Kernel interface {
 	Watch(ctx context.Context, disturbed, moved func())
 	// LimitWaits bounds how long a call waits for iptables.
 	LimitWaits()
-	// AdoptRecords takes over the ownership records of an earlier start that kept rules elsewhere.
-	AdoptRecords(context.Context) error
 	Close() error
 }
 

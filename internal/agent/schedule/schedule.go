@@ -38,12 +38,19 @@ type Schedule struct {
 	// and failed says that a sync failed.
 	reading, failed bool
 	next            time.Time
-	// notBefore is when the next sync may start.
+	// notBefore is when the next sync may start; requested is true if it shall, without a deadline.
 	notBefore time.Time
+	requested bool
 }
 
+// Request asks for a sync as soon as possible.
+func (s *Schedule) Request() { s.requested = true }
+
+// Requested reports whether a sync was requested since the last one began.
+func (s *Schedule) Requested() bool { return s.requested }
+
 // Begin records the start of a sync.
-func (s *Schedule) Begin(now time.Time) { s.notBefore = now.Add(s.Min) }
+func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.Min), false }
 
 // Wait is how long the next sync must wait; zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
@@ -138,11 +145,11 @@ func (s *Schedule) RetrySoon() {
 // RetryStep is when a failed step is retried.
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
-// NextSync is when the next sync starts: as soon as possible if one is due, otherwise at the earliest deadline; zero if there is none. Zero
+// NextSync is when the next sync starts: as soon as possible if one is requested, otherwise at the earliest deadline; zero if there is none. Zero
 // deadlines do not count.
-func (s *Schedule) NextSync(now time.Time, due bool, deadlines ...time.Time) time.Time {
+func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	at := now
-	if !due {
+	if !s.requested {
 		at = Earliest(deadlines...)
 	}
 	if at.IsZero() || at.After(s.notBefore) {

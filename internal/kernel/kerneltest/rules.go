@@ -315,6 +315,9 @@ func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.oldRules = rules
 }
 
+// AdoptRecords implements Kernel: an earlier start has left none.
+func (f *Fake) AdoptRecords(ctx context.Context) error { return ctx.Err() }
+
 // FindOldRules implements Kernel.
 func (f *Fake) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	f.mu.Lock()

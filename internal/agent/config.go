@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// Source delivers the Services.
+type Source interface {
+	// Changed is ready if Take would return changes, or if Synced has become true.
+	Changed() <-chan struct{}
+	// Synced reports whether every source has delivered its initial list. The agent writes nothing before that (I4).
+	Synced() bool
+	// Take returns the changes since the previous call.
+	Take() model.Changes
+}
+
+// Kernel is the node's kernel.
+type Kernel interface {
+	// Read returns kube-ipvs's own objects and those of other programs that affect it. On error the state is nil, never partial.
+	Read(context.Context) (*kernel.State, error)
+	// AdoptRecords writes the ownership records of an earlier start that kept rules elsewhere to where this one keeps them. Read has them
+	// before.
+	AdoptRecords(context.Context) error
+	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
+	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
+	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
+	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
+	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
+	HasDevice(context.Context) (bool, error)
+	// Lookup returns those of the given virtual servers that exist.
+	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
+	// LookupMembers returns those of the given members of sets that exist.
+	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
+	// Apply tries every operation in order and returns one result per operation: an error or nil. Like Audit, it may be called while another
+	// method runs if all operations are on rules, once for each family.
+	Apply(context.Context, []kernel.Op) []error
+	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
+	NodeAddresses(context.Context) ([]netip.Addr, error)
+	// Network returns addresses that the node's networks use themselves, such as gateways. On error it returns none.
+	Network(context.Context) (kernel.Network, error)
+	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
+	Listeners(context.Context) (kernel.Listeners, error)
+	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
+	// are absent from the result.
+	Schedulers(ctx context.Context, names []string) map[string]bool
+	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
+	// another method runs.
+	FindOldRules(context.Context) ([]kernel.OldRules, error)
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
+	// had no answer. Like Audit, it may be called while another method runs.
+	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
+}
+
+// Config configures an agent.
+type Config struct {
+	Compile compile.Config
+	// AuditInterval is the time between two audits, which compare with the whole kernel.
+	AuditInterval time.Duration
+	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check requests an audit if another program may have
+	// changed the kernel.
+	CheckInterval time.Duration
+	// MinInterval is the minimum time between the starts of two syncs.
+	MinInterval time.Duration
+	// DrainInterval is the time between two counts of the connections of draining destinations. DrainTimeout is how long a destination may
+	// drain; 0 means until its last connection ends.
+	DrainInterval, DrainTimeout time.Duration
+	// KernelChanged signals that another program may have changed the kernel; the agent audits soon. It may be nil.
+	KernelChanged <-chan struct{}
+	// AddressesChanged signals that the node's addresses or networks may have changed. It may be nil.
+	AddressesChanged <-chan struct{}
+	// Reload delivers changed settings. It may be nil.
+	Reload <-chan Settings
+	// Observe is called with the report of every sync. It may be nil.
+	Observe func(Report)
+	// CompleteSource is true if the first list cannot lack Services by mistake, because it comes from this node.
+	CompleteSource bool
+	// LastKnown is served if the source is unavailable at the start; nil for nothing.
+	LastKnown *LastKnown
+	// Contacts returns the addresses at which the source was tried; nil if it needs none.
+	Contacts func() []netip.AddrPort
+	// Checked is called with the time of every successful quick check, and between the parts of a plan. It may be nil.
+	Checked func(time.Time)
+}
+
+func (c *Config) intervals() schedule.Intervals {
+	return schedule.Intervals{Audit: c.AuditInterval, Min: c.MinInterval}
+}
+
+// Settings can change while the agent runs.
+type Settings struct {
+	Compile                                                 compile.Settings
+	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
+}
+
+// checkedPeriod is the Period of Reports if quick checks prove that the loop works between rare full syncs.
+const checkedPeriod = 30 * time.Second
+
+// Period is the Period of Reports under these settings.
+func (s Settings) Period() time.Duration { return period(s.AuditInterval, s.CheckInterval) }
+
+func (c *Config) period() time.Duration { return period(c.AuditInterval, c.CheckInterval) }
+
+func period(audit, check time.Duration) time.Duration {
+	if check == 0 {
+		return audit
+	}
+	return min(audit, max(checkedPeriod, check))
+}
+
+// LastKnown is the state of the cluster from an earlier run. A node that boots without a source serves it.
+type LastKnown struct {
+	Changes model.Changes
+	// Served gets the result of every attempt: ErrKernelNewer if the state is not used at all.
+	Served func(error)
+}
+
+// ErrKernelNewer means that the kernel holds a state, which is newer than any file.
+var ErrKernelNewer = errors.New("the kernel already has virtual servers, kube-ipvs0, or other objects that the snapshot would change")

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+)
+
+// This file takes over the outcome of a sync.
+
+// postpone leaves the work of a sync without a plan to a later sync.
+func (p *planner) postpone(s *syncRun) {
+	p.known.Postpone(s.touched)
+	p.ramps.Retry(s.now, schedule.RetryStep(s.now))
+}
+
+// finish takes over what the kernel has after a sync.
+func (p *planner) finish(s *syncRun, plan diff.Plan) {
+	r := s.report
+	p.known.Refusals.Postpone(s.now)
+	p.draining.Update(s.now, p.cfg.DrainInterval, drain.Pass{Target: p.target, Have: p.known.State(), Plan: plan, Full: s.comparedAll})
+	r.Draining = p.draining.Count()
+	if r.Full && r.Err == nil {
+		p.noteDrained(s)
+	}
+	r.Stopped, r.Drained = p.stopped.Count(), p.stopped.Drained()
+	r.describe(p.cluster, p.target)
+}
+
+// fewRefusals is how many Services may have refused objects without the node being at fault, even if there are few Services.
+const fewRefusals = 2
+
+// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for one reason: the node is then at
+// fault, not the Services. One namespace's author cannot trigger this.
+func (p *planner) prevailingRefusal() error {
+	most := p.known.Refusals.Prevailing()
+	if most.Services <= fewRefusals || 2*most.Services <= p.cluster.Services() || 2*most.Namespaces <= p.cluster.Namespaces() {
+		return nil
+	}
+	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, p.cluster.Services(), most.Err)
+}
+
+// noteDrained reports the endpoints that an operator drains and whose last connection has ended since the previous full sync.
+func (p *planner) noteDrained(s *syncRun) {
+	for _, entry := range p.stopped.Update(p.target, p.known.State()) {
+		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{
+			Service: p.target.Server(entry.Server).Owner, Server: entry.Server, Endpoint: entry.Addr,
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/drain"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/known"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/slowstart"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// planner decides what to write: it compiles what the reader has learned, and compares it with the known state of the kernel.
+type planner struct {
+	cfg      *Config
+	cluster  *compile.Cluster
+	target   *diff.Target
+	known    *known.Kernel
+	schedule *schedule.Schedule
+	ramps    *slowstart.Ramps
+	draining *drain.Clocks
+	stopped  *drain.Stopped
+	// inherited is what an earlier agent left in the kernel.
+	inherited inherited
+	// left are the objects of the last sync if it ended early; nil if it did not.
+	left *want.Touched
+	// reconfigured is true if settings changed since everything was last compared with the kernel.
+	reconfigured bool
+}
+
+func newPlanner(cfg *Config, s *schedule.Schedule) *planner {
+	cluster := compile.NewCluster(cfg.Compile)
+	return &planner{
+		cfg: cfg, cluster: cluster, target: diff.NewTarget(cluster.Want()), known: known.New(), schedule: s,
+		ramps: slowstart.New(), draining: drain.NewClocks(), stopped: &drain.Stopped{},
+	}
+}
+
+// reconfigure takes over changed settings.
+func (p *planner) reconfigure(settings compile.Settings) {
+	p.cluster.Learn(compile.Facts{Settings: &settings})
+	p.reconfigured = true
+}
+
+// compile compiles what has changed.
+func (p *planner) compile(s *syncRun) {
+	s.report.compiled(p.cluster.Compile(s.touched))
+	p.target.Follow(s.touched)
+}
+
+// compileFirst compiles some Services before the others.
+func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Service) {
+	s.report.compiled(p.cluster.Update(first, s.touched))
+	p.target.Follow(s.touched)
+}
+
+// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it,
+// the agent cannot distinguish objects that were deleted while no agent ran from an API server that has lost its storage, or hides
+// objects, or belongs to another cluster. So it changes nothing at first (I15).
+type inherited struct {
+	// until is when the agent goes by the list; zero before the first comparison.
+	until time.Time
+	// accepted is true once a list was plausible, or the time has passed.
+	accepted bool
+}

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// reports passes the report of each sync to the observers, and remembers what several reports say.
+type reports struct {
+	history   *history
+	observers []func(*Report)
+	// stuck has the programs that do not work.
+	stuck map[string]kernel.StuckError
+	// held counts the Services that are kept although they are missing from the API server's list.
+	held int
+	// triggers are those of changes that the kernel may not have in full.
+	triggers []model.Trigger
+}
+
+func newReports(observe func(Report), log *zap.Logger) *reports {
+	r := &reports{history: newHistory(), stuck: map[string]kernel.StuckError{}}
+	r.observers = []func(*Report){r.history.observe, newReportLog(log).observe}
+	if observe != nil {
+		r.observers = append(r.observers, func(r *Report) { observe(*r) })
+	}
+	return r
+}
+
+// maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
+const maxTriggers = 10_000
+
+// take takes over what the source says beside the objects themselves.
+func (r *reports) take(changes model.Changes, to *Report) {
+	to.Unreadable, r.held = changes.Problems, changes.Held
+	triggers := append(r.triggers, changes.Triggers...)
+	r.triggers = triggers[max(0, len(triggers)-maxTriggers):]
+}
+
+// finish completes a report and passes it on. applied is true if nothing that the sync could decide has failed.
+func (r *reports) finish(report *Report, applied bool) {
+	if applied && report.Waiting == nil && !report.Interrupted {
+		report.Programmed, r.triggers = r.triggers, nil
+	}
+	report.noteStuck(r.stuck)
+	for _, observe := range r.observers {
+		observe(report)
+	}
+}

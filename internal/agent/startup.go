@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+)
+
+// startup serves the node until the source has synced.
+type startup struct {
+	lastKnown lastKnown
+	wayOut    wayOut
+}
+
+func newStartup(cfg *Config, k Kernel, log *zap.Logger) *startup {
+	now := time.Now()
+	u := &startup{wayOut: wayOut{cfg: cfg, kernel: k, log: log, due: now.Add(wayOutInterval)}}
+	u.lastKnown = lastKnown{
+		cfg: cfg, kernel: k, state: cfg.LastKnown, due: now.Add(lastKnownAfter),
+		added: func() { u.wayOut.free = nil }, // a Service may have taken an address
+	}
+	return u
+}
+
+// work does what is due without a source, and returns when it is due next; zero for never.
+func (u *startup) work(ctx context.Context) time.Time {
+	return schedule.Earliest(u.lastKnown.serve(ctx), u.wayOut.clear(ctx))
+}
+
+// end drops what only a node without a source needs.
+func (u *startup) end() { u.lastKnown.state = nil }

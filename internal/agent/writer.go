@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// writer applies plans.
+type writer struct {
+	cfg        *Config
+	source     Source
+	kernel     Kernel
+	schedule   *schedule.Schedule
+	background *background
+	// writingRules are the families of which a write of rules runs; lateRules are failures of those that no report has told yet.
+	writingRules map[inet.Family]bool
+	lateRules    []Result
+	// waited counts how often Services were in parts of a plan that had to wait for the next sync.
+	waited map[model.ServiceID]int
+	// partSize is maxPart, except in tests.
+	partSize int
+}
+
+func newWriter(cfg *Config, source Source, k Kernel, s *schedule.Schedule, b *background) *writer {
+	return &writer{cfg: cfg, source: source, kernel: k, schedule: s, background: b, writingRules: map[inet.Family]bool{}, partSize: maxPart}
+}
+
+// maxPart is the number of operations in a part. They take a fraction of a second, and a part's fixed costs are small in comparison.
+const maxPart = 4096

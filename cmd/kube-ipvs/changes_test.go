@@ -113,11 +113,11 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	held := 0
 	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
 	open := s.Open
-	s.Open = func(settings *config.Settings, found preflight.Result, log *zap.Logger) (*daemon.OpenedKernel, error) {
+	s.Open = func(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (daemon.Kernel, kernel.Ports, error) {
 		if held != 0 {
 			t.Error("--dry-run holds the node lock: no agent could start")
 		}
-		return open(settings, found, log)
+		return open(settings, chosen, log)
 	}
 	for _, mode := range []string{"ipvs", "iptables"} {
 		s.proxyModes = proxyIn(t, mode)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -110,13 +111,13 @@ func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Que
 	if err != nil {
 		return nil, err
 	}
-	base := view.BaseOf(plainBase(false, false), 0)
+	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables), 0)
 	if v != nil {
 		base = v.Base
 	}
 	k := m.kernel(cmd.Context(), lookedAt{client: from.addr, concerns: query.Concerns(v), sysctls: base.Sysctls})
 	if v == nil {
-		base = k.Closest(view.BaseOf(plainBase(k.NFTables, k.Balancing), 0).JumpsOnly(), view.BaseOf(baseBeside(k.NFTables, k.Balancing), 0).JumpsOnly())
+		base = k.Closest(view.BaseOf(plainBase(k.Mode), 0).JumpsOnly(), view.BaseOf(baseBeside(k.Mode), 0).JumpsOnly())
 	}
 	places, err := query.Keys(k, v)
 	if err != nil {

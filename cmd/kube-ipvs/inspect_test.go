@@ -155,7 +155,7 @@ func TestAgentBesideAnotherProxy(t *testing.T) {
 	read := s.kernel
 	s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
 		k := read(ctx, at)
-		for _, r := range baseBeside(false, false).Rulesets {
+		for _, r := range baseBeside(kernel.IPVSWithIPTables).Rulesets {
 			k.State.Rules[r.Family] = r.View()
 		}
 		return k

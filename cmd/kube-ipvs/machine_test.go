@@ -107,16 +107,17 @@ func newMachine(t *testing.T) *stage {
 	s.fake.SetNodeAddresses(nodeAddr)
 	s.machine = &machine{
 		Machine: daemon.Machine{
-			Check:           func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} },
-			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{Why: "the kernel has IPVS"} },
-			Open: func(*config.Settings, preflight.Result, *zap.Logger) (*daemon.OpenedKernel, error) {
-				return &daemon.OpenedKernel{Kernel: inMemory{s.fake}, Families: inet.Families, Rules: "iptables-nft 1.8.9"}, nil
+			Check: func(context.Context, preflight.Needs) preflight.Result {
+				return preflight.Result{Choice: preflight.Choice{Families: inet.Families}}
+			},
+			Open: func(*config.Settings, preflight.Choice, *zap.Logger) (daemon.Kernel, kernel.Ports, error) {
+				return inMemory{s.fake}, kernel.Ports{}, nil
 			},
 		},
 		lock: func() (func(), error) { return func() {}, nil },
 		table: func(context.Context) (*ipvsTable, error) {
 			state := s.fake.State()
-			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(false, false).Ledger}, nil
+			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(kernel.IPVSWithIPTables).Ledger}, nil
 		},
 		connections: func() ([]kernel.Connection, error) { return someConnections, nil },
 		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },

@@ -138,8 +138,8 @@ var errDiffers = errors.New("the kernel differs from the wanted state")
 
 // sayNFTables says how to read the commands that stand for operations.
 func sayNFTables(stderr io.Writer, node *daemon.Node) {
-	if node.NFTables {
-		fmt.Fprintf(stderr, "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules)
+	if node.Mode.RulesInNFTables() {
+		fmt.Fprintf(stderr, "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())
 	}
 }
 

@@ -33,11 +33,11 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 			}
 			found := m.Preflight(cmd.Context(), &loaded.Settings)
 			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found.Findings), daemon.Fatal(found.Findings))
-			if found.DataPlane.NFTables && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", found.DataPlane)
+			if found.Mode.NFTablesBalances() && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", found.DataPlane())
 			}
-			if found.Rules.NFTables && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", found.Rules)
+			if found.Mode.RulesInNFTables() && output == asText {
+				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", found.Rules())
 			}
 			return err
 		},

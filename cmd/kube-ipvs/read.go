@@ -27,10 +27,9 @@ import (
 // ipvsTable has the kernel's virtual servers, with the owner records.
 type ipvsTable struct {
 	servers inspect.Servers
-	// balancing is true if they are in nftables.
-	balancing bool
-	members   map[string]map[kernel.Element]struct{}
-	ledger    map[inet.Family]string
+	mode    kernel.Mode
+	members map[string]map[kernel.Element]struct{}
+	ledger  map[inet.Family]string
 }
 
 // ours reports whether a ledger has the virtual server.
@@ -41,18 +40,18 @@ func (t *ipvsTable) ours(key kernel.ServerKey) bool {
 }
 
 func readTable(ctx context.Context) (*ipvsTable, error) {
-	t := &ipvsTable{ledger: plainBase(false, false).Ledger, balancing: balancesWithNFTables(ctx)}
+	t := &ipvsTable{ledger: plainBase(kernel.IPVSWithIPTables).Ledger, mode: readMode(ctx)}
 	var err error
-	if t.servers, err = readServers(ctx); err != nil {
+	if t.servers, err = readServers(ctx, t.mode); err != nil {
 		return nil, err
 	}
-	_, t.members, err = readSets(ctx)
+	_, t.members, err = readSets(ctx, t.mode)
 	return t, err
 }
 
 // readServers reads virtual servers where they are.
-func readServers(ctx context.Context) (servers map[kernel.ServerKey]kernel.ObservedServer, err error) {
-	if balancesWithNFTables(ctx) {
+func readServers(ctx context.Context, mode kernel.Mode) (servers map[kernel.ServerKey]kernel.ObservedServer, err error) {
+	if mode.NFTablesBalances() {
 		return servers, using(openBalancer, func(b *nft.Balancer) (err error) {
 			servers, err = b.Read(ctx)
 			return err
@@ -66,26 +65,33 @@ func readServers(ctx context.Context) (servers map[kernel.ServerKey]kernel.Obser
 
 func openBalancer() (*nft.Balancer, error) { return nft.NewBalancer(inet.Families) }
 
-// balancesWithNFTables says whether nftables balances on this node. If that cannot be read, IPVS has the better errors.
-func balancesWithNFTables(ctx context.Context) (balances bool) {
-	err := using(openNFTables, func(b *nft.Backend) (err error) {
-		balances, err = b.Balances(ctx)
+// readMode finds out what the agent keeps in nftables. If that cannot be read, the other readers have the better errors.
+func readMode(ctx context.Context) (mode kernel.Mode) {
+	_ = using(openNFTables, func(b *nft.Backend) error {
+		if exists, err := b.Exists(ctx); err != nil || !exists {
+			return err
+		}
+		mode = kernel.IPVSWithNFTables
+		balances, err := b.Balances(ctx)
+		if balances && err == nil {
+			mode = kernel.NFTablesOnly
+		}
 		return err
 	})
-	return balances && err == nil
+	return mode
 }
 
 // readConnections reads the connections of IPVS.
 func readConnections() ([]kernel.Connection, error) {
-	if balancesWithNFTables(context.Background()) {
+	if readMode(context.Background()).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node, and does not list them; `conntrack -L` does")
 	}
 	return ipvs.Connections()
 }
 
 // readSets reads the agent's sets where it keeps them.
-func readSets(ctx context.Context) (sets map[string]kernel.Set, members map[string]map[kernel.Element]struct{}, err error) {
-	if usesNFTables(ctx) {
+func readSets(ctx context.Context, mode kernel.Mode) (sets map[string]kernel.Set, members map[string]map[kernel.Element]struct{}, err error) {
+	if mode.RulesInNFTables() {
 		return sets, members, using(openNFTables, func(b *nft.Backend) (err error) {
 			sets, members, err = b.ListSets(ctx, compile.SetPrefix)
 			return err
@@ -99,15 +105,6 @@ func readSets(ctx context.Context) (sets map[string]kernel.Set, members map[stri
 
 func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families, compile.Chains) }
 
-// usesNFTables says whether the agent's table is in the kernel. If that cannot be read, ipset and iptables have the better errors.
-func usesNFTables(ctx context.Context) (exists bool) {
-	err := using(openNFTables, func(b *nft.Backend) (err error) {
-		exists, err = b.Exists(ctx)
-		return err
-	})
-	return exists && err == nil
-}
-
 // using opens a backend, uses it and closes it.
 func using[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
 	b, err := open()
@@ -118,13 +115,13 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 }
 
 // plainBase is the wanted state without Services under the default configuration. Other configurations change only some rules.
-func plainBase(nftables, balancing bool) want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables, Balancing: balancing}})
+func plainBase(mode kernel.Mode) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}})
 }
 
 // baseBeside is plainBase for an agent beside another proxy.
-func baseBeside(nftables, balancing bool) want.Base {
-	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, NFTables: nftables, Balancing: balancing}, Settings: compile.Settings{SideBySide: true}})
+func baseBeside(mode kernel.Mode) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: true}})
 }
 
 // lookedAt selects the kernel state that an explanation needs.
@@ -144,16 +141,15 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 			k.Unread[part] = explain.Unread{Why: plainly(err), Absent: errors.Is(err, kernel.ErrUnavailable)}
 		}
 	}
-	k.Balancing = balancesWithNFTables(ctx)
+	k.Mode = readMode(ctx)
 	var err error
-	k.Servers, err = readServers(ctx)
+	k.Servers, err = readServers(ctx, k.Mode)
 	note(explain.Servers, err)
-	k.NFTables = usesNFTables(ctx)
-	k.Sets, k.Members, err = readSets(ctx)
+	k.Sets, k.Members, err = readSets(ctx, k.Mode)
 	note(explain.Sets, err)
 	note(explain.Rules, readRules(ctx, k, note))
 	note(explain.Addresses, using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) }))
-	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections && !k.Balancing {
+	if _, unread := k.Unread[explain.Servers]; !unread && !at.withoutConnections && !k.Mode.NFTablesBalances() {
 		k.Connections, err = ipvs.Connections()
 		note(explain.Connections, err)
 	}
@@ -163,7 +159,7 @@ func readKernel(ctx context.Context, at lookedAt) *explain.Kernel {
 func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, error)) error {
 	found, err := iptables.Detect(ctx)
 	installed := err == nil
-	if !installed && !k.NFTables {
+	if !installed && !k.Mode.RulesInNFTables() {
 		return err
 	}
 	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: found.Variant, Families: found.Families})
@@ -180,7 +176,7 @@ func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, e
 			return err
 		}
 	}
-	if !k.NFTables {
+	if !k.Mode.RulesInNFTables() {
 		return nil
 	}
 	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })

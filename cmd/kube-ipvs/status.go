@@ -43,7 +43,7 @@ names the cause and the remedy.`,
 			}
 			machine := inspect.Machine{Kernel: m.release(), Modules: m.modules()}
 			if table, err := m.table(cmd.Context()); err == nil {
-				machine.Count(table.servers, table.balancing, table.ours)
+				machine.Count(table.servers, table.mode, table.ours)
 			} else {
 				machine.Error = plainly(err)
 			}

@@ -155,7 +155,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int
 // mostSteps bounds the sum of a port's weights; 0 for no bound. nftables has as many slots in each frontend of the Service, up to its own
 // bound: all together are as many as the destinations that a Service may have.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
-	if n.Balancing {
+	if n.Mode.NFTablesBalances() {
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)
 	}
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
@@ -198,7 +198,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps endpoints
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
 	}
 	b := svc.Balancing
-	if n.Balancing {
+	if n.Mode.NFTablesBalances() {
 		notBalanced(b, port, note)
 		return problems
 	}

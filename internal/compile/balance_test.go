@@ -193,7 +193,7 @@ func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 // together are no more than the destinations that it may have.
 func TestSlotsOfAServiceAreBounded(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.Balancing = true
+	cfg.Mode = kernel.NFTablesOnly
 	for _, addresses := range []int{1, 100, 30_000} {
 		svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 		svc.Slices[0].Endpoints[0].Pod = "default/web-0"

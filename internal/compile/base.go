@@ -13,7 +13,7 @@ import (
 func Base(cfg Config) want.Base {
 	base := want.Base{
 		Seed: cfg.NodeName, Sysctls: nodeSysctls(cfg), Timeouts: timeouts(cfg), Ledger: map[inet.Family]string{}, Limited: map[inet.Family]string{},
-		AllPorts: map[inet.Family][]string{}, ClusterIPs: map[inet.Family]string{}, OnlyUser: cfg.Balancing,
+		AllPorts: map[inet.Family][]string{}, ClusterIPs: map[inet.Family]string{}, OnlyUser: cfg.Mode.NFTablesBalances(),
 	}
 	for _, f := range cfg.Families {
 		for _, set := range allSets {
@@ -34,7 +34,7 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 		all = append(all, strictARP...)
 	}
 	all = append(all, cfg.Sysctls...)
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		return slices.DeleteFunc(all, func(s kernel.SysctlSetting) bool { return strings.HasPrefix(s.Name, ipvsSysctls) })
 	}
 	return all
@@ -45,7 +45,7 @@ const ipvsSysctls = "net/ipv4/vs/"
 
 // timeouts of IPVS connections. Connections that nftables balances have those of conntrack.
 func timeouts(cfg Config) kernel.Timeouts {
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		return kernel.Timeouts{}
 	}
 	return cfg.Timeouts

@@ -20,10 +20,7 @@ type Host struct {
 	NodeName string
 	// Families that this machine can serve.
 	Families []inet.Family
-	// NFTables is true if sets and rules are in nftables.
-	NFTables bool
-	// Balancing is true if nftables also balances, because the kernel has no IPVS. It implies NFTables.
-	Balancing bool
+	Mode     kernel.Mode
 	// LocalPorts are those from which the kernel lets this node's own connections start.
 	LocalPorts kernel.Ports
 }

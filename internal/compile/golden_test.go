@@ -20,6 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
@@ -179,8 +180,8 @@ var settings = map[string]func(*setup, string){
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
 	// egress masquerades, but not to these ranges
 	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
-	"balancing":       func(c *setup, v string) { c.NFTables, c.Balancing = v == "true", v == "true" },
-	"nftables":        func(c *setup, v string) { c.NFTables = v == "true" },
+	"balancing":       func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.NFTablesOnly}[v] },
+	"nftables":        func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.IPVSWithNFTables}[v] },
 	"side-by-side":    func(c *setup, v string) { c.SideBySide = v == "true" },
 	"acceptServices":  func(c *setup, v string) { c.AcceptServices = v == "true" },
 	"strictARP":       func(c *setup, v string) { c.StrictARP = v == "true" },

@@ -64,7 +64,7 @@ var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirew
 
 // rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		return balancingRules(cfg, f)
 	}
 	ours := cfg.chains()
@@ -85,7 +85,7 @@ func rules(cfg Config, f inet.Family) kernel.Ruleset {
 		},
 		Jumps: jumps(ours, f),
 	}
-	if cfg.NFTables { // an accept there does not overrule another table's drop, and kube-proxy's chains are elsewhere
+	if cfg.Mode.RulesInNFTables() { // an accept there does not overrule another table's drop, and kube-proxy's chains are elsewhere
 		all.Chains = slices.DeleteFunc(all.Chains, func(c kernel.Chain) bool { return c.ChainID == ours.forward })
 		all.Jumps = slices.DeleteFunc(all.Jumps, func(j kernel.Jump) bool { return j.Chain == "FORWARD" })
 		return all
@@ -301,7 +301,7 @@ func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 		rule("source ranges of load balancers", jumpTo(chainFirewall)),
 		rule("allow ping", kernel.Return, kernel.Ping{Family: f}),
 	}
-	if cfg.NFTables {
+	if cfg.Mode.RulesInNFTables() {
 		return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port", closed...)...)
 	}
 	return append(rs, rule("unserved port", kernel.Drop, closed...))

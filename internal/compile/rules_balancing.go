@@ -16,7 +16,7 @@ var (
 
 // serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS finds it later, nftables balances it now.
 func (cfg Config) serveVerdict() kernel.Verdict {
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		return kernel.Balance{}
 	}
 	return kernel.Accept

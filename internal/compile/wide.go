@@ -18,7 +18,7 @@ const ftp = 21
 // from 1024 up of the address that have none, before an all-ports server. With affinity, it would take them, also from the node's own
 // programs, and share the records of clients with an all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
-	return !n.Balancing && key.Protocol == inet.TCP && key.Addr.Port() == ftp
+	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
 // wider returns what a frontend takes beyond its own port, if anything. For one of FTP that is every port of the address, of which only one

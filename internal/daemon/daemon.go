@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/loopback"
 	"github.com/kube-ipvs/kube-ipvs/internal/memory"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 // drainInterval is the interval for counting the connections of draining destinations.
@@ -77,7 +76,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	last := openSnapshot(settings, node.Host.NodeName, source, log)
 	current := newCurrent(cfg.Loaded)
-	traffic, err := openTraffic(settings, node.DataPlane)
+	traffic, err := openTraffic(settings, node.Mode)
 	if err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 		version: cfg.Version, started: started, file: cfg.Flags.File, current: current, node: node, source: source, problems: observer.Problems,
 		snapshot: last,
 	}
-	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.NFTables}
+	reloads := &reloader{flags: cfg.Flags, current: current, reload: reload, level: cfg.Level, log: log, nftables: node.Mode.RulesInNFTables()}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.run(ctx, log) })
 	group.Go(func() error { stopsInTime(ctx, observer.Run); return nil }) // its Events use the source's credentials
@@ -131,8 +130,8 @@ func startProblems(node *Node, settings *config.Settings, second error) (all []m
 	if second != nil {
 		all = append(all, secondAgent(second))
 	}
-	if node.DataPlane.NFTables && settings.DataPlane == kernel.DataPlaneAuto {
-		all = append(all, withoutIPVS(node.DataPlane))
+	if node.Mode.NFTablesBalances() && settings.DataPlane == kernel.DataPlaneAuto {
+		all = append(all, withoutIPVS(node.WhyDataPlane))
 	}
 	return all
 }
@@ -146,10 +145,10 @@ func secondAgent(why error) model.Problem {
 }
 
 // withoutIPVS is the Problem of a node that balances with nftables although nobody asked for it.
-func withoutIPVS(plane preflight.DataPlane) model.Problem {
+func withoutIPVS(why string) model.Problem {
 	return model.Problem{
 		Field: "--data-plane", Value: kernel.DataPlaneAuto,
-		Reason: "nftables balances connections, because " + plane.Why + ": at random by weight, without schedulers, connection limits and counts",
+		Reason: "nftables balances connections, because " + why + ": at random by weight, without schedulers, connection limits and counts",
 		Remedy: "load the module ip_vs and restart the agent, or use --data-plane=nftables to accept this",
 	}
 }

@@ -126,13 +126,14 @@ func start(t *testing.T, manifests map[string]string) *running {
 	cfg := Config{
 		Version: "test", Flags: &config.Flags{}, Level: zap.NewAtomicLevel(), Log: zap.NewNop(),
 		Machine: Machine{
-			Check: func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} },
-			Open: func(*config.Settings, preflight.Result, *zap.Logger) (*OpenedKernel, error) {
-				return &OpenedKernel{Kernel: r.kernel, Families: inet.Families}, nil
+			Check: func(context.Context, preflight.Needs) preflight.Result {
+				return preflight.Result{Choice: preflight.Choice{Families: inet.Families}}
 			},
-			ChooseDataPlane: func(string) preflight.DataPlane { return preflight.DataPlane{} },
-			Lock:            func(context.Context, func(error)) (*nodelock.Lock, error) { return &nodelock.Lock{}, nil },
-			ProtectFromOOM:  func(int, *zap.Logger) {},
+			Open: func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error) {
+				return r.kernel, kernel.Ports{}, nil
+			},
+			Lock:           func(context.Context, func(error)) (*nodelock.Lock, error) { return &nodelock.Lock{}, nil },
+			ProtectFromOOM: func(int, *zap.Logger) {},
 		},
 	}
 	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)

@@ -23,23 +23,19 @@ import (
 
 // Machine is the part of the operating system that a daemon uses. Tests replace it.
 type Machine struct {
-	// Check probes the machine, and Open opens its kernel as Check has found it.
+	// Check probes the machine and chooses its mode. Open opens its kernel in that mode; the ports are those from which the node's own
+	// connections start.
 	Check func(context.Context, preflight.Needs) preflight.Result
-	Open  func(*config.Settings, preflight.Result, *zap.Logger) (*OpenedKernel, error)
+	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
 	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
 	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	// ProtectFromOOM sets the OOM score adjustment of this process.
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
-	// ChooseDataPlane decides what balances connections, as Check does.
-	ChooseDataPlane func(setting string) preflight.DataPlane
 }
 
 // ThisMachine is the machine that the process runs on.
 func ThisMachine() Machine {
-	return Machine{
-		Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM,
-		ChooseDataPlane: preflight.ChooseDataPlane,
-	}
+	return Machine{Check: preflight.Check, Open: openThisKernel, Lock: nodelock.Acquire, ProtectFromOOM: protectFromOOM}
 }
 
 // Kernel is the kernel of a node, for the agent and for commands.
@@ -51,25 +47,11 @@ type Kernel interface {
 	Close() error
 }
 
-// OpenedKernel is a machine's kernel with the properties detected when opening it.
-type OpenedKernel struct {
-	Kernel   Kernel
-	Families []inet.Family
-	// NotServed has the reasons for the families that this node does not serve.
-	NotServed map[inet.Family]string
-	// Rules says where sets and rules are kept, and why. NFTables is true if that is nftables.
-	Rules    string
-	NFTables bool
-	// LocalPorts are those from which the node's own connections start.
-	LocalPorts kernel.Ports
-	// DataPlane says what balances connections, and why.
-	DataPlane preflight.DataPlane
-}
-
 // Node is the machine as run, plan and cleanup use it.
 type Node struct {
-	OpenedKernel
-	Host compile.Host
+	preflight.Choice
+	Kernel Kernel
+	Host   compile.Host
 }
 
 // errUnfit means that the machine lacks something that every Service needs.
@@ -98,19 +80,20 @@ func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log 
 
 // Preflight checks the machine for everything that the agent uses with these settings.
 func (m Machine) Preflight(ctx context.Context, settings *config.Settings) preflight.Result {
-	balancing := m.ChooseDataPlane(settings.DataPlane).NFTables
-	cfg := compile.Config{Host: compile.Host{Families: inet.Families, NFTables: true, Balancing: balancing}, Settings: settings.Compile()}
-	base := compile.Base(cfg)
-	needs := preflight.Needs{
-		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}),
-		Families:   cfg.Families,
-		Sysctls:    base.Sysctls,
-		DataPlane:  settings.DataPlane, Rules: settings.Rules, Rulesets: base.Rulesets, AcceptServices: cfg.AcceptServices,
-	}
-	for _, set := range base.Sets {
-		needs.Sets = append(needs.Sets, set.Set)
-	}
-	return m.Check(ctx, needs)
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
+	return m.Check(ctx, preflight.Needs{
+		Schedulers: slices.Compact([]string{cfg.Scheduler, model.LastResort}), Families: cfg.Families,
+		DataPlane: settings.DataPlane, Rules: settings.Rules, AcceptServices: cfg.AcceptServices,
+		Objects: func(mode kernel.Mode) preflight.Objects {
+			cfg.Mode = mode
+			base := compile.Base(cfg)
+			objects := preflight.Objects{Sysctls: base.Sysctls, Rulesets: base.Rulesets}
+			for _, set := range base.Sets {
+				objects.Sets = append(objects.Sets, set.Set)
+			}
+			return objects
+		},
+	})
 }
 
 // Fatal returns errUnfit if one of the findings is fatal.
@@ -126,14 +109,14 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	if err != nil {
 		return nil, err
 	}
-	opened, err := m.Open(settings, found, log)
+	if found.NoRules != nil {
+		return nil, found.NoRules
+	}
+	opened, ports, err := m.Open(settings, found.Choice, log)
 	if err != nil {
 		return nil, err
 	}
-	host := compile.Host{
-		NodeName: name, Families: opened.Families, NFTables: opened.NFTables, Balancing: opened.DataPlane.NFTables, LocalPorts: opened.LocalPorts,
-	}
-	return &Node{*opened, host}, nil
+	return &Node{found.Choice, opened, compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode, LocalPorts: ports}}, nil
 }
 
 // OpenSource opens the source of Services for this node.
@@ -147,46 +130,34 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 }
 
 // openThisKernel opens the kernel of the machine that the process runs on.
-func openThisKernel(settings *config.Settings, found preflight.Result, log *zap.Logger) (*OpenedKernel, error) {
-	if found.NoRules != nil {
-		return nil, found.NoRules
+func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
+	if chosen.Mode.NFTablesBalances() { // what a Service does not get
+		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts",
+			zap.String("because", chosen.WhyDataPlane))
 	}
-	plane, rules := found.DataPlane, found.Rules
-	logDataPlane(log, plane)
-	log.Info("keeping sets and rules in "+rules.Name(), zap.String("because", rules.Why), zap.String("version", rules.Version),
-		zap.Stringers("families", rules.Families))
-	for family, why := range rules.Without {
+	log.Info("keeping sets and rules in "+chosen.RulesName(), zap.String("because", chosen.WhyRules), zap.String("version", chosen.Version),
+		zap.Stringers("families", chosen.Families))
+	for family, why := range chosen.Without {
 		log.Warn("this node does not serve "+family.String()+" Services", zap.Error(why))
 	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix,
 		Chains:    compile.Chains,
-		Sysctls:   sysctlNames(settings, plane.NFTables),
-		Variant:   rules.Variant,
-		Families:  rules.Families,
-		Unsure:    rules.Unsure,
-		NFTables:  rules.NFTables,
-		Balancing: plane.NFTables,
-		Records:   records(rules.Families),
+		Sysctls:   sysctlNames(settings, chosen.Mode),
+		Variant:   chosen.Variant,
+		Families:  chosen.Families,
+		Unsure:    chosen.Unsure,
+		Mode:      chosen.Mode,
+		Records:   records(chosen.Families),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open this node's kernel: %w", err)
+		return nil, kernel.Ports{}, fmt.Errorf("open this node's kernel: %w", err)
 	}
 	ports, err := live.LocalPorts()
 	if err != nil {
 		log.Warn("the ports of this node's own connections are unknown; the kernel's defaults are assumed", zap.Error(err))
 	}
-	return &OpenedKernel{
-		Kernel: k, LocalPorts: ports, Families: rules.Families, NotServed: reasons(rules.Without),
-		Rules: rules.String(), NFTables: rules.NFTables, DataPlane: plane,
-	}, nil
-}
-
-// logDataPlane warns of what a Service does not get.
-func logDataPlane(log *zap.Logger, plane preflight.DataPlane) {
-	if plane.NFTables {
-		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts", zap.String("because", plane.Why))
-	}
+	return k, ports, nil
 }
 
 // records are the sets that say what is the agent's.
@@ -206,25 +177,17 @@ func records(families []inet.Family) (all []live.Records) {
 
 // sysctlNames returns the names of the sysctls that the agent sets, with these settings or after any reload of them: the kernel's reader gets
 // them once.
-func sysctlNames(settings *config.Settings, balancing bool) []string {
+func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	all := *settings
 	all.StrictARP = true
 	all.Conntrack = config.Conntrack{
 		MaxPerCore: 1, TCPEstablished: time.Second, TCPCloseWait: time.Second, UDP: time.Second, UDPStream: time.Second, TCPBeLiberal: true,
 	}
 	var names []string
-	for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: all.Compile()}).Sysctls {
+	for _, s := range compile.Base(compile.Config{Host: compile.Host{Mode: mode}, Settings: all.Compile()}).Sysctls {
 		names = append(names, s.Name)
 	}
 	return names
-}
-
-func reasons(errs map[inet.Family]error) map[inet.Family]string {
-	texts := map[inet.Family]string{}
-	for family, err := range errs {
-		texts[family] = err.Error()
-	}
-	return texts
 }
 
 // Close closes the kernel's sockets.

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
@@ -134,7 +135,7 @@ func await(t *testing.T, what string, is func() bool) {
 // A reload may turn on any sysctl. The kernel's reader gets their names at the start: of a sysctl that it does not read, the agent would never
 // learn that it must be set, or that it is.
 func TestSysctlsOfEveryReload(t *testing.T) {
-	for _, balancing := range []bool{false, true} {
+	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
 		var on config.Settings
 		on.StrictARP = true
 		fields := reflect.ValueOf(&on.Conntrack).Elem()
@@ -145,8 +146,8 @@ func TestSysctlsOfEveryReload(t *testing.T) {
 				f.SetInt(int64(time.Hour))
 			}
 		}
-		read := sysctlNames(&config.Settings{}, balancing)
-		for _, s := range compile.Base(compile.Config{Host: compile.Host{Balancing: balancing}, Settings: on.Compile()}).Sysctls {
+		read := sysctlNames(&config.Settings{}, mode)
+		for _, s := range compile.Base(compile.Config{Host: compile.Host{Mode: mode}, Settings: on.Compile()}).Sysctls {
 			if !slices.Contains(read, s.Name) {
 				t.Errorf("%s is not read", s.Name)
 			}

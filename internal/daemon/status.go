@@ -45,15 +45,15 @@ func (a *statusServer) complete(v *view.View) {
 	loop := v.Node
 	v.Node = view.Node{
 		Name: a.node.Host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
-		DataPlane: a.node.DataPlane.String(), Rules: a.node.Rules, Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
+		Mode: a.node.Mode, DataPlane: a.node.DataPlane(), Rules: a.node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
 		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
 	}
 	for _, family := range a.node.Host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
 	}
-	for _, family := range slices.Sorted(maps.Keys(a.node.NotServed)) {
-		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+a.node.NotServed[family])
+	for _, family := range slices.Sorted(maps.Keys(a.node.Without)) {
+		v.Node.UnservedFamilies = append(v.Node.UnservedFamilies, family.String()+": "+a.node.Without[family].Error())
 	}
 	for _, g := range a.current.inForce.Load().Given() {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
-	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
@@ -17,8 +16,8 @@ import (
 type traffic struct{ servers *ipvs.Backend }
 
 // openTraffic counts nothing where nftables balances: its maps have no counters.
-func openTraffic(settings *config.Settings, plane preflight.DataPlane) (*traffic, error) {
-	if plane.NFTables || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
+func openTraffic(settings *config.Settings, mode kernel.Mode) (*traffic, error) {
+	if mode.NFTablesBalances() || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return &traffic{}, nil
 	}
 	servers, err := ipvs.New()

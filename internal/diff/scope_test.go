@@ -187,7 +187,7 @@ func TestAddressScope(t *testing.T) {
 // Where nftables balances, only the agent uses kube-ipvs0. If the ledger is lost, all addresses there are ours; otherwise the ledger decides.
 func TestAddressesAfterAFlush(t *testing.T) {
 	cfg := config4()
-	cfg.Balancing = true
+	cfg.Mode = kernel.NFTablesOnly
 	w := diff.NewTarget(compiletest.Cluster(cfg, nil, compiletest.At("192.0.2.1")).Want())
 	fake := start(t, diff.NewTarget(clusterOf().Want()))
 	must(t, fake.AddAddress(bound("10.96.0.9")))

@@ -219,7 +219,7 @@ func (f *Facts) readRoutes(h Host) {
 
 // Needs returns what the running agent needs of the kernel, except sysctls, which checkSysctls compares.
 func (f *Facts) Needs() preflight.Needs {
-	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.dataPlane(), Rules: f.rules()}
+	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.mode().DataPlane(), Rules: f.mode().Rules()}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
 		needs.Schedulers = append(needs.Schedulers, own)
 	}
@@ -231,20 +231,12 @@ func (f *Facts) Needs() preflight.Needs {
 	return needs
 }
 
-// dataPlane says what balances connections for the running agent.
-func (f *Facts) dataPlane() string {
-	if f.View != nil && strings.HasPrefix(f.View.Node.DataPlane, kernel.DataPlaneNFTables) {
-		return kernel.DataPlaneNFTables
+// mode is that of the running agent.
+func (f *Facts) mode() (mode kernel.Mode) {
+	if f.View != nil {
+		mode = f.View.Node.Mode
 	}
-	return kernel.DataPlaneIPVS
-}
-
-// rules says where the running agent keeps sets and rules.
-func (f *Facts) rules() string {
-	if f.View != nil && strings.HasPrefix(f.View.Node.Rules, kernel.RulesNFTables) {
-		return kernel.RulesNFTables
-	}
-	return kernel.RulesIPTables
+	return mode
 }
 
 // setting returns a setting of the running agent, or the default if it is not set.

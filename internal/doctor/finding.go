@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
@@ -60,7 +59,7 @@ func Examine(f Facts) Report {
 	for _, check := range checks {
 		r.Findings = append(r.Findings, check(f)...)
 	}
-	if f.dataPlane() == kernel.DataPlaneIPVS {
+	if !f.mode().NFTablesBalances() {
 		for _, check := range ipvsChecks {
 			r.Findings = append(r.Findings, check(f)...)
 		}
@@ -81,7 +80,7 @@ func checkPreflight(f Facts) []Finding {
 	for _, p := range f.Preflight {
 		found = append(found, Finding{severityOf(p), p.Subject, p.Problem, nil, p.Fix})
 	}
-	if f.rules() == kernel.RulesNFTables {
+	if f.mode().RulesInNFTables() {
 		found = append(found, Finding{Notice, "rules", "sets and rules are kept in " + f.View.Node.Rules, nil, "nothing to do"})
 	}
 	return found

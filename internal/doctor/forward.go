@@ -11,7 +11,7 @@ import (
 
 // checkForward finds a firewall that drops what nftables balances: these packets are forwarded. (IPVS's leave through OUTPUT.)
 func checkForward(f Facts) []Finding {
-	if f.dataPlane() != kernel.DataPlaneNFTables {
+	if !f.mode().NFTablesBalances() {
 		return nil
 	}
 	const remedy = "accept the connections of Services there: `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`, in nftables `ct status dnat accept`"

@@ -17,7 +17,7 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 	if e.q.FromPort == 0 {
 		return kernel.Connection{}, false
 	}
-	if e.k.Balancing {
+	if e.k.Mode.NFTablesBalances() {
 		e.step("connection", fmt.Sprintf("conntrack -L --orig-src %s --sport %d", e.q.From, e.q.FromPort),
 			"explain does not read connection tracking: if it has this connection, that one continues to its endpoint; the other steps are for a new one", Passes)
 		return kernel.Connection{}, false

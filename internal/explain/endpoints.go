@@ -40,7 +40,7 @@ func accepts(d kernel.ObservedDestination) bool {
 
 // eligible names the endpoint if the command that shows it does not.
 func (e *explaining) eligible(d kernel.ObservedDestination) string {
-	if e.k.Balancing {
+	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
 	}
 	return "eligible"
@@ -48,7 +48,7 @@ func (e *explaining) eligible(d kernel.ObservedDestination) string {
 
 func (e *explaining) whyNot(d kernel.ObservedDestination) string {
 	switch {
-	case d.Weight == 0 && e.k.Balancing:
+	case d.Weight == 0 && e.k.Mode.NFTablesBalances():
 		return fmt.Sprintf("%s has weight 0: keeps its open connections and gets no new ones", d.Addr)
 	case d.Weight == 0:
 		return "weight 0: keeps its open connections and gets no new ones"
@@ -62,7 +62,7 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		return nil, false
 	}
 	object := e.shown(fmt.Sprintf("ipvsadm -A %s", server.Server))
-	if e.k.Balancing {
+	if e.k.Mode.NFTablesBalances() {
 		object = "nft list map inet kube-ipvs " + kernel.ClientsMap(server.Key)
 		e.step("affinity", object, fmt.Sprintf("a client keeps its endpoint for %d s; the map shows which one", server.Timeout), Passes)
 		return nil, false
@@ -109,7 +109,7 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		return
 	}
 	w := newWalk(e.k, &p)
-	for _, hook := range onward(&p, e.k.Balancing) {
+	for _, hook := range onward(&p, e.k.Mode.NFTablesBalances()) {
 		if !w.hook(&p, hook.table, hook.chain) {
 			last := w.steps[len(w.steps)-1]
 			e.addOnce(w)

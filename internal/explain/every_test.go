@@ -172,7 +172,7 @@ func (w *world) questions() (questions []explain.Question) {
 // TestTextsWithoutIPVS: where nftables balances, no explanation speaks of IPVS, ipset or iptables, whatever is broken.
 func TestTextsWithoutIPVS(t *testing.T) {
 	cfg := compiletest.Config()
-	cfg.Balancing = true
+	cfg.Mode = kernel.NFTablesOnly
 	w := newWorldWith(t, cfg, everyKind()...)
 	questions := append(w.questions(), question("127.0.0.1:30080", node), question("8.8.8.8:53/udp", outside))
 	for i := range questions {

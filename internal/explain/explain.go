@@ -221,14 +221,14 @@ func (e *explaining) ipsets(p *packet) {
 	}
 	if len(in) == 0 {
 		show := "ipset list"
-		if e.k.NFTables {
+		if e.k.Mode.RulesInNFTables() {
 			show = "nft list sets table inet kube-ipvs"
 		}
 		e.step("sets", show, "none of the agent's sets has the address or the port", Passes)
 		return
 	}
 	object := "ipset test " + in[0] + " " + p.element(e.k.Sets[in[0]].Type).String()
-	if e.k.NFTables {
+	if e.k.Mode.RulesInNFTables() {
 		object = "nft list set inet kube-ipvs " + in[0]
 	}
 	e.step("sets", object, "in "+strings.Join(in, ", "), Passes)
@@ -247,7 +247,7 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	switch {
 	case p.sent: // IPVS runs before the filter table
 		hooks = sent
-	case e.k.Balancing:
+	case e.k.Mode.NFTablesBalances():
 		hooks = received[:3]
 	}
 	w := newWalk(e.k, p)
@@ -302,8 +302,11 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 		return server, false
 	}
 	says := "scheduler " + server.Scheduler + " selects the endpoint"
-	if exists {
+	switch {
+	case exists:
 		says = "the endpoint was selected when the connection started"
+	case e.k.Mode.NFTablesBalances():
+		says = "nftables selects the endpoint at random, by weight"
 	}
 	if server.Key != e.q.To {
 		says = "all-ports virtual server, used for ports without their own; " + says
@@ -314,16 +317,13 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 			e.reason("the virtual server %s has no owner record: another program created it, or the record is missing", server.Key)
 		}
 	}
-	if e.k.Balancing {
-		says = strings.Replace(says, "scheduler "+server.Scheduler+" selects the endpoint", "nftables selects the endpoint at random, by weight", 1)
-	}
 	e.step(at, e.shown("ipvsadm -A "+server.Server.String()), says, Passes)
 	return server, true
 }
 
 // balancer is what selects endpoints.
 func (e *explaining) balancer() string {
-	if e.k.Balancing {
+	if e.k.Mode.NFTablesBalances() {
 		return "balancing"
 	}
 	return "ipvs"
@@ -331,7 +331,7 @@ func (e *explaining) balancer() string {
 
 // shown is the command that shows a virtual server or its destinations: that of ipvsadm, unless nftables balances.
 func (e *explaining) shown(ipvsadm string) string {
-	if e.k.Balancing {
+	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("nft list map inet kube-ipvs slots%d", e.q.To.Family())
 	}
 	return ipvsadm

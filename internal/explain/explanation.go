@@ -11,10 +11,8 @@ import (
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
-	// NFTables: the agent's sets and rules are in nftables.
-	NFTables bool
-	// Balancing: nftables also balances connections, before packets are routed. IPVS does not see them.
-	Balancing bool
+	// Mode is that of the agent. nftables balances before packets are routed, so that IPVS does not see them.
+	Mode kernel.Mode
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection

@@ -53,7 +53,7 @@ func (e *explaining) chainsBefore(p *packet) bool {
 		case p.sent:
 			return c.Hook == kernel.HookOutput && c.Priority < sentPriority
 		case c.Hook == kernel.HookInput:
-			return c.Priority < receivedPriority && !e.k.Balancing
+			return c.Priority < receivedPriority && !e.k.Mode.NFTablesBalances()
 		}
 		return c.Hook == kernel.HookPrerouting
 	})

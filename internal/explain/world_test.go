@@ -73,7 +73,7 @@ func newWorldWith(t *testing.T, cfg compile.Config, services ...*model.Service) 
 	}
 	return &world{
 		kernel: &explain.Kernel{
-			State: fake.State(), Rules: rules, NFTables: cfg.Balancing, Balancing: cfg.Balancing,
+			State: fake.State(), Rules: rules, Mode: cfg.Mode,
 			NodeAddresses: []netip.Addr{node, netip.MustParseAddr("fd00:2::1")},
 		},
 		view: v,

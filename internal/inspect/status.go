@@ -40,7 +40,7 @@ type Machine struct {
 }
 
 // Count counts the kernel's virtual servers and, with IPVS, their connections.
-func (m *Machine) Count(servers Servers, balancing bool, ours func(kernel.ServerKey) bool) {
+func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.ServerKey) bool) {
 	var through view.Connections
 	for key, server := range servers {
 		if !ours(key) {
@@ -53,7 +53,7 @@ func (m *Machine) Count(servers Servers, balancing bool, ours func(kernel.Server
 			through.Inactive += uint64(d.Stats.Inactive)
 		}
 	}
-	if !balancing {
+	if !mode.NFTablesBalances() {
 		m.Connections = &through
 	}
 }

@@ -152,7 +152,7 @@ func TestConnections(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	machine := Machine{Kernel: "6.1.0-1-amd64", Modules: []string{"ip_vs", "ip_vs_rr"}}
-	machine.Count(servers(), false, ours)
+	machine.Count(servers(), kernel.IPVSWithIPTables, ours)
 	well := &view.View{
 		Time: noon,
 		Agent: view.Agent{
@@ -197,7 +197,7 @@ func TestStatus(t *testing.T) {
 // TestStatusWithoutIPVS: nftables counts no connections, so none is not claimed.
 func TestStatusWithoutIPVS(t *testing.T) {
 	machine := Machine{}
-	machine.Count(servers(), true, ours)
+	machine.Count(servers(), kernel.NFTablesOnly, ours)
 	status := StatusOf(nil, "no agent", machine)
 	printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) })
 	if !strings.Contains(printed, "1 foreign; nftables balances, and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {

@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -13,16 +14,19 @@ import (
 type Needs struct {
 	Schedulers []string
 	Families   []inet.Family
-	Sysctls    []kernel.SysctlSetting
-	// DataPlane is the setting that says what balances connections.
-	DataPlane string
-	// Rules is the setting that says where sets and rules are kept: kernel.RulesAuto or another. Sets and Rulesets are what nftables would
-	// hold.
-	Rules    string
-	Sets     []kernel.Set
-	Rulesets []kernel.Ruleset
+	// DataPlane and Rules are the settings that decide the mode.
+	DataPlane, Rules string
+	// Objects returns what the agent keeps in the kernel in a mode. If it is nil, only the mode itself is checked.
+	Objects func(kernel.Mode) Objects
 	// AcceptServices: rules have to overrule the host's firewall.
 	AcceptServices bool
+}
+
+// Objects are the agent's kernel objects without Services.
+type Objects struct {
+	Sysctls  []kernel.SysctlSetting
+	Sets     []kernel.Set
+	Rulesets []kernel.Ruleset
 }
 
 // Finding is one problem.
@@ -38,22 +42,26 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
 
-// Result says what Check has found out about the machine.
+// Result is what Check has found out about the machine.
 type Result struct {
 	Findings []Finding // none if nothing is missing
-	// DataPlane says what balances connections.
-	DataPlane DataPlane
-	// Rules says where sets and rules are kept. If that is unknown, NoRules says why.
-	Rules   Rules
+	Choice
+	// NoRules is why the node has no place for sets and rules; nil if it has one.
 	NoRules error
 }
 
-// Check probes the machine, in the network namespace of the calling thread.
+// Check probes the machine, in the network namespace of the calling thread, and chooses its mode.
 func Check(ctx context.Context, needs Needs) Result {
-	f := probe(ctx, &needs)
-	r := Result{Findings: findings(f, needs), DataPlane: chooseDataPlane(needs.DataPlane, f.ipvs)}
-	if r.NoRules = ctx.Err(); r.NoRules == nil {
-		r.Rules, r.NoRules = chooseRules(needs.Rules, f, r.DataPlane)
+	f := probeMode(ctx, needs)
+	r := Result{Choice: choose(f, needs)}
+	var objects Objects
+	if needs.Objects != nil {
+		objects = needs.Objects(r.Mode)
+	}
+	f.probe(ctx, needs, objects, r.Mode)
+	r.Findings = findings(f, needs, objects.Sysctls, r.Choice)
+	if r.NoRules = ctx.Err(); r.NoRules == nil && !r.Mode.RulesInNFTables() && f.iptables != nil {
+		r.NoRules = fmt.Errorf("find this node's iptables: %w", f.iptables)
 	}
 	return r
 }
@@ -66,6 +74,7 @@ type facts struct {
 	release      string // uname -r
 	capabilities uint64 // effective capabilities as a bit mask
 	ipvs         error
+	ipvsFamily   uint16
 	dummy        error
 	bridge       error // stands in for a dummy
 	iptables     error
@@ -75,7 +84,8 @@ type facts struct {
 	setTypes     map[kernel.SetType]error
 	extensions   map[extension]error // nil if they could not be probed
 	sysctls      map[string]sysctl
-	ipv6         bool
+	kernelIPv6   bool // not booted without IPv6
+	ipv6         bool // new devices get it
 	bridges      []kernel.Bridge
 }
 

@@ -15,25 +15,24 @@ import (
 )
 
 // findings derives the findings from the facts.
-func findings(f facts, needs Needs) []Finding {
-	lacking := lackingCapabilities(f, needs)
+func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choice) []Finding {
+	lacking := lackingCapabilities(f, chosen.Mode)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
 		return lacking // without it no other probe works
 	}
 	return slices.Concat(
 		lacking,
-		lackingModules(f, needs),
-		lackingRules(f, needs),
-		lackingSysctls(f, needs),
+		lackingModules(f, needs, chosen.Mode),
+		lackingRules(f, needs, chosen),
+		lackingSysctls(f, sysctls),
 		lackingIPv6(f, needs),
 		unfilteredBridges(f, needs),
 		oldKernel(f),
 	)
 }
 
-func lackingCapabilities(f facts, needs Needs) []Finding {
+func lackingCapabilities(f facts, mode kernel.Mode) []Finding {
 	var found []Finding
-	nftables, _ := choose(needs.Rules, f)
 	for _, c := range []struct {
 		bit     int
 		name    string
@@ -42,7 +41,7 @@ func lackingCapabilities(f facts, needs Needs) []Finding {
 		{unix.CAP_NET_ADMIN, "NET_ADMIN", "missing; the agent can neither read nor change kernel state"},
 		{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"},
 	} {
-		if f.capabilities&(1<<c.bit) == 0 && !(nftables && c.bit == unix.CAP_NET_RAW) {
+		if f.capabilities&(1<<c.bit) == 0 && !(mode.RulesInNFTables() && c.bit == unix.CAP_NET_RAW) {
 			found = append(found, Finding{"capability " + c.name, c.problem,
 				"run as root, or add " + c.name + " to the container's securityContext.capabilities.add", true})
 		}
@@ -50,17 +49,16 @@ func lackingCapabilities(f facts, needs Needs) []Finding {
 	return found
 }
 
-func lackingModules(f facts, needs Needs) []Finding {
-	plane := chooseDataPlane(needs.DataPlane, f.ipvs)
+func lackingModules(f facts, needs Needs, mode kernel.Mode) []Finding {
 	var found []Finding
 	switch {
-	case plane.NFTables && needs.DataPlane == kernel.DataPlaneAuto:
+	case mode.NFTablesBalances() && needs.DataPlane == kernel.DataPlaneAuto:
 		found = []Finding{{"kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
 			"nothing to do if that is enough (docs/data-planes.md); otherwise " + kernel.LoadModule("ip_vs") + ", and restart the agent", false}}
-	case !plane.NFTables:
+	case !mode.NFTablesBalances():
 		found = module("ip_vs", f.ipvs, true)
 	}
-	if f.ipvs == nil && !plane.NFTables {
+	if f.ipvs == nil && !mode.NFTablesBalances() {
 		for _, name := range needs.Schedulers {
 			found = append(found, module("ip_vs_"+name, f.schedulers[name], name == model.LastResort)...)
 		}
@@ -125,9 +123,9 @@ func lackingTools(f facts, needs Needs) []Finding {
 	return found
 }
 
-func lackingSysctls(f facts, needs Needs) []Finding {
+func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []Finding {
 	var found []Finding
-	for _, s := range needs.Sysctls {
+	for _, s := range wanted {
 		have, exists := f.sysctls[s.Name]
 		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
 		switch {

@@ -17,8 +17,11 @@ var needs = Needs{
 	Rules:      kernel.RulesIPTables,
 	Schedulers: []string{"rr", "mh"},
 	Families:   inet.Families,
-	Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}},
 }
+
+var sysctls = []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}}
+
+func examine(f facts, needs Needs) []Finding { return findings(f, needs, sysctls, choose(f, needs)) }
 
 // bridge adds a bridge to the node.
 func bridge(b kernel.Bridge) func(*facts) { return func(f *facts) { f.bridges = []kernel.Bridge{b} } }
@@ -73,7 +76,7 @@ func TestFindings(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := goodFacts()
 			tc.spoil(&f)
-			got := findings(f, needs)
+			got := examine(f, needs)
 			if len(tc.want) == 0 {
 				if len(got) > 0 {
 					t.Errorf("findings: %v", got)
@@ -116,13 +119,14 @@ func TestChooseRules(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := goodFacts()
 			tc.spoil(&f)
-			nftables, why := choose(tc.setting, f)
-			if nftables != (tc.want != "") || !strings.Contains(why, tc.want) {
-				t.Errorf("nftables: %t because %q, want %q", nftables, why, tc.want)
-			}
 			asks := needs
 			asks.Rules = tc.setting
-			if found := findings(f, asks); nftables && len(found) > 0 {
+			chosen := choose(f, asks)
+			nftables := chosen.Mode == kernel.IPVSWithNFTables
+			if nftables != (tc.want != "") || !strings.Contains(chosen.WhyRules, tc.want) {
+				t.Errorf("%s because %q, want %q", chosen.Mode, chosen.WhyRules, tc.want)
+			}
+			if found := examine(f, asks); nftables && len(found) > 0 {
 				t.Errorf("nftables works: %v", found)
 			}
 		})
@@ -136,7 +140,7 @@ func TestNeitherWorks(t *testing.T) {
 	f.capabilities = 1 << unix.CAP_NET_ADMIN
 	asks := needs
 	asks.Rules, asks.AcceptServices = kernel.RulesAuto, true
-	found := findings(f, asks)
+	found := examine(f, asks)
 	if len(found) != 2 || !found[0].Fatal || !found[1].Fatal || !strings.Contains(found[1].String(), "--rules=iptables") {
 		t.Fatalf("findings: %v, want two, of nftables and of accept-service-traffic", found)
 	}

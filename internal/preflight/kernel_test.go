@@ -20,13 +20,15 @@ func TestCheckFindsNothing(t *testing.T) {
 	found := Check(context.Background(), Needs{
 		Schedulers: []string{"rr", "wrr", "lc", "sh", "mh"},
 		Families:   inet.Families,
-		Sysctls:    []kernel.SysctlSetting{{Name: "net/ipv4/vs/conntrack", Value: "1"}},
+		Objects: func(kernel.Mode) Objects {
+			return Objects{Sysctls: []kernel.SysctlSetting{{Name: "net/ipv4/vs/conntrack", Value: "1"}}}
+		},
 	})
 	for _, f := range found.Findings {
 		t.Errorf("finding: %s", f)
 	}
-	if found.NoRules != nil || found.DataPlane.NFTables || !slices.Equal(found.Rules.Families, inet.Families) {
-		t.Errorf("data plane %s, rules in %s for %v (%v)", found.DataPlane, found.Rules, found.Rules.Families, found.NoRules)
+	if found.NoRules != nil || found.Mode.NFTablesBalances() || !slices.Equal(found.Families, inet.Families) {
+		t.Errorf("data plane %s, rules in %s for %v (%v)", found.DataPlane(), found.Rules(), found.Families, found.NoRules)
 	}
 	leavesNoTrace(t)
 }

@@ -12,37 +12,43 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
-// probe also puts into needs where rules have to be.
-func probe(ctx context.Context, needs *Needs) facts {
-	f := facts{
-		release:      release(),
-		capabilities: capabilities(),
-		dummy:        probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} }),
-		bridge:       probeLink("bridge", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Bridge{LinkAttrs: a} }),
-		sysctls:      map[string]sysctl{},
-		ipv6:         hasIPv6(),
-		bridges:      probeBridges(),
+// probeMode finds out what choose needs to know.
+func probeMode(ctx context.Context, needs Needs) (f facts) {
+	f.kernelIPv6 = iptables.KernelHasIPv6()
+	f.ipvsFamily, f.ipvs = ipvsFamily()
+	if nftables, _ := nftablesBalances(needs.DataPlane, f.ipvs); nftables || needs.Rules == kernel.RulesNFTables {
+		return f
 	}
-	var family uint16
-	if family, f.ipvs = ipvsFamily(); f.ipvs == nil {
-		f.schedulers = probeSchedulers(ctx, family, needs.Schedulers)
+	f.detected, f.iptables = iptables.Detect(ctx)
+	f.setTypes = probeSetTypes(ctx)
+	// The kernel can only be asked for single extensions through nftables; a legacy restore names what it misses.
+	if f.iptables == nil && f.detected.Variant == iptables.NFT {
+		f.extensions = probeExtensions(ctx)
 	}
-	plane := chooseDataPlane(needs.DataPlane, f.ipvs)
-	needs.Rules = rulesSetting(needs.Rules, plane)
-	for _, s := range needs.Sysctls { // after the module that creates them
+	return f
+}
+
+// probe finds out the rest.
+func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode kernel.Mode) {
+	f.release, f.capabilities, f.ipv6, f.bridges = release(), capabilities(), hasIPv6(), probeBridges()
+	f.dummy = probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} })
+	f.bridge = probeLink("bridge", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Bridge{LinkAttrs: a} })
+	if f.ipvs == nil {
+		f.schedulers = probeSchedulers(ctx, f.ipvsFamily, needs.Schedulers)
+	}
+	f.sysctls = map[string]sysctl{}
+	for _, s := range objects.Sysctls { // after the module that creates them
 		if have, ok := probeSysctl(s.Name); ok {
 			f.sysctls[s.Name] = have
 		}
 	}
-	rules := probeRules(ctx, needs.Rules)
-	f.iptables, f.detected, f.setTypes, f.extensions = rules.iptables, rules.detected, rules.setTypes, rules.extensions
-	if nftables, _ := choose(needs.Rules, f); nftables {
-		f.nftables = probeNFTables(ctx, *needs, plane)
+	if mode.RulesInNFTables() {
+		f.nftables = probeNFTables(ctx, needs.Families, objects, mode)
 	}
-	return f
 }
 
 func release() string {

@@ -106,11 +106,11 @@ func restClient(config *rest.Config, path string, group schema.GroupVersion) (re
 }
 
 // started reports the start of the agent, and the families that this node does not serve.
-func (e *events) started(version string, notServed map[inet.Family]string) {
+func (e *events) started(version string, notServed map[inet.Family]error) {
 	start := e.aboutNode("kube-ipvs " + version + " has started")
 	e.enqueue(notice{topic: aboutStart, problem: start, resolved: true})
 	for _, family := range slices.Sorted(maps.Keys(notServed)) {
-		e.enqueue(notice{topic: aboutFamily, problem: e.aboutNode(family.String() + " Services are not served on this node: " + notServed[family])})
+		e.enqueue(notice{topic: aboutFamily, problem: e.aboutNode(family.String() + " Services are not served on this node: " + notServed[family].Error())})
 	}
 }
 

@@ -185,7 +185,7 @@ var nodeEvents = []struct {
 	do   func(*events)
 	want []posted
 }{
-	{"the start", func(e *events) { e.started("v1.2.3", map[inet.Family]string{inet.IPv6: "no ip6tables"}) }, []posted{
+	{"the start", func(e *events) { e.started("v1.2.3", map[inet.Family]error{inet.IPv6: errors.New("no ip6tables")}) }, []posted{
 		onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
 		onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
 	}},

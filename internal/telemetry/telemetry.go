@@ -26,7 +26,7 @@ type Config struct {
 	Node string
 	// Families are the families that this node serves. NotServed has the reasons for the others.
 	Families  []inet.Family
-	NotServed map[inet.Family]string
+	NotServed map[inet.Family]error
 	// DataPlane is what balances connections: ipvs or nftables.
 	DataPlane string
 	// Source is the source of Services.

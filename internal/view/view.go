@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -86,9 +87,10 @@ type Node struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Kernel  string `json:"kernel"`
-	// DataPlane says what balances connections, and why; Rules where sets and rules are.
-	DataPlane string `json:"dataPlane,omitempty"`
-	Rules     string `json:"rules"`
+	// Mode is the data plane and where sets and rules are. DataPlane and Rules say it for people, with the reasons.
+	Mode      kernel.Mode `json:"mode"`
+	DataPlane string      `json:"dataPlane,omitempty"`
+	Rules     string      `json:"rules"`
 	// Families are the served families. UnservedFamilies are the others, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`

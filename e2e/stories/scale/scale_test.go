@@ -69,7 +69,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 		t.Fatal(err)
 	}
 	cfg := compile.Config{
-		Host:     compile.Host{NodeName: "here", Families: tables.Families, Balancing: cluster.Balancing()},
+		Host:     compile.Host{NodeName: "here", Families: tables.Families, Mode: cluster.Mode()},
 		Settings: compile.Settings{Scheduler: "rr", MasqueradeBit: 14},
 	}
 	var sysctls []string
@@ -78,7 +78,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	}
 	k, err := live.Open(live.Config{
 		SetPrefix: compile.SetPrefix, Chains: compile.Chains, Sysctls: sysctls,
-		Variant: tables.Variant, Families: tables.Families, NFTables: cluster.NFTables(), Balancing: cluster.Balancing(),
+		Variant: tables.Variant, Families: tables.Families, Mode: cluster.Mode(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // AgentBinary returns the path of the program under test.
@@ -18,11 +20,22 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// NFTables says whether the agents of this run keep sets and rules in nftables: they find no iptables, or have to balance there.
-func NFTables() bool { return os.Getenv("KUBE_IPVS_RULES") == "nftables" || Balancing() }
+// Mode is that of this run's agents.
+func Mode() kernel.Mode {
+	switch {
+	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
+		return kernel.NFTablesOnly
+	case os.Getenv("KUBE_IPVS_RULES") == kernel.RulesNFTables:
+		return kernel.IPVSWithNFTables
+	}
+	return kernel.IPVSWithIPTables
+}
 
-// Balancing says whether the agents of this run balance with nftables instead of IPVS.
-func Balancing() bool { return os.Getenv("KUBE_IPVS_DATA_PLANE") == "nftables" }
+// NFTables reports whether the agents of this run keep sets and rules in nftables.
+func NFTables() bool { return Mode().RulesInNFTables() }
+
+// Balancing reports whether the agents of this run balance with nftables instead of IPVS.
+func Balancing() bool { return Mode().NFTablesBalances() }
 
 // DataPlaneFlags are the flags that choose the data plane of this run.
 func DataPlaneFlags() []string {
@@ -36,11 +49,11 @@ func DataPlaneFlags() []string {
 // pauses an update takes no time, and no packet arrives halfway through it.
 func NeedPauses(t T) {
 	t.Helper()
-	kernel, err := os.ReadFile("/proc/cmdline")
+	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
 		t.Fatalf("which clock is it: %v", err)
 	}
-	if strings.Contains(string(kernel), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
+	if strings.Contains(string(cmdline), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
 		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses: use make e2e PAUSE=1")
 	}
 }

@@ -22,7 +22,7 @@ func newAuditor(cfg Config, beside *reader) (*auditor, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return a, err
 	}
-	a.members, a.servers, a.mayMiss = a.membersAgain, a.serversAgain, cfg.NFTables
+	a.members, a.servers, a.mayMiss = a.membersAgain, a.serversAgain, cfg.Mode.RulesInNFTables()
 	return a, nil
 }
 

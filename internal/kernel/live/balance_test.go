@@ -3,6 +3,7 @@ package live
 import (
 	"testing"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
@@ -11,6 +12,6 @@ import (
 func TestConformanceOfBalancing(t *testing.T) {
 	kerneltest.Conformance(t, func(t *testing.T) kerneltest.Subject {
 		labtest.NetNS(t)
-		return kerneltest.Subject{Kernel: openConfig(t, Config{NFTables: true, Balancing: true}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true, Balanced: true}
+		return kerneltest.Subject{Kernel: openConfig(t, Config{Mode: kernel.NFTablesOnly}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true, Balanced: true}
 	})
 }

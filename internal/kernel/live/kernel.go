@@ -30,10 +30,7 @@ type Config struct {
 	Families []inet.Family
 	// Unsure says of which of the Families the programs have just hung or failed.
 	Unsure map[inet.Family]error
-	// NFTables keeps sets and rules in nftables, instead of in ipset and iptables.
-	NFTables bool
-	// Balancing keeps virtual servers in nftables, too, instead of in IPVS. It requires NFTables.
-	Balancing bool
+	Mode   kernel.Mode
 	// Records of each family.
 	Records []Records
 }
@@ -44,14 +41,14 @@ type Config struct {
 type Kernel struct {
 	reader
 	families   []inet.Family
-	iptables   *iptables.Backend        // nil with NFTables
-	patients   map[inet.Family]*patient // wait for iptables; nil with NFTables
-	nft        *nft.Backend             // of the rules; nil without NFTables
+	iptables   *iptables.Backend        // nil with rules in nftables
+	patients   map[inet.Family]*patient // wait for iptables; nil with rules in nftables
+	nft        *nft.Backend             // of the rules; nil with rules in iptables
 	old        *old
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
-	forgetter  *nft.Forgetter // nil without Balancing
+	forgetter  *nft.Forgetter // nil with IPVS
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
@@ -80,7 +77,7 @@ func Open(cfg Config) (*Kernel, error) {
 }
 
 func (k *Kernel) openRules(cfg Config) (rules, error) {
-	if !cfg.NFTables {
+	if !cfg.Mode.RulesInNFTables() {
 		k.iptables = iptables.New(iptables.Config{Chains: cfg.Chains, Variant: cfg.Variant, Families: cfg.Families})
 		k.patients = map[inet.Family]*patient{}
 		var errs []error
@@ -97,7 +94,7 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		b.WithBalancing()
 	}
 	k.nft = b
@@ -163,7 +160,7 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 }
 
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had
-// no answer. With Balancing, it also deletes records of clients whose endpoint is gone. Like Audit, it may be called while another method runs.
+// no answer. If nftables balances, it also deletes records of clients whose endpoint is gone. Like Audit, it may be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
 	if k.forgetter != nil {

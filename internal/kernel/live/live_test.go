@@ -50,7 +50,7 @@ func TestConformanceOfLegacyRules(t *testing.T) {
 func TestConformanceOfNFTables(t *testing.T) {
 	kerneltest.Conformance(t, func(t *testing.T) kerneltest.Subject {
 		labtest.NetNS(t)
-		return kerneltest.Subject{Kernel: openConfig(t, Config{NFTables: true}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true}
+		return kerneltest.Subject{Kernel: openConfig(t, Config{Mode: kernel.IPVSWithNFTables}), Admin: kerneltest.NFTCommands{Table: nft.Table}, OwnTable: true}
 	})
 }
 

@@ -41,7 +41,7 @@ type old struct {
 func openOld(ctx context.Context, cfg Config) (*old, error) {
 	o := &old{cfg: cfg, tables: map[iptables.Variant]*iptables.Backend{}}
 	variants := []iptables.Variant{cfg.Variant}
-	if cfg.NFTables {
+	if cfg.Mode.RulesInNFTables() {
 		variants = []iptables.Variant{iptables.NFT, iptables.Legacy}
 	}
 	for _, v := range variants {
@@ -51,7 +51,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 	if o.thread, err = newThread(); err != nil {
 		return nil, err
 	}
-	if !cfg.NFTables {
+	if !cfg.Mode.RulesInNFTables() {
 		if o.nft, err = nft.New(cfg.Families, nil); err == nil {
 			o.sets, o.members, err = o.nft.ReadSets(ctx, cfg.SetPrefix)
 		}

@@ -82,9 +82,9 @@ func TestMoves(t *testing.T) {
 		name     string
 		from, to Config
 	}{
-		{"from iptables-nft to nftables", Config{Variant: iptables.NFT}, Config{NFTables: true}},
-		{"from iptables-legacy to nftables", Config{Variant: iptables.Legacy}, Config{NFTables: true}},
-		{"from nftables to iptables", Config{NFTables: true}, Config{Variant: iptables.NFT}},
+		{"from iptables-nft to nftables", Config{Variant: iptables.NFT}, Config{Mode: kernel.IPVSWithNFTables}},
+		{"from iptables-legacy to nftables", Config{Variant: iptables.Legacy}, Config{Mode: kernel.IPVSWithNFTables}},
+		{"from nftables to iptables", Config{Mode: kernel.IPVSWithNFTables}, Config{Variant: iptables.NFT}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			labtest.NetNS(t)
@@ -111,7 +111,7 @@ func TestMoves(t *testing.T) {
 			if left, err := k.FindOldRules(t.Context()); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
 			}
-			if tc.to.NFTables {
+			if tc.to.Mode.RulesInNFTables() {
 				quiet(t, "ipset save")
 				quiet(t, "iptables-nft-save; iptables-legacy-save | grep -v '^[#:*]\\|COMMIT'")
 			} else {
@@ -152,7 +152,7 @@ func TestOldSetsInUse(t *testing.T) {
 	if out, err := exec.Command("iptables-nft", "-A", "INPUT", "-m", "set", "--match-set", oldVIPs.Name, "dst", "-j", "DROP").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	k := movable(t, Config{NFTables: true})
+	k := movable(t, Config{Mode: kernel.IPVSWithNFTables})
 	errs := k.Apply(context.Background(), []kernel.Op{{Verb: kernel.Delete, Object: kernel.OldRules{Variant: kernel.OldSets}}})
 	if fmt.Sprint(errs[0]) == "<nil>" || !strings.Contains(errs[0].Error(), oldVIPs.Name) || !strings.Contains(errs[0].Error(), "kube-ipvs cleanup") {
 		t.Errorf("error %v", errs[0])

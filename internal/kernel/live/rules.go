@@ -25,7 +25,7 @@ type sets interface {
 
 // openSets also returns how to list them once, and how to list them again and again.
 func openSets(cfg Config) (sets, members, members, error) {
-	if cfg.NFTables {
+	if cfg.Mode.RulesInNFTables() {
 		b, err := nft.New(cfg.Families, cfg.Chains)
 		if err != nil {
 			return nil, nil, nil, err
@@ -47,7 +47,7 @@ type summaries interface {
 }
 
 func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
-	if cfg.NFTables {
+	if cfg.Mode.RulesInNFTables() {
 		s, err := nft.NewSummarizer(cfg.Families, cfg.Chains, cfg.SetPrefix)
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ type readServers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServ
 
 // openServers also returns how to list virtual servers again and again.
 func openServers(cfg Config) (servers, readServers, error) {
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		b, err := nft.NewBalancer(cfg.Families)
 		if err != nil {
 			return nil, nil, err
@@ -51,7 +51,7 @@ type serverSummaries interface {
 }
 
 func openServerSummaries(cfg Config) (serverSummaries, error) {
-	if cfg.Balancing {
+	if cfg.Mode.NFTablesBalances() {
 		b, err := nft.NewBalancer(cfg.Families)
 		if err != nil {
 			return nil, err

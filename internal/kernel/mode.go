@@ -1,0 +1,56 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Mode is what balances connections on a node, and where the agent keeps sets and rules.
+type Mode uint8
+
+// The modes. nftables balances only packets that pass rules of its own table, so it then has the sets and rules, too.
+const (
+	IPVSWithIPTables Mode = iota // sets are in ipset, rules in iptables
+	IPVSWithNFTables
+	NFTablesOnly
+)
+
+// modes are the names of the modes, as JSON has them.
+var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables"}
+
+// NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does.
+func (m Mode) NFTablesBalances() bool { return m == NFTablesOnly }
+
+// RulesInNFTables reports whether sets and rules are in nftables. Otherwise they are in ipset and iptables.
+func (m Mode) RulesInNFTables() bool { return m != IPVSWithIPTables }
+
+// DataPlane is what balances connections: DataPlaneIPVS or DataPlaneNFTables.
+func (m Mode) DataPlane() string {
+	if m.NFTablesBalances() {
+		return DataPlaneNFTables
+	}
+	return DataPlaneIPVS
+}
+
+// Rules is where sets and rules are: RulesIPTables or RulesNFTables.
+func (m Mode) Rules() string {
+	if m.RulesInNFTables() {
+		return RulesNFTables
+	}
+	return RulesIPTables
+}
+
+func (m Mode) String() string { return modes[m] }
+
+// MarshalText returns the name of the mode.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText accepts the names of modes.
+func (m *Mode) UnmarshalText(text []byte) error {
+	i := slices.Index(modes, string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown mode %q", text)
+	}
+	*m = Mode(i)
+	return nil
+}

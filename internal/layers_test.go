@@ -38,8 +38,12 @@ var layers = map[string]layer{
 		why: "pure (I2): uses no clock, Kubernetes types or backends",
 	},
 	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},
-	"inspect": {ours: []string{"diff", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
-	"view":    {ours: []string{"inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: "values only; time.Time is a value"},
+	"finding": {forbidden: impure, why: "values only: what preflight, status and doctor find, and its text"},
+	"inspect": {ours: []string{"diff", "finding", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
+	"view": {
+		ours: []string{"finding", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"),
+		why: "values only, and what they say is wrong; time.Time is a value",
+	},
 	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
 	"status": {
 		ours: []string{"agent", "model", "rundir", "view"}, others: []string{"go.uber.org/zap"},
@@ -90,13 +94,13 @@ var layers = map[string]layer{
 		why:    "only observes: it gets Reports from the loop, and never reads the kernel or the sources",
 	},
 	"doctor": {
-		ours: []string{"inet", "kernel", "model", "preflight", "view"}, forbidden: without(impure, "time"),
+		ours: []string{"finding", "inet", "kernel", "model", "preflight", "view"}, forbidden: without(impure, "time"),
 		why: "pure: facts to findings; it accesses the machine through an interface, and gets the time",
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model", "nodelock", "preflight",
-			"status", "telemetry", "view", "want", "watch"},
+		ours: []string{"agent", "compile", "config", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
+			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
@@ -104,7 +108,7 @@ var layers = map[string]layer{
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
 	"rundir":    {why: "a path and its permissions"},
 	"preflight": {
-		ours:   []string{"inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
+		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine, decides nothing for the loop",
 	},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
@@ -238,9 +239,9 @@ func TestPlanOfFilesInYAML(t *testing.T) {
 func TestPreflightCommand(t *testing.T) {
 	s := newMachine(t)
 	printedForms(t, s, "preflight-well", 0, withFlags("preflight")...)
-	found := []preflight.Finding{
-		{Subject: "kernel module ip_vs", Problem: "not in this kernel", Fix: "run `modprobe ip_vs`", Fatal: true},
-		{Subject: "IPv6", Problem: "disabled on this host", Fix: "leave it out"},
+	found := []finding.Finding{
+		finding.New(finding.Broken, "kernel module ip_vs", "not in this kernel", nil, "run `modprobe ip_vs`"),
+		finding.New(finding.Warning, "IPv6", "disabled on this host", nil, "leave it out"),
 	}
 	s.Check = func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{Findings: found} }
 	printedForms(t, s, "preflight-ill", 1, withFlags("preflight")...)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 )
@@ -69,7 +69,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 			if err := l.print(out, doctorDocument{headerOf("Diagnosis"), report}, func() error { return printReport(out, report) }); err != nil {
 				return err
 			}
-			return map[string]error{string(doctor.Warning): statusWarnings, string(doctor.Broken): statusBroken}[report.Verdict]
+			return map[string]error{string(finding.Warning): statusWarnings, string(finding.Broken): statusBroken}[report.Verdict]
 		},
 	}
 	flags.AddCompile(cmd.Flags())
@@ -117,20 +117,13 @@ func examine(cmd *cobra.Command, m *machine, l *inspection, loaded *config.Loade
 }
 
 func printReport(w io.Writer, r doctor.Report) error {
-	var text strings.Builder
-	for _, f := range r.Findings {
-		fmt.Fprintf(&text, "%-7s  %s: %s\n", f.Severity, f.Subject, f.Problem)
-		for _, e := range f.Evidence {
-			fmt.Fprintf(&text, "         | %s\n", strings.ReplaceAll(e, "\n", "\n         | "))
-		}
-		fmt.Fprintf(&text, "         remedy: %s\n", f.Remedy)
-	}
+	err := finding.Print(w, r.Findings)
 	for _, u := range r.Unchecked {
-		fmt.Fprintf(&text, "not checked: %s\n", u)
+		_, failed := fmt.Fprintf(w, "not checked: %s\n", u)
+		err = errors.Join(err, failed)
 	}
-	fmt.Fprintf(&text, "verdict: %s\n", r.Verdict)
-	_, err := io.WriteString(w, text.String())
-	return err
+	_, failed := fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
+	return errors.Join(err, failed)
 }
 
 // thisHost is the machine that the command runs on.

@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
@@ -29,9 +30,9 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-warning", 1, args...)
 
 	host["/proc/sys/net/ipv4/ip_forward"] = "0"
-	missing := preflight.Finding{Subject: "kernel module ip_vs_mh", Problem: "missing", Fix: "run `modprobe ip_vs_mh`", Fatal: true}
+	missing := finding.New(finding.Broken, "kernel module ip_vs_mh", "missing", nil, "run `modprobe ip_vs_mh`")
 	s.Check = func(context.Context, preflight.Needs) preflight.Result {
-		return preflight.Result{Findings: []preflight.Finding{missing}}
+		return preflight.Result{Findings: []finding.Finding{missing}}
 	}
 	printedForms(t, s, "doctor-broken", 2, args...)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
-	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 func newPreflight(m *machine) *cobra.Command {
@@ -50,25 +50,15 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 // findingList is the JSON and YAML output of preflight.
 type findingList struct {
 	header
-	Items []preflight.Finding `json:"items"`
+	Items []finding.Finding `json:"items"`
 }
 
-func printFindings(w io.Writer, output string, found []preflight.Finding) error {
+func printFindings(w io.Writer, output string, found []finding.Finding) error {
 	if output != asText {
-		return encode(w, output, findingList{headerOf("FindingList"), append([]preflight.Finding{}, found...)})
+		return encode(w, output, findingList{headerOf("FindingList"), append([]finding.Finding{}, found...)})
 	}
 	if len(found) == 0 {
 		fmt.Fprintln(w, "nothing is missing")
 	}
-	for _, f := range found {
-		fmt.Fprintln(w, severity(f), f)
-	}
-	return nil
-}
-
-func severity(f preflight.Finding) string {
-	if f.Fatal {
-		return "FATAL  "
-	}
-	return "warning"
+	return finding.Print(w, found)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
@@ -23,7 +24,7 @@ func newStatus(m *machine) *cobra.Command {
 		Short: "Show the state of this node's agent",
 		Long: `status shows the agent's sources and their age, its last syncs, repaired drift, the kernel with its
 modules, the iptables variant, and all problems. Lines that start with an exclamation mark need
-attention.
+attention. If the agent is not well, the evidence and a remedy follow, as in doctor.
 
 The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or uses outdated
 objects or settings, and 1 if that is unknown, such as when the command does not run as root. Problems
@@ -52,6 +53,9 @@ names the cause and the remedy.`,
 				why = silence.Error()
 			}
 			document := inspect.StatusOf(v, why, machine)
+			if errors.Is(silence, fs.ErrPermission) { // the agent may be well
+				document.Findings[0].Severity = finding.Warning
+			}
 			out := cmd.OutOrStdout()
 			if err := l.print(out, document, func() error { return inspect.PrintStatus(out, document) }); err != nil {
 				return err

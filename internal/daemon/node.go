@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
@@ -61,7 +62,7 @@ var errUnfit = errors.New("this node cannot serve Services; see above")
 func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	found := m.Preflight(ctx, settings)
 	for _, f := range found.Findings {
-		if f.Fatal {
+		if f.Severity == finding.Broken {
 			log.Error(f.String())
 		} else {
 			log.Warn(f.String())
@@ -96,9 +97,9 @@ func (m Machine) Preflight(ctx context.Context, settings *config.Settings) prefl
 	})
 }
 
-// Fatal returns errUnfit if one of the findings is fatal.
-func Fatal(found []preflight.Finding) error {
-	if slices.ContainsFunc(found, func(f preflight.Finding) bool { return f.Fatal }) {
+// Fatal returns errUnfit if something is broken.
+func Fatal(found []finding.Finding) error {
+	if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Broken }) {
 		return errUnfit
 	}
 	return nil

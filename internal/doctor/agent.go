@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 const (
@@ -21,59 +24,25 @@ func examples(all []string) []string {
 	return append(append([]string{}, all[:shown]...), fmt.Sprintf("and %d more", len(all)-shown))
 }
 
-func checkAgent(f Facts) []Finding {
-	if f.View == nil {
-		return []Finding{{Broken, "agent", f.Silence, nil,
-			"start the agent; if its pod runs, see its log. Until then the kernel keeps forwarding to the endpoints it has"}}
-	}
-	var found []Finding
-	if why := f.View.Node.ConfigError; why != "" {
-		found = append(found, Finding{Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
-			"correct " + f.View.Node.ConfigFile + "; `kube-ipvs config validate` names every mistake"})
-	}
-	if !f.View.Agent.Synced {
-		found = append(found, Finding{Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
-			"check that the agent reaches the API server and may list Services, EndpointSlices and Nodes"})
-	}
-	if why := f.View.Agent.Error; why != "" {
-		found = append(found, Finding{Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", []string{why},
-			"fix the cause in the error; the agent retries automatically"})
-	}
-	return found
-}
-
-// checkSources finds stale sources.
-func checkSources(f Facts) []Finding {
-	if f.View == nil {
-		return nil
-	}
-	var found []Finding
-	for _, s := range f.View.Sources {
-		if why := s.Problem(f.Now); why != "" {
-			found = append(found, Finding{Broken, "source " + s.Name, "stale; this node does not follow changes in the cluster", []string{why},
-				"check that this node reaches the API server at its configured address, which must not depend on a Service"})
-		}
-	}
-	return found
-}
+func checkAgent(f Facts) []finding.Finding { return view.Findings(f.View, f.Silence) }
 
 // checkPorts finds ports of a running agent that do not respond or respond with an error.
-func checkPorts(f Facts) []Finding {
+func checkPorts(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
 	}
-	var found []Finding
+	var found []finding.Finding
 	for _, a := range f.Answers {
 		health := strings.HasSuffix(a.URL, "/livez") || strings.HasSuffix(a.URL, "/readyz")
-		severity, remedy := Warning, "the agent's log names the program that uses this port; no metrics are served until it is stopped"
+		severity, remedy := finding.Warning, "the agent's log names the program that uses this port; no metrics are served until it is stopped"
 		if health {
-			severity, remedy = Broken, "`kube-ipvs status` shows the reason; the kubelet restarts an agent whose /livez fails"
+			severity, remedy = finding.Broken, "`kube-ipvs status` shows the reason; the kubelet restarts an agent whose /livez fails"
 		}
 		switch {
 		case a.Error != "":
-			found = append(found, Finding{severity, a.URL, "does not answer", []string{a.Error}, remedy})
+			found = append(found, finding.New(severity, a.URL, "does not answer", []string{a.Error}, remedy))
 		case a.Status != 200: // OK
-			found = append(found, Finding{severity, a.URL, fmt.Sprintf("answers with status %d", a.Status), lines(a.Body), remedy})
+			found = append(found, finding.New(severity, a.URL, fmt.Sprintf("answers with status %d", a.Status), lines(a.Body), remedy))
 		}
 	}
 	return found
@@ -87,34 +56,34 @@ func lines(text string) []string {
 }
 
 // checkConflicts finds objects of other programs that block ours.
-func checkConflicts(f Facts) []Finding {
+func checkConflicts(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
 	}
-	var found []Finding
+	var found []finding.Finding
 	var foreign []string
 	for _, o := range f.View.Agent.Foreign {
 		foreign = append(foreign, o.Server+" instead of Service "+o.Service)
 	}
 	if len(foreign) > 0 {
-		found = append(found, Finding{Warning, "virtual servers", "another program's virtual servers have the addresses of Services, which are not served there",
-			examples(foreign), "remove them, or give the Services other addresses"})
+		found = append(found, finding.New(finding.Warning, "virtual servers", "another program's virtual servers have the addresses of Services, which are not served there",
+			examples(foreign), "remove them, or give the Services other addresses"))
 	}
 	if left := f.View.Agent.Leftovers; len(left) > 0 {
-		found = append(found, Finding{Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses", examples(left),
-			"if nothing needs them: ip addr del ADDRESS dev kube-ipvs0"})
+		found = append(found, finding.New(finding.Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses", examples(left),
+			"if nothing needs them: ip addr del ADDRESS dev kube-ipvs0"))
 	}
 	return found
 }
 
-func checkDrift(f Facts) []Finding {
+func checkDrift(f Facts) []finding.Finding {
 	if f.View == nil || f.View.Agent.LastDrift == nil || f.Now.Sub(*f.View.Agent.LastDrift) > driftWithin {
 		return nil
 	}
 	last := f.Now.Sub(*f.View.Agent.LastDrift).Round(time.Second)
-	return []Finding{{Warning, "drift", "another program changes the agent's objects; the agent repairs them",
+	return finding.One(finding.Warning, "drift", "another program changes the agent's objects; the agent repairs them",
 		append([]string{fmt.Sprintf("%s since the agent started, the last one %s ago", number(f.View.Agent.Drift, "repair"), last)}, drifts(f)...),
-		"stop the program that changes them"}}
+		"stop the program that changes them")
 }
 
 // drifts says what was changed, since when, and how often.
@@ -136,10 +105,10 @@ func number(n int, thing string) string {
 }
 
 // checkServices reports the problems of single Services.
-func checkServices(f Facts) []Finding {
+func checkServices(f Facts) []finding.Finding {
 	if f.View == nil || len(f.View.Problems) == 0 {
 		return nil
 	}
-	return []Finding{{Warning, "Services", number(len(f.View.Problems), "problem"), examples(f.View.Problems),
-		"`kube-ipvs status` lists all of them, each with its remedy"}}
+	return finding.One(finding.Warning, "Services", number(len(f.View.Problems), "problem"), examples(f.View.Problems),
+		"`kube-ipvs status` lists all of them, each with its remedy")
 }

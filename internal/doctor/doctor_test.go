@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -105,6 +105,7 @@ func well() *node {
 		Facts: Facts{
 			Now: noon, Release: "6.1.0-1-amd64",
 			View: &view.View{
+				Time:    noon,
 				Agent:   view.Agent{Synced: true},
 				Sources: []view.Source{{Name: "Service", LastContact: &contact}, {Name: "manifests"}},
 				Base:    view.Base{Sysctls: []view.Sysctl{{Name: "net/ipv4/ip_forward", Value: "1"}}},
@@ -161,32 +162,34 @@ func certificate(t *testing.T, ends time.Time) []byte {
 type breakage struct {
 	name     string
 	spoil    func(*testing.T, *node)
-	severity Severity
+	severity finding.Severity
 	want     []string
 }
 
 var breakages = []breakage{
 	{"nothing", func(*testing.T, *node) {}, "", nil},
 	{"preflight, fatal", func(_ *testing.T, n *node) {
-		n.Preflight = []preflight.Finding{{Subject: "module ip_vs", Problem: "missing", Fix: "modprobe ip_vs", Fatal: true}}
+		n.Preflight = finding.One(finding.Broken, "module ip_vs", "missing", nil, "modprobe ip_vs")
 	},
-		Broken, []string{"module ip_vs", "modprobe ip_vs"}},
+		finding.Broken, []string{"module ip_vs", "modprobe ip_vs"}},
 	{"preflight", func(_ *testing.T, n *node) {
-		n.Preflight = []preflight.Finding{{Subject: "IPv6", Problem: "disabled", Fix: "enable it"}}
-	}, Warning, []string{"IPv6"}},
-	{"no agent", func(_ *testing.T, n *node) { n.View, n.Silence = nil, "no agent responds" }, Broken, []string{"agent", "no agent responds"}},
+		n.Preflight = finding.One(finding.Warning, "IPv6", "disabled", nil, "enable it")
+	}, finding.Warning, []string{"IPv6"}},
+	{"no agent", func(_ *testing.T, n *node) { n.View, n.Silence = nil, "no agent responds" }, finding.Broken, []string{"agent", "no agent responds"}},
 	{"configuration", func(_ *testing.T, n *node) {
 		n.View.Node.ConfigError, n.View.Node.ConfigFile = "line 3: boom", "/etc/c.yaml"
-	}, Warning, []string{"line 3: boom", "/etc/c.yaml"}},
-	{"initial lists", func(_ *testing.T, n *node) { n.View.Agent.Synced = false }, Broken, []string{"initial lists incomplete"}},
-	{"failed sync", func(_ *testing.T, n *node) { n.View.Agent.Error = "boom" }, Broken, []string{"last sync failed", "boom"}},
-	{"failed source", func(_ *testing.T, n *node) { n.View.Sources[0].Error = "forbidden" }, Broken, []string{"source Service", "forbidden"}},
-	{"stale source", func(_ *testing.T, n *node) { old := noon.Add(-20 * time.Minute); n.View.Sources[0].LastContact = &old }, Broken, []string{"source Service", "20m0s ago"}},
+	}, finding.Warning, []string{"line 3: boom", "/etc/c.yaml"}},
+	{"initial lists", func(_ *testing.T, n *node) { n.View.Agent.Synced = false }, finding.Broken, []string{"initial lists incomplete"}},
+	{"failed sync", func(_ *testing.T, n *node) { n.View.Agent.Error = "boom" }, finding.Broken, []string{"last sync failed", "boom"}},
+	{"failed source", func(_ *testing.T, n *node) { n.View.Sources[0].Error = "forbidden" }, finding.Broken, []string{"source Service", "forbidden"}},
+	{"stale source", func(_ *testing.T, n *node) { old := noon.Add(-20 * time.Minute); n.View.Sources[0].LastContact = &old }, finding.Broken,
+		[]string{"source Service", "20m0s ago"}},
+	{"long sync", func(_ *testing.T, n *node) { n.View.Agent.Busy = true }, finding.Warning, []string{"a sync takes long", "state of 2026-03-01T12:00:00Z"}},
 	{"not ready", func(_ *testing.T, n *node) {
 		n.answers["http://127.0.0.1:10256/readyz"] = Answer{Status: 503, Body: "waiting\n"}
-	}, Broken, []string{"/readyz", "503", "waiting"}},
-	{"health port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10256/livez") }, Broken, []string{"/livez", "connection refused"}},
-	{"metrics port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10249/metrics") }, Warning, []string{"/metrics", "does not answer"}},
+	}, finding.Broken, []string{"/readyz", "503", "waiting"}},
+	{"health port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10256/livez") }, finding.Broken, []string{"/livez", "connection refused"}},
+	{"metrics port", func(_ *testing.T, n *node) { delete(n.answers, "http://127.0.0.1:10249/metrics") }, finding.Warning, []string{"/metrics", "does not answer"}},
 	{"metrics elsewhere", func(_ *testing.T, n *node) {
 		n.set("metricsBindAddress", "[::]:9000")
 		n.answers["http://127.0.0.1:9000/metrics"] = Answer{Status: 200}
@@ -199,99 +202,101 @@ var breakages = []breakage{
 	{"foreign virtual server", func(_ *testing.T, n *node) {
 		n.View.Agent.Foreign = []view.Foreign{{Server: "10.96.0.1:80/tcp", Service: "shop/cart"}}
 	},
-		Warning, []string{"10.96.0.1:80/tcp instead of Service shop/cart"}},
-	{"foreign address", func(_ *testing.T, n *node) { n.View.Agent.Leftovers = []string{"192.0.2.9"} }, Warning, []string{"192.0.2.9", "kube-ipvs0"}},
+		finding.Warning, []string{"10.96.0.1:80/tcp instead of Service shop/cart"}},
+	{"foreign address", func(_ *testing.T, n *node) { n.View.Agent.Leftovers = []string{"192.0.2.9"} }, finding.Warning, []string{"192.0.2.9", "kube-ipvs0"}},
 	{"drift", func(_ *testing.T, n *node) {
 		at := noon.Add(-time.Minute)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
 		n.View.Agent.Drifts = []view.Drift{{Part: "rules", Kind: "emptied", Count: 7, Audits: 3, First: at.Add(-time.Hour), Last: at, What: []string{"chain KUBE-SERVICES"}}}
-	}, Warning, []string{"7 repairs", "1m0s ago", "rules: 7 emptied, found by 3 audits, the first 1h1m0s ago, the last 1m0s ago: chain KUBE-SERVICES"}},
+	}, finding.Warning, []string{"7 repairs", "1m0s ago", "rules: 7 emptied, found by 3 audits, the first 1h1m0s ago, the last 1m0s ago: chain KUBE-SERVICES"}},
 	{"drift long ago", func(_ *testing.T, n *node) {
 		at := noon.Add(-2 * time.Hour)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
 	}, "", nil},
-	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, Warning, []string{"7 problems", "and 2 more"}},
-	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, Warning, []string{"1 problem\n"}},
-	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
-	{"kube-proxy's rules", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES") }, Warning, []string{"kube-proxy's rules", "-t nat -A PREROUTING -j KUBE-SERVICES"}},
+	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, finding.Warning, []string{"7 problems", "and 2 more"}},
+	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, finding.Warning, []string{"1 problem\n"}},
+	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
+	{"kube-proxy's rules", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES") }, finding.Warning, []string{"kube-proxy's rules", "-t nat -A PREROUTING -j KUBE-SERVICES"}},
 	{"kube-proxy's nftables", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
 	},
-		Warning, []string{"table ip kube-proxy"}},
-	{"kube-proxy's other jump", func(_ *testing.T, n *node) { n.rules("-m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL") }, Warning, []string{"KUBE-PROXY-FIREWALL"}},
+		finding.Warning, []string{"table ip kube-proxy"}},
+	{"kube-proxy's other jump", func(_ *testing.T, n *node) { n.rules("-m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL") }, finding.Warning, []string{"KUBE-PROXY-FIREWALL"}},
 	{"the kubelet's jump", func(_ *testing.T, n *node) { n.rules("-j KUBE-FIREWALL") }, "", nil},
-	{"kube-proxy's ipsets", func(_ *testing.T, n *node) { n.sets = []string{"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP"} }, Warning,
+	{"kube-proxy's ipsets", func(_ *testing.T, n *node) { n.sets = []string{"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP"} }, finding.Warning,
 		[]string{"2 ipsets of kube-proxy, the first KUBE-CLUSTER-IP", "kube-proxy --cleanup"}},
-	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, Notice,
+	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, finding.Notice,
 		[]string{"as configured with service-proxy-name"}},
-	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
-	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, Notice, []string{"--to-ports 8080"}},
+	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
+	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, finding.Notice, []string{"--to-ports 8080"}},
 	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
 	{"rules behind", func(_ *testing.T, n *node) { n.rules("-j FIREWALL", "-i lo -j ACCEPT", ourJump, "-j DROP") }, "", nil},
-	{"sysctl", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/ip_forward"] = "0\n" }, Warning, []string{"net/ipv4/ip_forward", "is 0, must be 1"}},
-	{"conntrack nearly full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "220000\n" }, Warning, []string{"nearly full", "nf_conntrack_count = 220000"}},
-	{"conntrack full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "262144\n" }, Broken, []string{"the table is full"}},
-	{"IPVS table", func(_ *testing.T, n *node) { n.Connections = 100_000 }, Warning, []string{"100000 connections in 4096 buckets", "conn_tab_bits"}},
+	{"sysctl", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/ip_forward"] = "0\n" }, finding.Warning, []string{"net/ipv4/ip_forward", "is 0, must be 1"}},
+	{"conntrack nearly full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "220000\n" }, finding.Warning,
+		[]string{"nearly full", "nf_conntrack_count = 220000"}},
+	{"conntrack full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "262144\n" }, finding.Broken, []string{"the table is full"}},
+	{"IPVS table", func(_ *testing.T, n *node) { n.Connections = 100_000 }, finding.Warning, []string{"100000 connections in 4096 buckets", "conn_tab_bits"}},
 	{"IPVS table that grows", func(_ *testing.T, n *node) { n.Connections, n.Release = 100_000, "7.1.0" }, "", nil},
-	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, Warning, []string{"60000 virtual servers and destinations", "6.2"}},
+	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, finding.Warning, []string{"60000 virtual servers and destinations", "6.2"}},
 	{"estimators of a newer kernel", func(_ *testing.T, n *node) { n.Destinations, n.Release = 60_000, "6.12.0" }, "", nil},
-	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, Notice, []string{"run_estimation = 0"}},
-	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, Notice, []string{"br_netfilter", "not at boot"}},
+	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0"}},
+	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, finding.Notice, []string{"br_netfilter", "not at boot"}},
 	{"reverse path", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "0\n", "1\n"
-	}, Warning, []string{"reverse path filter", "eth1/rp_filter = 1"}},
+	}, finding.Warning, []string{"reverse path filter", "eth1/rp_filter = 1"}},
 	{"loose reverse path", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "2\n", "1\n"
 	}, "", nil},
-	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, Broken,
+	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, finding.Broken,
 		[]string{"/etc/kubeconfig (client-certificate-data)", "expired 2026-03-01"}},
-	{"certificate expires", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, Warning, []string{"expires 2026-03-08"}},
+	{"certificate expires", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, finding.Warning, []string{"expires 2026-03-08"}},
 	{"certificate is good", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(1, 0, 0)) }, "", nil},
-	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, Warning, []string{serviceAccountCA}},
+	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, finding.Warning,
+		[]string{serviceAccountCA}},
 	{"certificate beside the kubeconfig", func(t *testing.T, n *node) {
 		n.files["/etc/kubeconfig"], n.files["/etc/ca.pem"] = "clusters:\n- cluster:\n    certificate-authority: ca.pem\n", string(certificate(t, noon.AddDate(0, 0, 7)))
 		n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
-	}, Warning, []string{"certificate /etc/ca.pem"}},
-	{"certificate of the future", func(t *testing.T, n *node) { n.Now = noon.AddDate(-30, 0, 0); n.certificate(t, noon.AddDate(1, 0, 0)) }, Broken,
+	}, finding.Warning, []string{"certificate /etc/ca.pem"}},
+	{"certificate of the future", func(t *testing.T, n *node) { n.Now = noon.AddDate(-30, 0, 0); n.certificate(t, noon.AddDate(1, 0, 0)) }, finding.Broken,
 		[]string{"clock", "1996-03-01T12:00:00Z", "/etc/kubeconfig"}},
-	{"clock", func(_ *testing.T, n *node) { n.wrong = true }, Notice, []string{"clock", "time service"}},
-	{"MTU", func(_ *testing.T, n *node) { n.tunnel("1480", "1500") }, Warning, []string{"flannel.1 (vxlan) has MTU 1480 and adds 50 bytes", "uplink has MTU 1500"}},
+	{"clock", func(_ *testing.T, n *node) { n.wrong = true }, finding.Notice, []string{"clock", "time service"}},
+	{"MTU", func(_ *testing.T, n *node) { n.tunnel("1480", "1500") }, finding.Warning, []string{"flannel.1 (vxlan) has MTU 1480 and adds 50 bytes", "uplink has MTU 1500"}},
 	{"MTU that fits", func(_ *testing.T, n *node) { n.tunnel("1450", "1500") }, "", nil},
 	{"MTU of ipip", func(_ *testing.T, n *node) {
 		n.tunnel("1450", "1500")
 		n.files["/sys/class/net/tunl0/mtu"], n.files["/sys/class/net/tunl0/type"] = "1500", "768"
-	}, Warning, []string{"tunl0 (ipip)"}},
+	}, finding.Warning, []string{"tunl0 (ipip)"}},
 	{"memory", func(_ *testing.T, n *node) {
 		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  20000 kB\n"
-	}, Warning, []string{"MemAvailable: 20000 kB"}},
+	}, finding.Warning, []string{"MemAvailable: 20000 kB"}},
 	{"enough memory", func(_ *testing.T, n *node) {
 		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  60000 kB\n"
 	}, "", nil},
 	{"neighbors", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+neighborLimit], n.files["/proc/net/arp"] = "1024\n", strings.Repeat("line\n", 1001)
-	}, Warning, []string{"1000 entries in /proc/net/arp", "gc_thresh3 = 1024"}},
-	{"no strictARP", func(_ *testing.T, n *node) { n.arp("0", "2") }, Notice, []string{"eth0/arp_ignore = 0, must be 1", "ipvs.strictARP"}},
-	{"no strictARP, with MetalLB", func(_ *testing.T, n *node) { n.arp("1", "0"); n.files["/proc/88/comm"] = "speaker\n" }, Warning,
+	}, finding.Warning, []string{"1000 entries in /proc/net/arp", "gc_thresh3 = 1024"}},
+	{"no strictARP", func(_ *testing.T, n *node) { n.arp("0", "2") }, finding.Notice, []string{"eth0/arp_ignore = 0, must be 1", "ipvs.strictARP"}},
+	{"no strictARP, with MetalLB", func(_ *testing.T, n *node) { n.arp("1", "0"); n.files["/proc/88/comm"] = "speaker\n" }, finding.Warning,
 		[]string{"eth0/arp_announce = 0, must be 2", "speaker (process 88)"}},
 	{"strictARP", func(_ *testing.T, n *node) { n.arp("1", "2") }, "", nil},
 	{"nftables rules in front", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Rules: 3}}
-	}, Notice, []string{"nft list chain inet guard in (3 rules)"}},
+	}, finding.Notice, []string{"nft list chain inet guard in (3 rules)"}},
 	{"nftables chain that drops all", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookPrerouting, Drops: true}}
-	}, Broken, []string{"drops every packet", "nft list chain inet guard in"}},
+	}, finding.Broken, []string{"drops every packet", "nft list chain inet guard in"}},
 	{"nftables rules behind IPVS", func(_ *testing.T, n *node) {
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "in", Hook: kernel.HookInput, Priority: 200, Rules: 3}}
 	}, "", nil},
 	{"forwarded packets with IPVS", func(_ *testing.T, n *node) { n.forward() }, "", nil},
-	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, Broken, []string{"IPv4: -P FORWARD DROP", "no rule of 0 accepts", "--ctstate DNAT"}},
+	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, finding.Broken, []string{"IPv4: -P FORWARD DROP", "no rule of 0 accepts", "--ctstate DNAT"}},
 	{"forwarded packets of Docker", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i docker0 ! -o docker0 -j ACCEPT",
 			"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-	}, Broken, []string{"no rule of 4 accepts"}},
+	}, finding.Broken, []string{"no rule of 4 accepts"}},
 	{"accepted forwarded packets", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-m conntrack --ctstate DNAT -j ACCEPT")
@@ -305,16 +310,16 @@ var breakages = []breakage{
 	{"forwarded packets in nftables", func(_ *testing.T, n *node) {
 		n.balance()
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true, Rules: 3}}
-	}, Warning, []string{"nft list chain inet guard fwd (3 rules)", "ct status dnat accept"}},
+	}, finding.Warning, []string{"nft list chain inet guard fwd (3 rules)", "ct status dnat accept"}},
 	{"no forwarded packets in nftables", func(_ *testing.T, n *node) {
 		n.balance()
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true}}
-	}, Broken, []string{"nft list chain inet guard fwd"}},
+	}, finding.Broken, []string{"nft list chain inet guard fwd"}},
 	{"IPVS's own checks with nftables", func(_ *testing.T, n *node) {
 		n.balance()
 		n.Destinations, n.Connections, n.files["/proc/sys/"+keepalive] = 60_000, 100_000, "7200\n"
 	}, "", nil},
-	{"keepalive", func(_ *testing.T, n *node) { n.files["/proc/sys/"+keepalive] = "7200\n" }, Notice, []string{"15m0s", "tcp_keepalive_time = 7200"}},
+	{"keepalive", func(_ *testing.T, n *node) { n.files["/proc/sys/"+keepalive] = "7200\n" }, finding.Notice, []string{"15m0s", "tcp_keepalive_time = 7200"}},
 	{"keepalive and a longer timeout", func(_ *testing.T, n *node) {
 		n.files["/proc/sys/"+keepalive] = "7200\n"
 		n.set("ipvs.tcpTimeout", "3h")
@@ -329,7 +334,7 @@ func TestFindings(t *testing.T) {
 			n.Read(n)
 			report := Examine(n.Facts)
 			if n.mode().RulesInNFTables() { // which is always worth a notice
-				i := slices.IndexFunc(report.Findings, func(f Finding) bool { return f.Subject == "rules" && f.Severity == Notice })
+				i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Subject == "rules" && f.Severity == finding.Notice })
 				if i < 0 {
 					t.Fatalf("findings %+v; none says that the rules are in nftables", report.Findings)
 				}
@@ -351,7 +356,7 @@ func TestFindings(t *testing.T) {
 					t.Errorf("the finding lacks %q:\n%s", part, text)
 				}
 			}
-			want := map[Severity]string{Broken: "broken", Warning: "warning", Notice: Well}[b.severity]
+			want := map[finding.Severity]string{finding.Broken: "broken", finding.Warning: "warning", finding.Notice: Well}[b.severity]
 			if report.Verdict != want || f.Remedy == "" {
 				t.Errorf("verdict %s, want %s; remedy %q", report.Verdict, want, f.Remedy)
 			}
@@ -388,59 +393,17 @@ func TestMostSeriousFirst(t *testing.T) {
 	}
 	n.Read(n)
 	report := Examine(n.Facts)
+	at := func(f finding.Finding) int {
+		return slices.Index([]finding.Severity{finding.Broken, finding.Warning, finding.Notice}, f.Severity)
+	}
 	last := 0
 	for _, f := range report.Findings {
-		if order[f.Severity] < last {
+		if at(f) < last {
 			t.Errorf("%s %s is listed too late", f.Severity, f.Subject)
 		}
-		last = order[f.Severity]
+		last = at(f)
 	}
-	if report.Verdict != string(Broken) || len(report.Findings) < len(checks)/2 {
+	if report.Verdict != string(finding.Broken) || len(report.Findings) < len(checks)/2 {
 		t.Errorf("verdict %s with %d findings", report.Verdict, len(report.Findings))
-	}
-}
-
-// TestAnotherProxyOnOurPort: without an agent, a response on its port comes from another proxy.
-func TestAnotherProxyOnOurPort(t *testing.T) {
-	n := well()
-	n.View, n.Silence = nil, "no agent responds"
-	n.answers["http://127.0.0.1:10249/proxyMode"] = Answer{Status: 200, Body: "iptables"}
-	n.Read(n)
-	report := Examine(n.Facts)
-	if len(report.Findings) != 2 || !strings.Contains(strings.Join(report.Findings[1].Evidence, ""), `answers "iptables"`) {
-		t.Errorf("%+v", report.Findings)
-	}
-}
-
-// TestInAContainer: without the host's files, doctor lists the checks that it could not make.
-func TestInAContainer(t *testing.T) {
-	n := well()
-	delete(n.files, "/etc/os-release")
-	delete(n.files, "/etc/modules-load.d/k8s.conf")
-	n.files["/proc/1/comm"] = "kube-ipvs\n"
-	n.Read(n)
-	report := Examine(n.Facts)
-	slices.Sort(report.Unchecked)
-	if report.Verdict != Well || len(report.Findings) > 0 || len(report.Unchecked) != 2 || !strings.Contains(report.Unchecked[0], "modules loaded at boot") ||
-		!strings.Contains(report.Unchecked[1], "processes") {
-		t.Errorf("%+v", report)
-	}
-}
-
-// TestNeeds: the needs of a node follow its agent's settings, not the defaults.
-func TestNeeds(t *testing.T) {
-	n := well()
-	n.set("ipvs.scheduler", "mh")
-	n.View.Node.Families = []string{"IPv6"}
-	needs := n.Needs()
-	if needs.DataPlane != kernel.DataPlaneIPVS {
-		t.Errorf("data plane %s", needs.DataPlane)
-	}
-	n.View.Node.Mode = kernel.NFTablesOnly
-	if plane := n.Needs().DataPlane; plane != kernel.DataPlaneNFTables {
-		t.Errorf("data plane %s", plane)
-	}
-	if !slices.Equal(needs.Schedulers, []string{"rr", "mh"}) || !slices.Equal(needs.Families, []inet.Family{inet.IPv6}) || needs.Objects != nil {
-		t.Errorf("%+v", needs)
 	}
 }

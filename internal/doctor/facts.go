@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -39,7 +40,7 @@ type Facts struct {
 	// View is the agent's view. If the agent did not respond, it is nil and Silence is the reason.
 	View      *view.View
 	Silence   string
-	Preflight []preflight.Finding
+	Preflight []finding.Finding
 	// Release is the kernel release, as uname -r prints it.
 	Release string
 	// VirtualServers, Destinations and Connections count all objects in the kernel, including foreign ones.

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 // checkForward finds a firewall that drops what nftables balances: these packets are forwarded. (IPVS's leave through OUTPUT.)
-func checkForward(f Facts) []Finding {
+func checkForward(f Facts) []finding.Finding {
 	if !f.mode().NFTablesBalances() {
 		return nil
 	}
@@ -30,13 +31,13 @@ func checkForward(f Facts) []Finding {
 			unsure = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules))
 		}
 	}
-	var found []Finding
+	var found []finding.Finding
 	if len(dropped) > 0 {
-		found = append(found, Finding{Broken, "FORWARD", "the policy drops the packets of every Service", examples(dropped), remedy})
+		found = append(found, finding.New(finding.Broken, "FORWARD", "the policy drops the packets of every Service", examples(dropped), remedy))
 	}
 	if len(unsure) > 0 {
-		found = append(found, Finding{Warning, "FORWARD", "the policy drops the packets of Services that no rule accepts; doctor does not evaluate these rules",
-			examples(unsure), "look at them; the evidence is the command that shows them. If nothing accepts connections to pods, " + remedy})
+		found = append(found, finding.New(finding.Warning, "FORWARD", "the policy drops the packets of Services that no rule accepts; doctor does not evaluate these rules",
+			examples(unsure), "look at them; the evidence is the command that shows them. If nothing accepts connections to pods, "+remedy))
 	}
 	return found
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -17,7 +18,7 @@ const (
 var overheads = map[string]int{"vxlan": 50, "geneve": 50, "wireguard": 60, "ipip": 20, "gre": 24}
 
 // checkMTU finds tunnels whose packets are too large for the widest uplink.
-func checkMTU(f Facts) []Finding {
+func checkMTU(f Facts) []finding.Finding {
 	widest := 0
 	for _, i := range f.Interfaces {
 		for _, uplink := range f.Uplinks {
@@ -35,52 +36,52 @@ func checkMTU(f Facts) []Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
-	return []Finding{{Warning, "MTU", "too large on tunnels to other nodes; large packets to endpoints there are fragmented or lost", examples(evidence),
-		"set the MTU of pods in the network plugin to at most the uplink's MTU less the tunnel's bytes"}}
+	return finding.One(finding.Warning, "MTU", "too large on tunnels to other nodes; large packets to endpoints there are fragmented or lost", examples(evidence),
+		"set the MTU of pods in the network plugin to at most the uplink's MTU less the tunnel's bytes")
 }
 
 // checkClock finds a clock that nothing corrects: certificates and tokens are valid only at the right time.
-func checkClock(f Facts) []Finding {
-	var found []Finding
+func checkClock(f Facts) []finding.Finding {
+	var found []finding.Finding
 	for _, c := range f.Certificates {
 		if f.Now.Before(c.Begins) {
-			found = append(found, Finding{Broken, "clock", "earlier than the beginning of a certificate that the agent uses",
+			found = append(found, finding.New(finding.Broken, "clock", "earlier than the beginning of a certificate that the agent uses",
 				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.File, c.Begins.UTC().Format(timeFormat))},
-				"set the clock, and start a time service such as chronyd"})
+				"set the clock, and start a time service such as chronyd"))
 		}
 	}
 	if f.ClockFree && len(found) == 0 {
-		found = append(found, Finding{Notice, "clock", "no time service keeps it right; certificates and tokens fail if it is wrong",
-			[]string{"the kernel reports an unsynchronized clock"}, "start a time service such as chronyd or systemd-timesyncd"})
+		found = append(found, finding.New(finding.Notice, "clock", "no time service keeps it right; certificates and tokens fail if it is wrong",
+			[]string{"the kernel reports an unsynchronized clock"}, "start a time service such as chronyd or systemd-timesyncd"))
 	}
 	return found
 }
 
 const timeFormat = "2006-01-02T15:04:05Z"
 
-func checkMemory(f Facts) []Finding {
+func checkMemory(f Facts) []finding.Finding {
 	if f.Memory == 0 || f.MemoryLeft*100 >= f.Memory*memoryLow {
 		return nil
 	}
-	return []Finding{{Warning, "memory", "nearly used up on this node; the kernel may kill the agent, or refuse new connections",
+	return finding.One(finding.Warning, "memory", "nearly used up on this node; the kernel may kill the agent, or refuse new connections",
 		[]string{fmt.Sprintf("MemAvailable: %d kB", f.MemoryLeft), fmt.Sprintf("MemTotal: %d kB", f.Memory)},
-		"find the program that uses it; `kubectl top pod` lists the pods, `ps aux --sort -rss` all processes"}}
+		"find the program that uses it; `kubectl top pod` lists the pods, `ps aux --sort -rss` all processes")
 }
 
 // checkNeighbors: packets to an endpoint on a directly connected network need an entry in the neighbor table.
-func checkNeighbors(f Facts) []Finding {
+func checkNeighbors(f Facts) []finding.Finding {
 	limit, ok := f.number(neighborLimit)
 	if !ok || limit == 0 || f.Neighbors*100 < limit*neighborsHigh {
 		return nil
 	}
-	return []Finding{{Warning, "neighbor table", "nearly full; when it is full, packets to new neighbors are dropped",
+	return finding.One(finding.Warning, "neighbor table", "nearly full; when it is full, packets to new neighbors are dropped",
 		[]string{fmt.Sprintf("%d entries in /proc/net/arp", f.Neighbors), fmt.Sprintf("%s = %d", neighborLimit, limit)},
-		"sysctl -w net.ipv4.neigh.default.gc_thresh3=VALUE, and make it permanent (/etc/sysctl.d)"}}
+		"sysctl -w net.ipv4.neigh.default.gc_thresh3=VALUE, and make it permanent (/etc/sysctl.d)")
 }
 
 // checkARP finds nodes that answer ARP requests for every virtual address, beside the program that announces it. If the agent sets these
 // sysctls, checkSysctls compares them.
-func checkARP(f Facts) []Finding {
+func checkARP(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
 	}
@@ -105,16 +106,16 @@ func checkARP(f Facts) []Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
-	found := Finding{Notice, "strictARP", "off; this node answers ARP requests for every load balancer address, which misleads clients on its network",
-		evidence, "set ipvs.strictARP to true, unless no load balancer address is announced by ARP (MetalLB in layer 2 mode, kube-vip)"}
+	found := finding.New(finding.Notice, "strictARP", "off; this node answers ARP requests for every load balancer address, which misleads clients on its network",
+		evidence, "set ipvs.strictARP to true, unless no load balancer address is announced by ARP (MetalLB in layer 2 mode, kube-vip)")
 	if len(f.Announcers) > 0 {
-		found.Severity, found.Evidence = Warning, append(found.Evidence, f.Announcers...)
+		found.Severity, found.Evidence = finding.Warning, append(found.Evidence, f.Announcers...)
 	}
-	return []Finding{found}
+	return []finding.Finding{found}
 }
 
 // checkNFTables finds native nftables chains that a packet passes before it is balanced. Their rules are not evaluated.
-func checkNFTables(f Facts) []Finding {
+func checkNFTables(f Facts) []finding.Finding {
 	var all, some []string
 	for _, c := range f.Chains {
 		before := c.Hook == kernel.HookPrerouting || c.Hook == kernel.HookInput && c.Priority < ipvsPriority
@@ -126,14 +127,14 @@ func checkNFTables(f Facts) []Finding {
 			some = append(some, fmt.Sprintf("%s (%d rules)", c, c.Rules))
 		}
 	}
-	var found []Finding
+	var found []finding.Finding
 	if len(all) > 0 {
-		found = append(found, Finding{Broken, "firewall", "an nftables chain without rules drops every packet", examples(all),
-			"add rules that accept traffic, or delete the chain; the evidence is the command that shows it"})
+		found = append(found, finding.New(finding.Broken, "firewall", "an nftables chain without rules drops every packet", examples(all),
+			"add rules that accept traffic, or delete the chain; the evidence is the command that shows it"))
 	}
 	if len(some) > 0 {
-		found = append(found, Finding{Notice, "firewall", "nftables rules see packets before they are balanced; doctor does not evaluate them", examples(some),
-			"if connections fail, look at these rules; the evidence is the command that shows them"})
+		found = append(found, finding.New(finding.Notice, "firewall", "nftables rules see packets before they are balanced; doctor does not evaluate them", examples(some),
+			"if connections fail, look at these rules; the evidence is the command that shows them"))
 	}
 	return found
 }

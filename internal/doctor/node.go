@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -22,7 +23,7 @@ const (
 )
 
 // checkProxies finds another proxy, or rules that one left.
-func checkProxies(f Facts) []Finding {
+func checkProxies(f Facts) []finding.Finding {
 	evidence := slices.Clone(f.Processes)
 	for _, a := range f.Answers {
 		if strings.HasSuffix(a.URL, "/proxyMode") && a.Status == 200 {
@@ -37,13 +38,13 @@ func checkProxies(f Facts) []Finding {
 	case len(evidence) == 0:
 		return nil
 	case beside:
-		return []Finding{{Notice, "other proxy", "another proxy serves its own Services on this node, as configured with service-proxy-name", evidence, "nothing to do"}}
+		return finding.One(finding.Notice, "other proxy", "another proxy serves its own Services on this node, as configured with service-proxy-name", evidence, "nothing to do")
 	case running:
-		return []Finding{{Warning, "other proxy", "another proxy runs on this node; if it serves the same Services, the two undo each other's changes",
-			evidence, replace}}
+		return finding.One(finding.Warning, "other proxy", "another proxy runs on this node; if it serves the same Services, the two undo each other's changes",
+			evidence, replace)
 	}
-	return []Finding{{Warning, "kube-proxy's rules", "present; kube-proxy runs on this node, or has left them behind", evidence,
-		"if kube-proxy runs, " + replace + "; otherwise run kube-proxy --cleanup, or reboot the node"}}
+	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy runs on this node, or has left them behind", evidence,
+		"if kube-proxy runs, "+replace+"; otherwise run kube-proxy --cleanup, or reboot the node")
 }
 
 // proxyRules finds kube-proxy's jumps and its nftables tables. Some of the agent's chains have kube-proxy's names, for programs
@@ -101,7 +102,7 @@ func sortedChains(l kernel.RuleListing) []kernel.ChainID {
 }
 
 // checkRulesInFront finds rules that drop or redirect packets before they reach the agent's rules.
-func checkRulesInFront(f Facts) []Finding {
+func checkRulesInFront(f Facts) []finding.Finding {
 	var all, some []string
 	for _, family := range inet.Families {
 		for _, chain := range sortedChains(f.Rules[family]) {
@@ -115,14 +116,14 @@ func checkRulesInFront(f Facts) []Finding {
 			}
 		}
 	}
-	var found []Finding
+	var found []finding.Finding
 	const remedy = "put the agent's jump first: delete that rule, restart the agent, and add the rule again"
 	if len(all) > 0 {
-		found = append(found, Finding{Broken, "firewall", "a rule before the agent's rules takes every packet", examples(all), remedy})
+		found = append(found, finding.New(finding.Broken, "firewall", "a rule before the agent's rules takes every packet", examples(all), remedy))
 	}
 	if len(some) > 0 {
-		found = append(found, Finding{Notice, "firewall", "rules before the agent's rules drop or redirect some packets", examples(some),
-			"nothing to do if this is intended; otherwise " + remedy})
+		found = append(found, finding.New(finding.Notice, "firewall", "rules before the agent's rules drop or redirect some packets", examples(some),
+			"nothing to do if this is intended; otherwise "+remedy))
 	}
 	return found
 }
@@ -144,33 +145,33 @@ func inFront(rules []kernel.SavedRule) []kernel.SavedRule {
 }
 
 // checkSysctls finds sysctls that another program changed back.
-func checkSysctls(f Facts) []Finding {
+func checkSysctls(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
 	}
-	var found []Finding
+	var found []finding.Finding
 	for _, s := range f.View.Base.Sysctls {
 		if have, known := f.Sysctls[s.Name]; known && have != s.Value {
-			found = append(found, Finding{Warning, "sysctl " + s.Name, fmt.Sprintf("is %s, must be %s", have, s.Value), nil,
-				"stop the program that sets it (/etc/sysctl.d, another agent); the agent sets it again within 30 s if it has the permission"})
+			found = append(found, finding.New(finding.Warning, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s", have, s.Value), nil,
+				"stop the program that sets it (/etc/sysctl.d, another agent); the agent sets it again within 30 s if it has the permission"))
 		}
 	}
 	return found
 }
 
-func checkConntrack(f Facts) []Finding {
+func checkConntrack(f Facts) []finding.Finding {
 	count, ok := f.number(conntrackCount)
 	limit, ok2 := f.number(conntrackMax)
 	if !ok || !ok2 || limit == 0 || count*100 < limit*conntrackHigh {
 		return nil
 	}
-	found := Finding{Warning, "connection tracking", "the table is nearly full; when it is full, new connections are dropped",
+	found := finding.New(finding.Warning, "connection tracking", "the table is nearly full; when it is full, new connections are dropped",
 		[]string{fmt.Sprintf("%s = %d", conntrackCount, count), fmt.Sprintf("%s = %d", conntrackMax, limit)},
-		"raise conntrack.maxPerCore or conntrack.min, or lower conntrack.tcpEstablishedTimeout"}
+		"raise conntrack.maxPerCore or conntrack.min, or lower conntrack.tcpEstablishedTimeout")
 	if count*100 >= limit*conntrackFull {
-		found.Severity, found.Problem = Broken, "the table is full; new connections are dropped"
+		found.Severity, found.Problem = finding.Broken, "the table is full; new connections are dropped"
 	}
-	return []Finding{found}
+	return []finding.Finding{found}
 }
 
 // older reports whether the kernel is older than a version; false if its version is unknown.
@@ -181,39 +182,39 @@ func (f *Facts) older(major, minor int) bool {
 }
 
 // checkTable finds a connection table with long buckets. Since Linux 7.1 it grows automatically.
-func checkTable(f Facts) []Finding {
+func checkTable(f Facts) []finding.Finding {
 	if f.TableSize == 0 || f.Connections <= uint64(f.TableSize)*connectionsPerBucket || !f.older(7, 1) {
 		return nil
 	}
-	return []Finding{{Warning, "IPVS connection table", "too small; every packet searches a long list",
+	return finding.One(finding.Warning, "IPVS connection table", "too small; every packet searches a long list",
 		[]string{fmt.Sprintf("%d connections in %d buckets", f.Connections, f.TableSize)},
-		"write `options ip_vs conn_tab_bits=20` to a file in /etc/modprobe.d on the host, and reboot"}}
+		"write `options ip_vs conn_tab_bits=20` to a file in /etc/modprobe.d on the host, and reboot")
 }
 
-func checkEstimators(f Facts) []Finding {
+func checkEstimators(f Facts) []finding.Finding {
 	if f.Sysctls[runEstimation] == "0" {
-		return []Finding{{Notice, "IPVS rates", "the kernel does not estimate rates, so `ipvsadm --rate` shows 0", []string{runEstimation + " = 0"},
-			"sysctl -w net.ipv4.vs.run_estimation=1, if you need rates"}}
+		return finding.One(finding.Notice, "IPVS rates", "the kernel does not estimate rates, so `ipvsadm --rate` shows 0", []string{runEstimation + " = 0"},
+			"sysctl -w net.ipv4.vs.run_estimation=1, if you need rates")
 	}
 	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
-		return []Finding{{Warning, "IPVS rates", "every two seconds this kernel estimates all rates in one interrupt, which delays packets",
-			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, "use Linux 6.2 or newer"}}
+		return finding.One(finding.Warning, "IPVS rates", "every two seconds this kernel estimates all rates in one interrupt, which delays packets",
+			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, "use Linux 6.2 or newer")
 	}
 	return nil
 }
 
 // checkModules finds a module that is not loaded at boot.
-func checkModules(f Facts) []Finding {
+func checkModules(f Facts) []finding.Finding {
 	if f.BootModules == nil || !slices.Contains(f.Modules, bridgeModule) || slices.Contains(f.BootModules, bridgeModule) {
 		return nil
 	}
-	return []Finding{{Notice, "kernel module " + bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
+	return finding.One(finding.Notice, "kernel module "+bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
 		[]string{"it is not in /etc/modules-load.d"},
-		"echo " + bridgeModule + " > /etc/modules-load.d/" + bridgeModule + ".conf, unless another program loads it"}}
+		"echo "+bridgeModule+" > /etc/modules-load.d/"+bridgeModule+".conf, unless another program loads it")
 }
 
 // checkReversePath: with several default routes, the reply to a client may leave on another interface than the request arrived on.
-func checkReversePath(f Facts) []Finding {
+func checkReversePath(f Facts) []finding.Finding {
 	if len(f.Uplinks) < 2 {
 		return nil
 	}
@@ -228,25 +229,25 @@ func checkReversePath(f Facts) []Finding {
 	if len(strict) == 0 {
 		return nil
 	}
-	return []Finding{{Warning, "reverse path filter", "strict, and this node has several default routes: requests that arrive on the other one are dropped", strict,
-		"sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2, and make it permanent (/etc/sysctl.d)"}}
+	return finding.One(finding.Warning, "reverse path filter", "strict, and this node has several default routes: requests that arrive on the other one are dropped", strict,
+		"sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2, and make it permanent (/etc/sysctl.d)")
 }
 
-func checkCertificates(f Facts) []Finding {
-	var found []Finding
+func checkCertificates(f Facts) []finding.Finding {
+	var found []finding.Finding
 	for _, c := range f.Certificates {
 		switch left := c.Ends.Sub(f.Now); {
 		case left <= 0:
-			found = append(found, Finding{Broken, "certificate " + c.File, "expired " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"})
+			found = append(found, finding.New(finding.Broken, "certificate "+c.File, "expired "+c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"))
 		case left < expiresSoon:
-			found = append(found, Finding{Warning, "certificate " + c.File, "expires " + c.Ends.UTC().Format(time.DateOnly), nil, "renew it"})
+			found = append(found, finding.New(finding.Warning, "certificate "+c.File, "expires "+c.Ends.UTC().Format(time.DateOnly), nil, "renew it"))
 		}
 	}
 	return found
 }
 
 // checkIdle compares the IPVS timeout of idle connections with the keepalive time.
-func checkIdle(f Facts) []Finding {
+func checkIdle(f Facts) []finding.Finding {
 	timeout, err := time.ParseDuration(f.setting("ipvs.tcpTimeout", ""))
 	if err != nil || timeout == 0 {
 		timeout = ipvsTCPTimeout
@@ -255,7 +256,7 @@ func checkIdle(f Facts) []Finding {
 	if sends := time.Duration(seconds) * time.Second; !ok || sends < timeout {
 		return nil
 	}
-	return []Finding{{Notice, "idle connections", fmt.Sprintf("IPVS forgets a TCP connection after %s without packets; the client's next packet is refused", timeout),
+	return finding.One(finding.Notice, "idle connections", fmt.Sprintf("IPVS forgets a TCP connection after %s without packets; the client's next packet is refused", timeout),
 		[]string{fmt.Sprintf("%s = %d", keepalive, seconds)},
-		"if applications keep idle connections, lower net.ipv4.tcp_keepalive_time or raise ipvs.tcpTimeout"}}
+		"if applications keep idle connections, lower net.ipv4.tcp_keepalive_time or raise ipvs.tcpTimeout")
 }

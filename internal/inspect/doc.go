@@ -2,5 +2,5 @@
 //
 // It is pure. Each command has a text table and a stable JSON document.
 //
-// May import: kernel, want, diff, inet, model and view.
+// May import: finding, kernel, want, diff, inet, model and view.
 package inspect

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -15,8 +16,10 @@ type Status struct {
 	Kind       string   `json:"kind"`
 	Agent      bool     `json:"agent"`
 	Unknown    []string `json:"unknown"`
-	// Unwell says why this node's Services may not follow the cluster. Problems of single Services are not included.
-	Unwell []string `json:"unwell"`
+	// Findings are the reasons why this node's Services may not follow the cluster. Problems of single Services are not included. Unwell has
+	// each of them in one line.
+	Findings []finding.Finding `json:"findings"`
+	Unwell   []string          `json:"unwell"`
 	// Silence is why the agent did not respond.
 	Silence string `json:"silence,omitempty"`
 	// View is the agent's state; nil if no agent responds.
@@ -63,8 +66,11 @@ const withoutAgent = "sources, syncs, drift, problems and configuration are know
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
 func StatusOf(v *view.View, silence string, m Machine) Status {
-	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, Unwell: unwell(v, silence), Silence: silence,
-		View: v, Machine: m}
+	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence), Unwell: []string{},
+		Silence: silence, View: v, Machine: m}
+	for _, f := range s.Findings {
+		s.Unwell = append(s.Unwell, f.Summary())
+	}
 	if v == nil {
 		s.Unknown = append(s.Unknown, withoutAgent)
 	}
@@ -74,39 +80,20 @@ func StatusOf(v *view.View, silence string, m Machine) Status {
 	return s
 }
 
-// unwell says why the agent does not work, or uses outdated settings or objects.
-func unwell(v *view.View, silence string) []string {
-	if v == nil {
-		return []string{silence}
-	}
-	reasons := []string{}
-	if v.Node.ConfigError != "" {
-		reasons = append(reasons, "the configuration is not usable: "+v.Node.ConfigError)
-	}
-	for _, s := range v.Sources {
-		if why := s.Problem(v.Time); why != "" {
-			reasons = append(reasons, "source "+s.Name+": "+why)
-		}
-	}
-	if v.Agent.Busy {
-		reasons = append(reasons, "a sync takes long; this is the state of "+v.Time.UTC().Format(timeFormat))
-	}
-	if !v.Agent.Synced {
-		reasons = append(reasons, "initial lists incomplete")
-	}
-	if v.Agent.Error != "" {
-		reasons = append(reasons, "the last sync failed: "+v.Agent.Error)
-	}
-	return reasons
-}
-
 // PrintStatus writes a status as text. Lines that need attention begin with an exclamation mark.
 func PrintStatus(w io.Writer, s Status) error {
 	t := newTable()
-	if v := s.View; v != nil {
-		agentRows(t, v)
-	} else {
-		t.row("! agent", s.Silence+"; "+withoutAgent)
+	if s.View != nil {
+		agentRows(t, s.View)
+	}
+	for _, f := range s.Findings {
+		t.row("! "+f.Subject, f.Problem)
+		for _, line := range f.Details() {
+			t.more(line)
+		}
+	}
+	if s.View == nil {
+		t.row("unknown", withoutAgent)
 	}
 	t.row("kernel", s.Machine.Kernel)
 	t.row("modules", strings.Join(s.Machine.Modules, " "))
@@ -132,9 +119,6 @@ func kernelRow(t *table, m Machine) {
 func agentRows(t *table, v *view.View) {
 	n := v.Node
 	t.row("agent", fmt.Sprintf("kube-ipvs %s, PID %d, since %s", n.Version, n.PID, n.Started.UTC().Format(timeFormat)))
-	if v.Agent.Busy {
-		t.row("! busy", "a sync takes long; this is the agent's state of "+v.Time.UTC().Format(timeFormat))
-	}
 	t.row("node", n.Name)
 	if n.DataPlane != "" {
 		t.row("data plane", n.DataPlane)
@@ -147,20 +131,14 @@ func agentRows(t *table, v *view.View) {
 	if n.ConfigFile != "" {
 		t.row("configuration", n.ConfigFile)
 	}
-	if n.ConfigError != "" {
-		t.row("! configuration", "not usable, the previous settings stay in force: "+strings.ReplaceAll(n.ConfigError, "\n", "; "))
-	}
 	for _, s := range n.Settings {
 		t.row("setting", fmt.Sprintf("%s=%s (%s)", s.Name, s.Value, s.From))
 	}
 	for _, s := range v.Sources {
-		t.row(sourceRow(v, s)...)
+		t.row("source "+s.Name, contactText(v, s))
 	}
 	if v.Snapshot != nil {
 		t.row(snapshotRow(v, v.Snapshot)...)
-	}
-	if !v.Agent.Synced {
-		t.row("! sources", "initial lists incomplete; nothing is written until they are complete")
 	}
 	t.row("last sync", syncText(v, v.Agent.LastSync))
 	t.row("last full sync", syncText(v, v.Agent.LastFullSync))
@@ -187,21 +165,14 @@ func snapshotRow(v *view.View, s *view.Snapshot) []string {
 	return []string{"snapshot", s.File + ", " + age}
 }
 
-func sourceRow(v *view.View, s view.Source) []string {
-	title, contact := "source "+s.Name, "no contact yet"
+func contactText(v *view.View, s view.Source) string {
 	switch {
 	case s.LastContact != nil:
-		contact = "last contact " + ago(v.Time.Sub(*s.LastContact).Seconds())
+		return "last contact " + ago(v.Time.Sub(*s.LastContact).Seconds())
 	case v.Agent.Synced: // a directory of manifests has no heartbeat
-		contact = "read"
+		return "read"
 	}
-	switch {
-	case s.Error != "":
-		return []string{"! " + title, contact + "; " + s.Error}
-	case s.Problem(v.Time) != "":
-		return []string{"! " + title, contact + "; it no longer follows the cluster"}
-	}
-	return []string{title, contact}
+	return "no contact yet"
 }
 
 func ago(seconds float64) string { return fmt.Sprintf("%.0fs ago", max(seconds, 0)) }
@@ -222,13 +193,6 @@ func driftText(v *view.View) string {
 }
 
 func problemRows(t *table, v *view.View) {
-	if v.Agent.Error != "" {
-		retry := ""
-		if v.Agent.RetryAt != nil {
-			retry = fmt.Sprintf(" (next retry at %s)", v.Agent.RetryAt.UTC().Format(timeFormat))
-		}
-		t.row("! error", v.Agent.Error+retry)
-	}
 	for _, f := range v.Agent.Foreign {
 		t.row("! foreign", fmt.Sprintf("%s was not created by kube-ipvs; Service %s is not served there", f.Server, f.Service))
 	}

@@ -77,6 +77,9 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, filled)
 }
 
+// more continues the last cell of the row before.
+func (t *table) more(text string) { t.rows = append(t.rows, []string{"", text}) }
+
 func (t *table) write(w io.Writer) error {
 	var widths []int
 	for _, row := range t.rows {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -29,22 +30,10 @@ type Objects struct {
 	Rulesets []kernel.Ruleset
 }
 
-// Finding is one problem.
-type Finding struct {
-	// Subject is the affected kernel module, tool, capability or sysctl.
-	Subject string `json:"subject"`
-	Problem string `json:"problem"`
-	// Fix is the remedy.
-	Fix string `json:"fix"`
-	// Fatal findings keep the agent from serving any Service.
-	Fatal bool `json:"fatal"`
-}
-
-func (f Finding) String() string { return f.Subject + ": " + f.Problem + "; " + f.Fix }
-
 // Result is what Check has found out about the machine.
 type Result struct {
-	Findings []Finding // none if nothing is missing
+	// Findings are what the machine lacks, the most serious first. What is broken keeps the agent from serving any Service.
+	Findings []finding.Finding
 	Choice
 	// NoRules is why the node has no place for sets and rules; nil if it has one.
 	NoRules error
@@ -60,6 +49,7 @@ func Check(ctx context.Context, needs Needs) Result {
 	}
 	f.probe(ctx, needs, objects, r.Mode)
 	r.Findings = findings(f, needs, objects.Sysctls, r.Choice)
+	finding.Sort(r.Findings)
 	if r.NoRules = ctx.Err(); r.NoRules == nil && !r.Mode.RulesInNFTables() && f.iptables != nil {
 		r.NoRules = fmt.Errorf("find this node's iptables: %w", f.iptables)
 	}

@@ -8,14 +8,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
+func broken(subject, problem, remedy string) finding.Finding {
+	return finding.New(finding.Broken, subject, problem, nil, remedy)
+}
+
+func warning(subject, problem, remedy string) finding.Finding {
+	return finding.New(finding.Warning, subject, problem, nil, remedy)
+}
+
+// lack is broken if the agent serves nothing without the subject.
+func lack(needed bool, subject, problem, remedy string) finding.Finding {
+	if needed {
+		return broken(subject, problem, remedy)
+	}
+	return warning(subject, problem, remedy)
+}
+
 // findings derives the findings from the facts.
-func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choice) []Finding {
+func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choice) []finding.Finding {
 	lacking := lackingCapabilities(f, chosen.Mode)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
 		return lacking // without it no other probe works
@@ -31,8 +48,8 @@ func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choic
 	)
 }
 
-func lackingCapabilities(f facts, mode kernel.Mode) []Finding {
-	var found []Finding
+func lackingCapabilities(f facts, mode kernel.Mode) []finding.Finding {
+	var found []finding.Finding
 	for _, c := range []struct {
 		bit     int
 		name    string
@@ -42,19 +59,19 @@ func lackingCapabilities(f facts, mode kernel.Mode) []Finding {
 		{unix.CAP_NET_RAW, "NET_RAW", "missing; iptables cannot create rules that match ipsets"},
 	} {
 		if f.capabilities&(1<<c.bit) == 0 && !(mode.RulesInNFTables() && c.bit == unix.CAP_NET_RAW) {
-			found = append(found, Finding{"capability " + c.name, c.problem,
-				"run as root, or add " + c.name + " to the container's securityContext.capabilities.add", true})
+			found = append(found, broken("capability "+c.name, c.problem,
+				"run as root, or add "+c.name+" to the container's securityContext.capabilities.add"))
 		}
 	}
 	return found
 }
 
-func lackingModules(f facts, needs Needs, mode kernel.Mode) []Finding {
-	var found []Finding
+func lackingModules(f facts, needs Needs, mode kernel.Mode) []finding.Finding {
+	var found []finding.Finding
 	switch {
 	case mode.NFTablesBalances() && needs.DataPlane == kernel.DataPlaneAuto:
-		found = []Finding{{"kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
-			"nothing to do if that is enough (docs/data-planes.md); otherwise " + kernel.LoadModule("ip_vs") + ", and restart the agent", false}}
+		found = []finding.Finding{warning("kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
+			"nothing to do if that is enough (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+", and restart the agent")}
 	case !mode.NFTablesBalances():
 		found = module("ip_vs", f.ipvs, true)
 	}
@@ -69,8 +86,8 @@ func lackingModules(f facts, needs Needs, mode kernel.Mode) []Finding {
 	return append(found, module("dummy", f.dummy, true)...)
 }
 
-func lackingSets(f facts) []Finding {
-	var found []Finding
+func lackingSets(f facts) []finding.Finding {
+	var found []finding.Finding
 	for _, t := range setTypes {
 		found = append(found, module(setModule(t), f.setTypes[t], true)...)
 	}
@@ -84,35 +101,35 @@ func setModule(t kernel.SetType) string {
 }
 
 // module converts the result of a probe for a kernel module into a finding.
-func module(name string, err error, fatal bool) []Finding {
+func module(name string, err error, needed bool) []finding.Finding {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errAbsent):
-		return []Finding{{"kernel module " + name, "missing, and the kernel could not load it", kernel.LoadModule(name), fatal}}
+		return []finding.Finding{lack(needed, "kernel module "+name, "missing, and the kernel could not load it", kernel.LoadModule(name))}
 	}
-	return []Finding{{"kernel module " + name, fmt.Sprintf("could not be checked: %v", err), "fix the cause in the error", false}}
+	return []finding.Finding{warning("kernel module "+name, fmt.Sprintf("could not be checked: %v", err), "fix the cause in the error")}
 }
 
-func lackingTools(f facts, needs Needs) []Finding {
+func lackingTools(f facts, needs Needs) []finding.Finding {
 	switch {
 	case errors.Is(f.iptables, iptables.ErrNotInstalled):
-		return []Finding{{"iptables", iptables.ErrNotInstalled.Error(), iptables.Install, true}}
+		return []finding.Finding{broken("iptables", iptables.ErrNotInstalled.Error(), iptables.Install)}
 	case f.iptables != nil:
-		return []Finding{{"iptables", f.iptables.Error(),
-			"unless the error says otherwise, load the module nf_tables on the host, or ip_tables for iptables-legacy", true}}
+		return []finding.Finding{broken("iptables", f.iptables.Error(),
+			"unless the error says otherwise, load the module nf_tables on the host, or ip_tables for iptables-legacy")}
 	}
-	var found []Finding
+	var found []finding.Finding
 	for _, family := range needs.Families {
 		if err := f.detected.Without[family]; err != nil {
-			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
-				family.String() + " Services are not served; ignore this if the cluster has none", false})
+			found = append(found, warning("iptables for "+family.String(), err.Error(),
+				family.String()+" Services are not served; ignore this if the cluster has none"))
 		}
 	}
 	for _, family := range needs.Families {
 		if err := f.detected.Unsure[family]; err != nil {
-			found = append(found, Finding{"iptables for " + family.String(), err.Error(),
-				"the agent uses it anyway, because the failure may pass; if it does not, fix the cause in the error, or use --rules=nftables", false})
+			found = append(found, warning("iptables for "+family.String(), err.Error(),
+				"the agent uses it anyway, because the failure may pass; if it does not, fix the cause in the error, or use --rules=nftables"))
 		}
 	}
 	for _, e := range extensions {
@@ -123,56 +140,56 @@ func lackingTools(f facts, needs Needs) []Finding {
 	return found
 }
 
-func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []Finding {
-	var found []Finding
+func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
+	var found []finding.Finding
 	for _, s := range wanted {
 		have, exists := f.sysctls[s.Name]
 		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
 		switch {
 		case !exists && vs && f.ipvs != nil: // the missing module has already been reported
 		case !exists:
-			found = append(found, Finding{"sysctl " + s.Name, "this kernel does not have it",
-				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace", false})
+			found = append(found, warning("sysctl "+s.Name, "this kernel does not have it",
+				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
 		case have.value != s.Value && !have.writable:
-			found = append(found, Finding{"sysctl " + s.Name, fmt.Sprintf("is %s, must be %s, and is not writable from here", have.value, s.Value),
-				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run on the host: sysctl -w %s=%s", s.Name, s.Value), !s.Optional})
+			found = append(found, lack(!s.Optional, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s, and is not writable from here", have.value, s.Value),
+				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run on the host: sysctl -w %s=%s", s.Name, s.Value)))
 		}
 	}
 	return found
 }
 
-func lackingIPv6(f facts, needs Needs) []Finding {
+func lackingIPv6(f facts, needs Needs) []finding.Finding {
 	if f.ipv6 || !slices.Contains(needs.Families, inet.IPv6) {
 		return nil
 	}
-	return []Finding{{"IPv6", "disabled on this host, so IPv6 Services are not served",
-		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none", false}}
+	return []finding.Finding{warning("IPv6", "disabled on this host, so IPv6 Services are not served",
+		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none")}
 }
 
 // unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A reply from
 // another pod on the same bridge then lacks the Service's address.
-func unfilteredBridges(f facts, needs Needs) []Finding {
-	var found []Finding
+func unfilteredBridges(f facts, needs Needs) []finding.Finding {
+	var found []finding.Finding
 	for _, b := range f.bridges {
 		for _, family := range b.Families {
 			if b.Filtered[family] || !b.Containers || !slices.Contains(needs.Families, family) {
 				continue
 			}
-			found = append(found, Finding{"bridge " + b.Name,
+			found = append(found, warning("bridge "+b.Name,
 				fmt.Sprintf("netfilter does not see %s packets between its ports, so pods on it get no reply from each other through a Service", family),
-				"run on the host: " + kernel.FilterBridges(family) + ", and make both permanent (/etc/modules-load.d, /etc/sysctl.d); " +
-					"ignore this if no pods are on the bridge", false})
+				"run on the host: "+kernel.FilterBridges(family)+", and make both permanent (/etc/modules-load.d, /etc/sysctl.d); "+
+					"ignore this if no pods are on the bridge"))
 		}
 	}
 	return found
 }
 
 // oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits one second.
-func oldKernel(f facts) []Finding {
+func oldKernel(f facts) []finding.Finding {
 	var major, minor int
 	if _, err := fmt.Sscanf(f.release, "%d.%d", &major, &minor); err != nil || major > 5 || major == 5 && minor >= 9 {
 		return nil
 	}
-	return []Finding{{"kernel " + f.release, "older than 5.9: a new connection from a recently used port is delayed by one second",
-		"use Linux 5.9 or newer", false}}
+	return []finding.Finding{warning("kernel "+f.release, "older than 5.9: a new connection from a recently used port is delayed by one second",
+		"use Linux 5.9 or newer")}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -21,7 +22,9 @@ var needs = Needs{
 
 var sysctls = []kernel.SysctlSetting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv4/vs/conntrack", Value: "1"}}
 
-func examine(f facts, needs Needs) []Finding { return findings(f, needs, sysctls, choose(f, needs)) }
+func examine(f facts, needs Needs) []finding.Finding {
+	return findings(f, needs, sysctls, choose(f, needs))
+}
 
 // bridge adds a bridge to the node.
 func bridge(b kernel.Bridge) func(*facts) { return func(f *facts) { f.bridges = []kernel.Bridge{b} } }
@@ -83,7 +86,7 @@ func TestFindings(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].Fatal != tc.fatal || got[0].Fix == "" {
+			if len(got) != 1 || (got[0].Severity == finding.Broken) != tc.fatal || got[0].Remedy == "" {
 				t.Fatalf("findings: %+v, want one, fatal: %t", got, tc.fatal)
 			}
 			if strings.Count(got[0].String(), "install") > 1 {
@@ -141,7 +144,7 @@ func TestNeitherWorks(t *testing.T) {
 	asks := needs
 	asks.Rules, asks.AcceptServices = kernel.RulesAuto, true
 	found := examine(f, asks)
-	if len(found) != 2 || !found[0].Fatal || !found[1].Fatal || !strings.Contains(found[1].String(), "--rules=iptables") {
+	if len(found) != 2 || found[0].Severity != finding.Broken || found[1].Severity != finding.Broken || !strings.Contains(found[1].String(), "--rules=iptables") {
 		t.Fatalf("findings: %v, want two, of nftables and of accept-service-traffic", found)
 	}
 	for _, part := range []string{"iptables is not installed", "KIPVS-4-VIP: boom", "nft_fib_inet", "install package iptables"} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
@@ -36,8 +37,8 @@ func TestCheckFindsNothing(t *testing.T) {
 func TestCheckNamesMissingScheduler(t *testing.T) {
 	labtest.NetNS(t)
 	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}}).Findings
-	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || got[0].Fatal {
-		t.Errorf("findings: %v, want one about ip_vs_nosuch, not fatal", got)
+	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || got[0].Severity != finding.Warning {
+		t.Errorf("findings: %v, want one about ip_vs_nosuch, a warning", got)
 	}
 	leavesNoTrace(t)
 }

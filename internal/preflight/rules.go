@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -25,30 +26,30 @@ func probeNFTables(ctx context.Context, families []inet.Family, objects Objects,
 }
 
 // lackingRules are the findings about where the node keeps sets and rules.
-func lackingRules(f facts, needs Needs, chosen Choice) []Finding {
+func lackingRules(f facts, needs Needs, chosen Choice) []finding.Finding {
 	if chosen.Mode.RulesInNFTables() {
 		return lackingNFTables(f, needs, chosen)
 	}
 	return append(lackingSets(f), lackingTools(f, needs)...)
 }
 
-func lackingNFTables(f facts, needs Needs, chosen Choice) []Finding {
-	var found []Finding
+func lackingNFTables(f facts, needs Needs, chosen Choice) []finding.Finding {
+	var found []finding.Finding
 	why, canChange := chosen.WhyRules, !chosen.Mode.NFTablesBalances()
 	if f.nftables != nil {
 		fix := "load on the host the modules nf_tables, nft_ct, nft_chain_nat, nft_masq, nft_reject_inet and nft_fib_inet"
 		if canChange && needs.Rules != kernel.RulesNFTables {
 			fix += ", or " + iptables.Install + ", and ipset in the kernel"
 		}
-		found = append(found, Finding{"nftables", fmt.Sprintf("used because %s, but %v", why, f.nftables), fix, true})
+		found = append(found, broken("nftables", fmt.Sprintf("used because %s, but %v", why, f.nftables), fix))
 	}
 	if needs.AcceptServices {
 		fix := "allow Service traffic in the host's firewall (docs/coexistence.md) and switch the setting off"
 		if canChange {
 			fix += ", or use --rules=iptables"
 		}
-		found = append(found, Finding{"accept-service-traffic",
-			fmt.Sprintf("cannot work with nftables (used because %s): no rule of one table overrides the drop of another", why), fix, true})
+		found = append(found, broken("accept-service-traffic",
+			fmt.Sprintf("cannot work with nftables (used because %s): no rule of one table overrides the drop of another", why), fix))
 	}
 	return found
 }

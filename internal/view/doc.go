@@ -3,5 +3,5 @@
 //
 // Programs also read the JSON. docs/inspection.md describes it; its fields are stable.
 //
-// May import: inet, kernel, model and want.
+// May import: finding, inet, kernel, model and want.
 package view

@@ -1,0 +1,87 @@
+// Package finding defines what preflight, status and doctor find on a node.
+//
+// May import: nothing of this module.
+package finding
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Severity orders findings.
+type Severity string
+
+// The severities. Something broken keeps the agent from serving Services as they are now. A notice needs no action: it says what to know
+// about this node.
+const (
+	Broken  Severity = "broken"
+	Warning Severity = "warning"
+	Notice  Severity = "notice"
+)
+
+var order = map[Severity]int{Broken: 0, Warning: 1, Notice: 2}
+
+// Finding is one thing that is wrong, or worth knowing.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Subject is the affected part: the agent, a port, a sysctl, a module.
+	Subject string `json:"subject"`
+	Problem string `json:"problem"`
+	// Evidence is the observed state, as a tool or file shows it. It is never nil.
+	Evidence []string `json:"evidence"`
+	Remedy   string   `json:"remedy"`
+}
+
+// New returns a finding.
+func New(severity Severity, subject, problem string, evidence []string, remedy string) Finding {
+	return Finding{severity, subject, problem, append([]string{}, evidence...), remedy}
+}
+
+// One returns a list of one finding.
+func One(severity Severity, subject, problem string, evidence []string, remedy string) []Finding {
+	return []Finding{New(severity, subject, problem, evidence, remedy)}
+}
+
+// Summary is the finding in one line, without the remedy.
+func (f Finding) Summary() string {
+	text := f.Subject + ": " + f.Problem
+	if len(f.Evidence) > 0 {
+		text += ": " + strings.ReplaceAll(strings.Join(f.Evidence, "; "), "\n", "; ")
+	}
+	return text
+}
+
+// String is the finding for the log.
+func (f Finding) String() string { return f.Summary() + "; " + f.Remedy }
+
+// Details are the lines about the finding below its subject and problem.
+func (f Finding) Details() []string {
+	var lines []string
+	for _, e := range f.Evidence {
+		for line := range strings.SplitSeq(e, "\n") {
+			lines = append(lines, "| "+line)
+		}
+	}
+	return append(lines, "remedy: "+f.Remedy)
+}
+
+// Sort puts the most serious findings first.
+func Sort(found []Finding) {
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
+}
+
+// Print writes findings as text.
+func Print(w io.Writer, found []Finding) error {
+	var text strings.Builder
+	for _, f := range found {
+		fmt.Fprintf(&text, "%-7s  %s: %s\n", f.Severity, f.Subject, f.Problem)
+		for _, line := range f.Details() {
+			fmt.Fprintf(&text, "         %s\n", line)
+		}
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}

@@ -1,0 +1,38 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestText(t *testing.T) {
+	found := []Finding{
+		New(Notice, "rules", "in nftables", nil, "nothing to do"),
+		New(Warning, "configuration", "not usable", []string{"line 3: boom\nline 4: bang", "c.yaml"}, "correct c.yaml"),
+		New(Broken, "agent", "not running", nil, "start it"),
+	}
+	Sort(found)
+	var printed strings.Builder
+	if err := Print(&printed, found); err != nil {
+		t.Fatal(err)
+	}
+	const want = `broken   agent: not running
+         remedy: start it
+warning  configuration: not usable
+         | line 3: boom
+         | line 4: bang
+         | c.yaml
+         remedy: correct c.yaml
+notice   rules: in nftables
+         remedy: nothing to do
+`
+	if printed.String() != want {
+		t.Errorf("printed:\n%s\nwant:\n%s", &printed, want)
+	}
+	if got := found[0].String(); got != "agent: not running; start it" {
+		t.Errorf("for the log: %s", got)
+	}
+	if got := found[1].Summary(); got != "configuration: not usable: line 3: boom; line 4: bang; c.yaml" {
+		t.Errorf("in one line: %q", got)
+	}
+}

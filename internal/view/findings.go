@@ -1,0 +1,48 @@
+package view
+
+import (
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+)
+
+// Findings are the reasons why this node's Services may not follow the cluster, the most serious first. Problems of single Services are not
+// included. If the agent did not respond, v is nil and silence is the reason.
+func Findings(v *View, silence string) []finding.Finding {
+	if v == nil {
+		return finding.One(finding.Broken, "agent", silence, nil,
+			"if the agent does not run, start it; if it runs, see its log. Meanwhile the kernel keeps forwarding to the endpoints it has")
+	}
+	found := []finding.Finding{}
+	add := func(s finding.Severity, subject, problem string, evidence []string, remedy string) {
+		found = append(found, finding.New(s, subject, problem, evidence, remedy))
+	}
+	if why := v.Node.ConfigError; why != "" {
+		add(finding.Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
+			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` names every mistake")
+	}
+	for _, s := range v.Sources {
+		if why := s.Problem(v.Time); why != "" {
+			add(finding.Broken, "source "+s.Name, "stale; this node does not follow changes in the cluster", []string{why},
+				"check that this node reaches the API server at its configured address, which must not depend on a Service")
+		}
+	}
+	if v.Agent.Busy {
+		add(finding.Warning, "agent", "a sync takes long; this is the agent's state of "+v.Time.UTC().Format(time.RFC3339), nil,
+			"wait for its end; if it does not end, see the agent's log")
+	}
+	if !v.Agent.Synced {
+		add(finding.Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
+			"check that the agent reaches the API server and may list Services, EndpointSlices and Nodes")
+	}
+	if why := v.Agent.Error; why != "" {
+		evidence := []string{why}
+		if at := v.Agent.RetryAt; at != nil {
+			evidence = append(evidence, "next retry at "+at.UTC().Format(time.RFC3339))
+		}
+		add(finding.Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", evidence,
+			"fix the cause in the error; the agent retries automatically")
+	}
+	finding.Sort(found)
+	return found
+}

@@ -1,46 +1,37 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // program is a host program that the lab needs, with its package.
 type program struct{ name, debian, fedora, arch string }
 
-// qemuPrograms boot the guest; almost every command in the lab uses labPrograms.
-var (
-	qemuPrograms = []program{
-		{"qemu-system-x86_64", "qemu-system-x86", "qemu-system-x86-core", "qemu-system-x86"},
-		{"depmod", "kmod", "kmod", "kmod"},
-		{"xz", "xz-utils", "xz", "xz"},
+//go:embed packages.txt
+var packageList string
+
+// programsOf returns the programs of some groups in packages.txt.
+func programsOf(groups ...string) []program {
+	var programs []program
+	chosen := false
+	for line := range strings.Lines(packageList) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0 || line[0] == '#':
+		case line[0] == '[':
+			chosen = slices.Contains(groups, strings.Trim(fields[0], "[]"))
+		case chosen:
+			programs = append(programs, program{fields[0], fields[1], fields[2], fields[3]})
+		}
 	}
-	labPrograms = []program{
-		{"modprobe", "kmod", "kmod", "kmod"},
-		{"ip", "iproute2", "iproute", "iproute2"},
-		{"iptables", "iptables", "iptables-nft", "iptables-nft"},
-		{"ipset", "ipset", "ipset", "ipset"},
-		{"ipvsadm", "ipvsadm", "ipvsadm", "ipvsadm"},
-		{"conntrack", "conntrack", "conntrack-tools", "conntrack-tools"},
-		{"ping", "iputils-ping", "iputils", "iputils"},
-	}
-	// nodePrograms run pods or become files of their images (e2e/testbed/realcluster).
-	nodePrograms = []program{
-		{"runc", "runc", "runc", "runc"},
-		{"busybox", "busybox-static", "busybox", "busybox"},
-		{"bash", "bash", "bash", "bash"},
-		{"dash", "dash", "dash", "dash"},
-		{"curl", "curl", "curl", "curl"},
-		{"wget", "wget", "wget", "wget"},
-		{"nc.openbsd", "netcat-openbsd", "netcat", "openbsd-netcat"},
-		{"dig", "bind9-dnsutils", "bind-utils", "bind"},
-		{"ss", "iproute2", "iproute", "iproute2"},
-		{"ipset", "ipset", "ipset", "ipset"},
-	}
-)
+	return programs
+}
 
 // installCommand installs the host programs that a cluster with kubelets needs in addition to the lab's.
 func installCommand(args []string) (int, error) {
@@ -48,7 +39,7 @@ func installCommand(args []string) (int, error) {
 		return 0, userErrorf("unexpected arguments; use lab install nodes")
 	}
 	addSbin()
-	return 0, ensurePrograms(nodePrograms)
+	return 0, ensurePrograms("nodes")
 }
 
 // addSbin appends the sbin directories to PATH, which an unprivileged user's PATH often lacks.
@@ -62,8 +53,9 @@ func addSbin() {
 	_ = os.Setenv("PATH", path) // fails only for invalid names
 }
 
-// ensurePrograms installs missing programs if it has the rights, and otherwise names the packages to install.
-func ensurePrograms(programs []program) error {
+// ensurePrograms installs missing programs of some groups if it has the rights, and otherwise names the packages to install.
+func ensurePrograms(groups ...string) error {
+	programs := programsOf(groups...)
 	missing := missingPrograms(programs)
 	if len(missing) == 0 {
 		return nil
@@ -88,10 +80,19 @@ func ensurePrograms(programs []program) error {
 	})
 }
 
+// installed reports whether the program is in PATH; for an absolute name, whether the file exists.
+func (p program) installed() bool {
+	_, err := exec.LookPath(p.name)
+	if filepath.IsAbs(p.name) {
+		_, err = os.Stat(p.name)
+	}
+	return err == nil
+}
+
 func missingPrograms(programs []program) []program {
 	var missing []program
 	for _, p := range programs {
-		if _, err := exec.LookPath(p.name); err != nil {
+		if !p.installed() {
 			missing = append(missing, p)
 		}
 	}

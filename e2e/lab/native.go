@@ -92,7 +92,7 @@ func nativeProbeCommand([]string) (int, error) {
 }
 
 func runNatively(opts options, j job, why string) (int, error) {
-	if err := ensurePrograms(labPrograms); err != nil {
+	if err := ensurePrograms("lab"); err != nil {
 		return 0, err
 	}
 	out, err := openResults(opts.out)

@@ -17,7 +17,7 @@ const (
 
 // runInQEMU boots a QEMU guest for one job and relays its input and output.
 func runInQEMU(opts options, j job, why string) (int, error) {
-	if err := ensurePrograms(append(qemuPrograms, labPrograms...)); err != nil {
+	if err := ensurePrograms("qemu", "lab"); err != nil {
 		return 0, err
 	}
 	k, err := findKernel(opts.kernel)
@@ -39,7 +39,7 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 // runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, QEMU does the job,
 // unless the job needs the virtual clock.
 func runInUML(opts options, j job, why string) (int, error) {
-	if err := ensurePrograms(labPrograms); err != nil {
+	if err := ensurePrograms("lab"); err != nil {
 		return 0, err
 	}
 	k, err := findUML()

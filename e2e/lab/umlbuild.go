@@ -40,18 +40,6 @@ const (
 	umlObjects = 1030
 )
 
-// umlPrograms are needed to build the kernel.
-var umlPrograms = []program{
-	{"gcc", "gcc", "gcc", "gcc"},
-	{"make", "make", "make", "make"},
-	{"flex", "flex", "flex", "flex"},
-	{"bison", "bison", "bison", "bison"},
-	{"bc", "bc", "bc", "bc"},
-	{"xz", "xz-utils", "xz", "xz"},
-	{"depmod", "kmod", "kmod", "kmod"},
-	{"patch", "patch", "patch", "patch"},
-}
-
 // umlTried is a file in the directory of a build that has booted here.
 const umlTried = "booted"
 
@@ -113,7 +101,7 @@ func tryUML(dir string) error {
 
 // buildUML builds the kernel and its modules into dir, which appears only when it is complete.
 func buildUML(dir string) error {
-	if err := ensurePrograms(umlPrograms); err != nil {
+	if err := ensurePrograms("uml"); err != nil {
 		return err
 	}
 	work := dir + ".unfinished"

@@ -5,10 +5,14 @@ ifneq (,$(no_go))
 $(error $(no_go))
 endif
 
-.PHONY: help
-help: ## List the targets
-	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+main_targets := demo check kernel-test e2e test nightly
+
+.PHONY: help help-all
+help: ## Show the targets that a contributor needs
+	@for target in $(main_targets); do awk -F ':.*## ' '$$1 == "'$$target'" { printf "  make %-12s %s\n", $$1, $$2 }' Makefile; done
+	@echo; echo 'The first run takes longer: it downloads and builds. make help-all lists all targets; docs/lab.md explains their variables.'
+help-all: ## List all targets
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 
 ##@ Build and check: what a change needs
 
@@ -55,7 +59,7 @@ race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft ./internal/lastknown ./internal/loopback ./internal/status ./internal/telemetry
 
 .PHONY: check
-check: lint unit ages ## Format, linters, import rules, unit and golden tests, the race detector; needs no root
+check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root
 
 .PHONY: lint
 lint: $(linters) .cache/tools/actionlint ## Format and linters
@@ -98,6 +102,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 #   LAB_CLOCK=skipping with LAB=uml: waiting takes no time
 #   TIMEOUT  such as 90s; 0 for none       OUT      directory for the lab's $LAB_OUT
 #   PKG      packages of kernel-test       COUNT, V as in go test -count, -v
+# e2e has more: RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, API=small for a fast API server.
 
 lab_bin := .cache/lab/bin/lab
 lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)'
@@ -119,7 +124,7 @@ lab-shell: lab-bin ## Open a shell on a kernel with IPVS
 
 .PHONY: kernel-test
 kernel-test: export LAB_RUN = $(value RUN)
-kernel-test: $(if $(prepared),,lab-bin) ## Run the tests that need a kernel: make kernel-test PKG=./internal/kernel RUN=TestName
+kernel-test: $(if $(prepared),,lab-bin) ## Run the tests that need a kernel (4 minutes): make kernel-test PKG=./internal/kernel RUN=TestName
 	@exec $(lab_bin) kernel-test $(lab_flags) -pkg='$(PKG)' -count='$(COUNT)' -v='$(V)'
 
 .PHONY: lab-test
@@ -169,7 +174,7 @@ e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_pac
 .PHONY: e2e
 e2e: export LAB_RUN = $(value RUN)
 e2e: e2e_timeout = $(or $(TIMEOUT),90m) # about half an hour on two idle emulated cores
-e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets; RULES=nftables without iptables, DATA_PLANE=nftables without IPVS, PAUSE=1 for tests of gaps, API=small for a fast API server
+e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e_deb)) ## Run the end-to-end tests: real API server, real packets (half an hour): make e2e PKG=./e2e/stories/services RUN=TestClusterIP
 	@KUBE_IPVS_API='$(API)' KUBE_IPVS_PAUSE='$(PAUSE)' KUBE_IPVS_RULES='$(RULES)' KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' KUBE_IPVS_AGENT='$(CURDIR)/$(e2e_agent)' KUBE_IPVS_ROOT='$(CURDIR)' KUBE_IPVS_E2E=1 \
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
@@ -187,9 +192,9 @@ kills: ## Kill the agent after every write of its start, with open connections (
 	@$(MAKE) --no-print-directory e2e LAB=uml PKG=./e2e/stories/services RUN='^TestKill9$$'
 
 .PHONY: differential
-differential: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
-differential: export KUBE_IPVS_DIFFERENTIAL_SERVICES = 150
-differential: export KUBE_IPVS_DIFFERENTIAL_TRANSITIONS = 3
+differential data-planes: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
+differential data-planes: export KUBE_IPVS_DIFFERENTIAL_SERVICES = 150
+differential data-planes: export KUBE_IPVS_DIFFERENTIAL_TRANSITIONS = 3
 differential: export KUBE_IPVS_DIFFERENTIAL_STATE = state.json
 differential: export LAB_HOST_LIMIT = 3h
 differential: ## Compare with the real kube-proxy among 9,000 Services (an hour); continues an interrupted run; BATCHES=1 for 150
@@ -197,9 +202,6 @@ differential: ## Compare with the real kube-proxy among 9,000 Services (an hour)
 	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestDifferential$$' OUT='$(or $(OUT),.cache/differential)'
 
 .PHONY: data-planes
-data-planes: export KUBE_IPVS_DIFFERENTIAL_BATCHES = $(or $(BATCHES),60)
-data-planes: export KUBE_IPVS_DIFFERENTIAL_SERVICES = 150
-data-planes: export KUBE_IPVS_DIFFERENTIAL_TRANSITIONS = 3
 data-planes: ## Compare the agent with IPVS and the agent with nftables among 9,000 Services (ten minutes); BATCHES=1 for 150
 	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestDataPlanes$$' OUT='$(or $(OUT),.cache/data-planes)'
 
@@ -238,7 +240,6 @@ cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, f
 # on nodes, which these tests do not have yet.
 k8s_e2e_focus := \[sig-network\]
 k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networking-.*|PerformanceDNS)\]|LoadBalancers ExternalTrafficPolicy|kube-proxy migration|\[Disruptive\]|\[Provider:|DNS configMap nameserver Forward|(node-pod communication|node-Service): sctp
-k8s_e2e_dir = $(or $(OUT),.cache/k8s-e2e)
 
 .PHONY: k8s-e2e
 k8s-e2e: export LAB_FOCUS = $(or $(value FOCUS),$(value k8s_e2e_focus))
@@ -246,20 +247,19 @@ k8s-e2e: export LAB_SKIP = $(or $(value SKIP),$(value k8s_e2e_skip))
 k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; goes on where it stopped
 	@go run ./e2e/testbed/cmd/upstream -tests
 	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
-	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(k8s_e2e_dir)' \
+	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(or $(OUT),.cache/k8s-e2e)' \
 		$(lab_bin) run $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),6h)' -- '$(CURDIR)/$(realcluster)' run
 
 ##@ Performance
 
 benched := ./internal/compile ./internal/diff ./internal/agent ./internal/kernel ./internal/kernel/ipvs ./internal/telemetry ./internal/watch
-recorded := e2e/bench/recorded.txt
 
 # Compares allocations with the recorded ones. Times are only shown, because they depend on the machine.
 .PHONY: bench
 bench: benchmarks := $(or $(OUT),.cache/bench.txt)
 bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations with the recorded ones (minutes); OUT=e2e/bench/recorded.txt records
 	@go test -run '^$$' -bench . -benchmem -benchtime=1x -count=6 $(benched) >'$(benchmarks).new' || { cat '$(benchmarks).new'; exit 1; }
-	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat $(recorded) '$(benchmarks)' && \
+	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat e2e/bench/recorded.txt '$(benchmarks)' && \
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
 # Smaller cases first. Omits the modes of kube-proxy whose start would take too long.
@@ -310,7 +310,7 @@ release-test: $(linters) ## Build a release twice and test all of it, the deb on
 ##@ Everything
 
 .PHONY: demo
-demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables needs no IPVS
+demo: lab-bin build ## Show the agent at work, step by step (a minute); DATA_PLANE=nftables needs no IPVS
 	@go build -o .cache/demo ./e2e/demo
 	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
@@ -318,7 +318,6 @@ demo: lab-bin build ## Show the agent at work, step by step; DATA_PLANE=nftables
 # kernel tests run in user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story
 # for each kind of Service) run once more on a stock kernel whose clock counts instructions. make nightly runs the rest.
 virtual := LAB=uml LAB_CLOCK=virtual
-stock := LAB=qemu KERNEL=6.1
 counted_stock := $(counted) KERNEL=6.1
 # Tests of what must hold at every instant: they run with PAUSE=1.
 services := ./e2e/stories/services
@@ -335,7 +334,6 @@ ipvs_tests := $(services):TestBridge|TestIsolation
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
 long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/config ./internal/explain
-cores := $(shell nproc)
 # Where make test keeps which tests ran, and the objects that stories gave to the small API server.
 gate := $(CURDIR)/.cache/gate
 ran := $(CURDIR)/.cache/bin/ran
@@ -358,13 +356,13 @@ test: export RAPID_SEED ?= 1
 # tables, so the first parts beside the stories, which take longest, are those that need no such guest.
 .PHONY: test
 test: started := $(shell date +%s)
-test: prepare ran ## Run the tests that a change must pass; fails if one is skipped, or runs nowhere
+test: prepare ran ## Run the tests that a change must pass (14 minutes); fails if one is skipped, or runs nowhere
 	@rm -rf $(gate)
 	+@prepared=$$(date +%s); echo "downloading and building took $$((prepared - $(started))) s"; \
 		$(sub) lint || exit 1; export GOPROXY=off; linted=$$(date +%s); \
 		$(sub) unit $(gate_recording); unit=$$?; \
 		echo "lint took $$((linted - prepared)) s, the unit tests $$(($$(date +%s) - linted)) s"; \
-		$(sub) -k -j$(cores) $(parts) prepared=1 $(gate_recording); parts=$$?; \
+		$(sub) -k -j$$(nproc) $(parts) prepared=1 $(gate_recording); parts=$$?; \
 		echo "the tests took $$(($$(date +%s) - prepared)) s"; exit $$((unit | parts))
 	@$(ran) check '$(gate)'
 
@@ -412,7 +410,7 @@ ran:
 	@go build -o '$(ran)' ./e2e/ran
 
 .PHONY: nightly
-nightly: ran ## Run the long tests on a clone of the last commit, oldest results first (a day); HOURS=2 as many as fit, PART=fuzz one
+nightly: ran ## Run the long tests on a clone of the last commit, oldest results first (a day): make nightly HOURS=2, make nightly PART=fuzz
 	@exec '$(ran)' nightly -part='$(PART)' -hours='$(or $(HOURS),0)'
 
 .PHONY: nightly-record

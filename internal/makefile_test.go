@@ -2,6 +2,7 @@ package internal
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,7 +15,51 @@ var (
 	testsChosen  = regexp.MustCompile(`PKG=(\./\S+) RUN='([^']+)'`)
 	packageParts = regexp.MustCompile(`(\./e2e/[\w/]+):Test(\S+)`)
 	testFunction = regexp.MustCompile(`(?m)^func Test(\w+)\(`)
+
+	documented = regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `)
+	shownMain  = regexp.MustCompile(`(?m)^  make (\S+) .*\((?:an?|half an|\d+) (?:minutes?|hours?|day)\)`)
+	shown      = regexp.MustCompile(`(?m)^  (\S+) +\S`)
 )
+
+// TestHelp: make help shows six targets with the time that each takes, and help-all all documented ones.
+func TestHelp(t *testing.T) {
+	help := makeHelp(t, "help")
+	want := []string{"demo", "check", "kernel-test", "e2e", "test", "nightly"}
+	if got := names(shownMain, help); !slices.Equal(got, want) || len(names(shown, help)) != len(want) {
+		t.Errorf("make help shows %q, want %q and how long each takes:\n%s", got, want, help)
+	}
+	lines := strings.Split(strings.TrimSpace(help), "\n")
+	if last := lines[len(lines)-1]; !strings.Contains(last, "make help-all") || !strings.Contains(last, "docs/lab.md") {
+		t.Errorf("make help ends with %q, want make help-all and docs/lab.md", last)
+	}
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(shown, makeHelp(t, "help-all")), names(documented, string(makefile)); !slices.Equal(got, want) {
+		t.Errorf("make help-all shows %q, want %q", got, want)
+	}
+}
+
+func makeHelp(t *testing.T, target string) string {
+	t.Helper()
+	cmd := exec.Command("make", "--no-print-directory", "-C", "..", target)
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=") // make check may run this test
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("make %s: %v\n%s", target, err, out)
+	}
+	return string(out)
+}
+
+// names returns the first group of each match.
+func names(pattern *regexp.Regexp, text string) []string {
+	var found []string
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
 
 // TestMakefileNamesTests: the tests that the Makefile selects by name exist. Otherwise make fails only when it reaches them, after
 // everything before has run.

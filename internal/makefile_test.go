@@ -13,6 +13,7 @@ import (
 var (
 	testVariable = regexp.MustCompile(`(?m)^(\w+) := (\^Test.*)$`)
 	testsChosen  = regexp.MustCompile(`PKG=(\./\S+) RUN='([^']+)'`)
+	testsNamed   = regexp.MustCompile(`go test (\./\S+) -run (\w+)`)
 	packageParts = regexp.MustCompile(`(\./e2e/[\w/]+):Test(\S+)`)
 	testFunction = regexp.MustCompile(`(?m)^func Test(\w+)\(`)
 
@@ -20,6 +21,21 @@ var (
 	shownMain  = regexp.MustCompile(`(?m)^  make (\S+) .*\((?:an?|half an|\d+) (?:minutes?|hours?|day)\)`)
 	shown      = regexp.MustCompile(`(?m)^  (\S+) +\S`)
 )
+
+// TestContributingNamesTests: the tests that CONTRIBUTING.md runs by name exist. Without them, its commands succeed and do nothing.
+func TestContributingNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := testsNamed.FindAllStringSubmatch(string(text), -1)
+	if len(commands) == 0 {
+		t.Fatal("found no command that runs tests by name")
+	}
+	for _, c := range commands {
+		checkTests(t, c[1], []string{c[2]})
+	}
+}
 
 // TestHelp: make help shows six targets with the time that each takes, and help-all all documented ones.
 func TestHelp(t *testing.T) {
@@ -102,7 +118,7 @@ func checkTests(t *testing.T, pkg string, names []string) {
 	}
 	for _, name := range names {
 		if !slices.Contains(have, name) {
-			t.Errorf("the Makefile selects Test%s of %s, which does not exist", name, pkg)
+			t.Errorf("Test%s of %s does not exist", name, pkg)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
 
 // probe connects to addresses at random, and compares what happens with what the objects ask for.
 func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
-	for _, p := range append(w.pairs(c, rng, perCheck), w.again(rng)...) {
+	for _, p := range append(w.pairs(c, rng, perCheck), w.returningClients(rng)...) {
 		e, ok := c.Expect(p.client, p.key)
 		if !ok || !allAnswer(w.world, e.Servers) {
 			continue
@@ -197,8 +197,8 @@ func (w *week) judge(c *judge.Case, p pair, e judge.Expectation, got cluster.Res
 	return w.remember(c, p, who)
 }
 
-// again draws clients of Services with affinity that have connected before.
-func (w *week) again(rng *rand.Rand) (all []pair) {
+// returningClients draws clients of Services with affinity that have connected before.
+func (w *week) returningClients(rng *rand.Rand) (all []pair) {
 	for c := range w.contacts {
 		all = append(all, pair(c))
 	}

@@ -227,8 +227,8 @@ func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.T
 	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), r.show(bugs[0]))
 	r.give(t, set) // only the marker changes
 	r.settle(t)
-	again, tally := r.findBugs(t, set, at)
-	return slices.DeleteFunc(again, func(b judge.Bug) bool { return !isAmong(bugs, b) }), tally
+	lasting, tally := r.findBugs(t, set, at)
+	return slices.DeleteFunc(lasting, func(b judge.Bug) bool { return !isAmong(bugs, b) }), tally
 }
 
 func isAmong(bugs []judge.Bug, bug judge.Bug) bool {

@@ -53,7 +53,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return c, nil
 }
 
-// holdsRecords says whether the records of what is the agent's go with these.
+// holdsRecords reports whether the records of what is the agent's go with these.
 func holdsRecords(old kernel.OldRules) bool {
 	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }

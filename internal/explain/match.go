@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// matchResult says whether a rule matches a packet.
+// matchResult reports whether a rule matches a packet.
 type matchResult uint8
 
 const (

@@ -51,7 +51,7 @@ type addresses struct {
 }
 
 func (a *addresses) addUnique(addr netip.Addr) {
-	if _, again := a.seen[addr]; again {
+	if _, duplicate := a.seen[addr]; duplicate {
 		return
 	}
 	if a.seen == nil {

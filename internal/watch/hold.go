@@ -55,7 +55,7 @@ func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
 	missing := s.putList(kind, records)
 	hold := s.implausible(kind, missing, len(records))
 	for _, key := range missing {
-		if _, again := s.held.objects[key]; hold && !again {
+		if _, held := s.held.objects[key]; hold && !held {
 			s.hold(key)
 			holding++
 			continue

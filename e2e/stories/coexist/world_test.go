@@ -116,13 +116,13 @@ func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 // restartAgent restarts a node's agent with other flags until the end of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
-	again := func(flags ...string) {
+	restart := func(flags ...string) {
 		w.stopAgent(t, node)
 		w.startAgent(t, node, flags...)
 		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	}
-	again(flags...)
-	t.Cleanup(func() { again() })
+	restart(flags...)
+	t.Cleanup(func() { restart() })
 }
 
 // cleanup runs `kube-ipvs cleanup` on a node.

@@ -112,7 +112,7 @@ func (f *faultyKernel) fork() *rand.Rand {
 // destructions are what other programs do. Each is an error where there is nothing to destroy.
 var destructions = []string{
 	"nft flush ruleset", "nft delete table inet kube-ipvs", "ip link del kube-ipvs0", "ip addr flush dev kube-ipvs0", "ipset flush", "ipvsadm -C",
-	"nft flush map inet kube-ipvs slots4", "nft flush map inet kube-ipvs fronts6", "nft flush chain inet kube-ipvs balance4",
+	"nft flush map inet kube-ipvs slots4", "nft flush map inet kube-ipvs frontends6", "nft flush chain inet kube-ipvs balance4",
 	"nft flush set inet kube-ipvs KIPVS-4-VIP",
 }
 

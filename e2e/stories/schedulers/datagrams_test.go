@@ -60,11 +60,11 @@ func (w *world) exchange(f cluster.Family, at string, sources []int) ([]string, 
 	names := make([]string, len(conns))
 	lost := 0
 	for i, c := range conns {
-		again := 0
-		if names[i], again, err = awaitName(c); err != nil {
+		retries := 0
+		if names[i], retries, err = awaitName(c); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.LocalAddr(), err)
 		}
-		lost += min(again, 1)
+		lost += min(retries, 1)
 	}
 	if lost > together/20 {
 		return nil, fmt.Errorf("%d of %d datagrams or their answers were lost", lost, len(conns))
@@ -78,16 +78,16 @@ func ask(c *net.UDPConn) error {
 }
 
 // awaitName reads the answer. Among a hundred simultaneous datagrams, one may be lost; it is sent again before IPVS expires the flow.
-func awaitName(c *net.UDPConn) (name string, again int, err error) {
-	for again = range 20 {
+func awaitName(c *net.UDPConn) (name string, retries int, err error) {
+	for retries = range 20 {
 		if name, err = readName(c, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return name, again, err
+			return name, retries, err
 		}
 		if err := ask(c); err != nil {
-			return "", again, err
+			return "", retries, err
 		}
 	}
-	return "", again, err
+	return "", retries, err
 }
 
 // readName reads an answer: the number, the server's name, and the source that it saw.

@@ -85,7 +85,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 	last := "set KIPVS-4-ALL-PORTS {"
 	if cluster.Balancing() {
-		last = "chain wide4.1 {"
+		last = "chain all-ports4.1 {"
 	}
 	var old []string
 	cluster.Eventually(t, patience, "nft shows "+last, func() error {

@@ -159,7 +159,7 @@ func (s *stage) serve(p port) (err error) {
 	return err
 }
 
-// lacks says whether a kernel outside the lab does not have the port's protocol.
+// lacks reports whether a kernel outside the lab does not have the port's protocol.
 func (s *stage) lacks(p port) bool {
 	return p.Protocol == cluster.SCTP && cluster.Balancing() && errors.Is(s.Router.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)

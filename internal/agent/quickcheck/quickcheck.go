@@ -194,8 +194,8 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 // explained reports whether a mismatch has no consequence: an audit covered it and found nothing, or it is the first value of the rules.
 func (c *Checks) explained(subject Subject, value string) bool {
 	_, known := c.accepted[subject]
-	suspect, again := c.suspected[subject]
-	if !again {
+	suspect, suspected := c.suspected[subject]
+	if !suspected {
 		return !known && subject.Part == Rules
 	}
 	return suspect == value && c.audited == c.round

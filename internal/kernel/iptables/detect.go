@@ -60,7 +60,7 @@ func detect(ctx, limited context.Context) (Detection, error) {
 	}
 	result := Detection{Variant: variant, Why: why, Without: map[inet.Family]error{}, Unsure: map[inet.Family]error{}}
 	for _, f := range inet.Families {
-		err := d.works(limited, variant, f)
+		err := d.tryRestore(limited, variant, f)
 		if lasting(err) {
 			result.Without[f] = err
 			continue
@@ -124,8 +124,8 @@ func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	if !slices.Contains(installed, NFT) {
 		return Legacy, "iptables-nft is not installed", nil
 	}
-	err := d.works(ctx, NFT, inet.IPv4)
-	if lasting(err) && lasting(d.works(ctx, NFT, inet.IPv6)) {
+	err := d.tryRestore(ctx, NFT, inet.IPv4)
+	if lasting(err) && lasting(d.tryRestore(ctx, NFT, inet.IPv6)) {
 		if slices.Contains(installed, Legacy) {
 			return Legacy, fmt.Sprintf("iptables-nft does not work: %v", err), nil
 		}
@@ -221,8 +221,8 @@ COMMIT
 COMMIT
 `
 
-// works runs iptables-restore --test: with nft, the kernel checks everything and commits nothing.
-func (d *detector) works(ctx context.Context, v Variant, f inet.Family) error {
+// tryRestore runs iptables-restore --test: with nft, the kernel checks everything and commits nothing.
+func (d *detector) tryRestore(ctx context.Context, v Variant, f inet.Family) error {
 	if f == inet.IPv6 && !KernelHasIPv6() {
 		return ErrNoIPv6
 	}

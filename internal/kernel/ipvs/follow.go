@@ -64,11 +64,11 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 		return f.observed, nil
 	}
 	observed, unsure := join(f.dump.all(), f.proc.all())
-	again, err := f.backend.Lookup(ctx, unsure)
+	lookedUp, err := f.backend.Lookup(ctx, unsure)
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(observed, again)
+	maps.Copy(observed, lookedUp)
 	if f.observed = observed; len(unsure) > 0 {
 		f.observed = nil
 	}

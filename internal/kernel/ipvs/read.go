@@ -36,11 +36,11 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 		sortDestinations(d)
 	}
 	observed, unsure := join(servers, dests)
-	again, err := b.Lookup(ctx, unsure)
+	lookedUp, err := b.Lookup(ctx, unsure)
 	if err != nil {
 		return nil, fmt.Errorf("read IPVS: %w", err)
 	}
-	for key, server := range again {
+	for key, server := range lookedUp {
 		observed[key] = server
 	}
 	return observed, nil

@@ -289,7 +289,7 @@ func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, failure
 }
 
-// isOld says whether old handles the operation.
+// isOld reports whether old handles the operation.
 func isOld(op kernel.Op) bool {
 	_, ok := op.Object.(kernel.OldRules)
 	return ok

@@ -64,7 +64,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	remember(t, shop, "198.51.100.1", first)
 	remember(t, shop, "198.51.100.2", second)
 	mustApply(t, b, remove(shop, first))
-	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
+	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
 		t.Errorf("no rule:\n%s", chain)
 	}
 	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" {
@@ -82,11 +82,11 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	if err != nil || len(records) != 1 || records[0].data != string(endpointBytes(second.Addr)) {
 		t.Errorf("records %v, %v", records, err)
 	}
-	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule is left:\n%s", chain)
 	}
 	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(3, 1)}})
-	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule is back:\n%s", chain)
 	}
 }
@@ -118,7 +118,7 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if chain := nftList(t, "chain", "inet", Table, keeper{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("rules are left:\n%s", chain)
 	}
 	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || len(records) > 0 {
@@ -142,7 +142,7 @@ func TestNoChainIsLeft(t *testing.T) {
 	}
 	chains, err := b.allChains(t.Context())
 	if want := []string{
-		"balance4", "keep4.10.96.0.1.tcp.80", "note4-output", "note4-prerouting", "note4.10.96.0.1.tcp.80", "pick4.200",
+		"affinity4.10.96.0.1.tcp.80", "balance4", "pick4.200", "record4-output", "record4-prerouting", "record4.10.96.0.1.tcp.80",
 	}; err != nil || !slices.Equal(slices.Sorted(slices.Values(chains)), want) {
 		t.Errorf("chains %v, %v; want %v", chains, err, want)
 	}
@@ -169,7 +169,7 @@ func TestNFTShowsBalancing(t *testing.T) {
 	mustApply(t, b, remove(shop, endpoint(1, 1)), remove(six, dest("[fd00::2]:53")), remove(shop.AllPorts(), dest("10.244.0.1:0")))
 	out := nftList(t, "ruleset")
 	for _, shown := range []string{
-		"& 0xffffff00 map @clients4.10.96.0.1.tcp.80", "& 0xffffffffffffffff0000000000000000 map @clients6.fd00--1.udp.53", "goto pick4.1", "goto wide4.1", "goto pick6.1",
+		"& 0xffffff00 map @clients4.10.96.0.1.tcp.80", "& 0xffffffffffffffff0000000000000000 map @clients6.fd00--1.udp.53", "goto pick4.1", "goto all-ports4.1", "goto pick6.1",
 		"update @clients4.10.96.0.1.tcp.80", "size 65536",
 	} {
 		if !strings.Contains(out, shown) {
@@ -247,7 +247,7 @@ func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
 	return netip.MustParseAddrPort(string(text))
 }
 
-// keeps says whether ten connections of a client reach one endpoint.
+// keeps reports whether ten connections of a client reach one endpoint.
 func (w town) keeps(client string, key kernel.ServerKey) bool {
 	answered := map[netip.AddrPort]bool{}
 	for range 10 {

@@ -55,8 +55,8 @@ func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bo
 // Timeouts are conntrack's, and not the agent's to set.
 func (b *Balancer) Timeouts(context.Context) (kernel.Timeouts, error) { return kernel.Timeouts{}, nil }
 
-// work is one virtual server with operations, of which none has been refused yet.
-type work struct {
+// change is one virtual server with operations, of which none has been refused yet.
+type change struct {
 	key   kernel.ServerKey
 	ops   []int
 	draft draft
@@ -81,13 +81,13 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	for i := range all {
 		all[i] = i
 	}
-	if again := b.try(ctx, ops, all, errs, fresh); len(again) > 0 {
+	if retry := b.try(ctx, ops, all, errs, fresh); len(retry) > 0 {
 		err := b.reread(ctx, keysOf(ops))
-		for _, i := range again {
+		for _, i := range retry {
 			errs[i] = err
 		}
 		if err == nil {
-			b.try(ctx, ops, again, errs, true)
+			b.try(ctx, ops, retry, errs, true)
 		}
 	}
 	if b.known != nil {
@@ -103,21 +103,21 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 
 // try executes the chosen operations. It returns those to try again, because what is known may not be what the kernel holds. With sure,
 // that is not in doubt.
-func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (again []int) {
-	works, surprise := b.prepare(ops, chosen, errs)
-	b.refreshGone(ctx, works)
-	if surprise && !sure {
+func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
+	changes, outdated := b.prepare(ops, chosen, errs)
+	b.refreshGone(ctx, changes)
+	if outdated && !sure {
 		return chosen // nothing was written
 	}
-	if refused := b.write(ctx, works, errs); !refused || sure {
+	if refused := b.write(ctx, changes, errs); !refused || sure {
 		return nil
 	}
 	for _, i := range chosen {
 		if errs[i] != nil {
-			again = append(again, i)
+			retry = append(retry, i)
 		}
 	}
-	return again
+	return retry
 }
 
 func describeAll(ops []kernel.Op, errs []error, err error) []error {
@@ -138,8 +138,8 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 			b.unused[name] = struct{}{}
 		}
 	}
-	for _, f := range b.known.fronts {
-		b.use(f.front, 1)
+	for _, f := range b.known.frontends {
+		b.use(f.frontend, 1)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (b *Balancer) use(f *frontend, by int) {
 
 // tidy deletes the chains that no frontend uses, and their maps. An error leaves them until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
-	if len(b.known.fronts) == 0 {
+	if len(b.known.frontends) == 0 {
 		b.deleteEmptyTable(ctx)
 		defer func() { b.known = nil }() // the table may be gone
 	}
@@ -178,7 +178,7 @@ func (b *Balancer) tidy(ctx context.Context) {
 		for _, name := range names {
 			delete(b.unused, name)
 			delete(b.known.chains, name)
-			if of, keeps := strings.CutPrefix(name, "keep"); keeps {
+			if of, keeps := strings.CutPrefix(name, "affinity"); keeps {
 				idle = append(idle, clients+of)
 			}
 		}
@@ -208,9 +208,9 @@ func keysOf(ops []kernel.Op) []kernel.ServerKey {
 	return slices.Collect(maps.Keys(keys))
 }
 
-// prepare works out the frontends that the operations want. surprise is true if one of them found another state than it should.
-func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (works []*work, surprise bool) {
-	byKey := map[kernel.ServerKey]*work{}
+// prepare works out the frontends that the operations want. outdated is true if one of them found another state than it should.
+func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes []*change, outdated bool) {
+	byKey := map[kernel.ServerKey]*change{}
 	for _, i := range chosen {
 		op := ops[i]
 		key, ok := keyOf(op)
@@ -220,26 +220,26 @@ func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (works [
 		}
 		w := byKey[key]
 		if w == nil {
-			w = newWork(key, b.known.fronts[key])
-			byKey[key], works = w, append(works, w)
+			w = newChange(key, b.known.frontends[key])
+			byKey[key], changes = w, append(changes, w)
 		}
-		changes, err := w.draft.apply(op)
-		surprise = surprise || !changes && !errors.As(err, &kernel.InvalidError{})
+		changed, err := w.draft.apply(op)
+		outdated = outdated || !changed && !errors.As(err, &kernel.InvalidError{})
 		if errs[i] = err; err == nil {
 			w.ops = append(w.ops, i)
 		}
 	}
-	for _, w := range works {
+	for _, w := range changes {
 		if w.draft.exists {
 			w.to = w.old().with(w.draft.Server, w.draft.dests)
 		}
 	}
-	return works, surprise
+	return changes, outdated
 }
 
 // refreshGone leaves out the endpoints whose clients a Forgetter has forgotten. An error keeps them.
-func (b *Balancer) refreshGone(ctx context.Context, works []*work) {
-	for _, w := range works {
+func (b *Balancer) refreshGone(ctx context.Context, changes []*change) {
+	for _, w := range changes {
 		old := w.old()
 		if len(old.gone) == 0 || w.to == nil {
 			continue
@@ -252,12 +252,12 @@ func (b *Balancer) refreshGone(ctx context.Context, works []*work) {
 	}
 }
 
-func newWork(key kernel.ServerKey, from *found) *work {
-	w := &work{key: key, from: from, draft: draft{Server: kernel.Server{Key: key}}}
+func newChange(key kernel.ServerKey, from *found) *change {
+	w := &change{key: key, from: from, draft: draft{Server: kernel.Server{Key: key}}}
 	switch {
 	case from == nil:
-	case from.front != nil:
-		w.draft = draft{exists: true, Server: from.front.Server, dests: from.front.destinations()}
+	case from.frontend != nil:
+		w.draft = draft{exists: true, Server: from.frontend.Server, dests: from.frontend.destinations()}
 	case from.recorded.Key.Addr.IsValid():
 		w.draft = draft{exists: true, Server: from.recorded}
 	}
@@ -265,70 +265,70 @@ func newWork(key kernel.ServerKey, from *found) *work {
 }
 
 // old is the frontend before; an empty one if there was none, or none that is whole.
-func (w *work) old() *frontend {
-	if w.from == nil || w.from.front == nil {
+func (w *change) old() *frontend {
+	if w.from == nil || w.from.frontend == nil {
 		return &frontend{}
 	}
-	return w.from.front
+	return w.from.frontend
 }
 
 // maxTransaction bounds the size of a transaction, which is one send.
 const maxTransaction = 100 << 10
 
 // write writes the works in transactions, and again without those that the kernel refused.
-func (b *Balancer) write(ctx context.Context, works []*work, errs []error) (refused bool) {
-	for len(works) > 0 {
-		n, failed := b.writeSome(ctx, works)
+func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (refused bool) {
+	for len(changes) > 0 {
+		n, failed := b.writeSome(ctx, changes)
 		if len(failed) == 0 {
-			b.settle(works[:n])
-			works = works[n:]
+			b.settle(changes[:n])
+			changes = changes[n:]
 			continue
 		}
 		refused = true
 		// Of a work in several transactions, some may have succeeded.
-		keys := make([]kernel.ServerKey, len(works))
-		for i, w := range works {
+		keys := make([]kernel.ServerKey, len(changes))
+		for i, w := range changes {
 			keys[i] = w.key
 		}
 		if err := b.reread(ctx, keys); err != nil {
 			failed[nil] = err
 		}
 		if failed[nil] != nil {
-			for _, w := range works {
+			for _, w := range changes {
 				w.fail(errs, failed[nil])
 			}
 			return true
 		}
-		works = slices.DeleteFunc(works, func(w *work) bool {
+		changes = slices.DeleteFunc(changes, func(w *change) bool {
 			if failed[w] != nil {
 				w.fail(errs, failed[w])
 				return true
 			}
-			w.from = b.known.fronts[w.key]
+			w.from = b.known.frontends[w.key]
 			return false
 		})
 	}
 	return refused
 }
 
-func (w *work) fail(errs []error, err error) {
+func (w *change) fail(errs []error, err error) {
 	for _, i := range w.ops {
 		errs[i] = err
 	}
 }
 
 // writeSome writes as many of the works as fit into one transaction, at least one. An error of work nil concerns all of them.
-func (b *Balancer) writeSome(ctx context.Context, works []*work) (n int, failed map[*work]error) {
-	reqs := b.prelude(works)
-	units, owners, size := make([][]nlbatch.Request, 0, len(reqs)), make([]*work, len(reqs)), 0
+func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, failed map[*change]error) {
+	reqs := b.prerequisites(changes)
+	units, owners, size := make([][]nlbatch.Request, 0, len(reqs)), make([]*change, len(reqs)), 0
 	for _, r := range reqs {
 		units = append(units, []nlbatch.Request{r})
 		size += len(r.Payload)
 	}
-	for ; n < len(works) && (n == 0 || size < maxTransaction); n++ {
-		for _, u := range works[n].units(b.known.chains) {
+	for ; n < len(changes) && (n == 0 || size < maxTransaction); n++ {
+		for _, u := range changes[n].units(b.known.chains) {
 			size += bytesIn(u)
-			units, owners = append(units, u), append(owners, works[n])
+			units, owners = append(units, u), append(owners, changes[n])
 		}
 	}
 	return n, b.send(ctx, units, owners)
@@ -341,15 +341,15 @@ func bytesIn(unit []nlbatch.Request) (n int) {
 	return n
 }
 
-// prelude creates what the works need: table, maps, and chains that are not complete.
-func (b *Balancer) prelude(works []*work) (reqs []nlbatch.Request) {
+// prerequisites creates what the works need: table, maps, and chains that are not complete.
+func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
 	lacks := func(c chain) bool {
 		lacks := !made[c.name] && !b.known.chains.have(c)
 		made[c.name] = true
 		return lacks
 	}
-	for _, w := range works {
+	for _, w := range changes {
 		if w.to == nil {
 			continue
 		}
@@ -370,19 +370,19 @@ func (b *Balancer) prelude(works []*work) (reqs []nlbatch.Request) {
 // foundation creates what all frontends share.
 func foundation(f inet.Family) []nlbatch.Request {
 	reqs := slices.Concat([]nlbatch.Request{newTable()}, balanceMaps(f), entrance(f).requests())
-	for _, c := range noting(f) {
+	for _, c := range recordingChains(f) {
 		reqs = append(reqs, c.requests()...)
 	}
 	return reqs
 }
 
 // send runs one transaction, or several if it is too large. No unit is divided.
-func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*work) map[*work]error {
-	failed := map[*work]error{}
+func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*change) map[*change]error {
+	failed := map[*change]error{}
 	for from := 0; from < len(units) && len(failed) == 0; {
 		size, to := 0, from
 		var reqs []nlbatch.Request
-		var of []*work
+		var of []*change
 		for ; to < len(units) && (to == from || size+bytesIn(units[to]) < maxTransaction*3/2); to++ {
 			size += bytesIn(units[to])
 			for _, r := range units[to] {
@@ -400,17 +400,17 @@ func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners [
 }
 
 // settle records what was written.
-func (b *Balancer) settle(done []*work) {
+func (b *Balancer) settle(done []*change) {
 	for _, w := range done {
 		if w.from != nil {
-			b.use(w.from.front, -1)
+			b.use(w.from.frontend, -1)
 		}
 		b.use(w.to, 1)
 		if w.to == nil {
-			delete(b.known.fronts, w.key)
+			delete(b.known.frontends, w.key)
 			continue
 		}
-		b.known.fronts[w.key] = &found{front: w.to}
+		b.known.frontends[w.key] = &found{frontend: w.to}
 		for _, c := range append(w.to.chains(), shared[w.key.Family()]...) {
 			b.known.chains[c.name] = c.comments()
 		}

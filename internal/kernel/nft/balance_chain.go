@@ -18,14 +18,14 @@ import (
 //
 // No name of these chains ends as those of rules do, so that they are not taken for rules of iptables.
 
-// frontsMap maps each frontend to its chain.
-func frontsMap(f inet.Family) string { return fmt.Sprintf("fronts%d", f) }
+// frontendsMap maps each frontend to its chain.
+func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
 
 // slotsMap maps a frontend and a number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// notesMap maps a frontend with affinity to the chain that records its clients, and other ports to nowhere.
-func notesMap(f inet.Family) string { return fmt.Sprintf("notes%d", f) }
+// recordMap maps a frontend with affinity to the chain that records its clients, and other ports to nowhere.
+func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
 
 // balanceChain is where rules send packets that the agent balances.
 func balanceChain(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
@@ -61,13 +61,13 @@ type picker struct {
 func (p picker) name() string {
 	name := "pick"
 	if p.allPorts {
-		name = "wide"
+		name = "all-ports"
 	}
 	return fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
 }
 
-// keeper is the chain of a frontend with affinity: a client keeps its endpoint.
-type keeper struct {
+// affinity is the chain of a frontend with affinity: a client keeps its endpoint.
+type affinity struct {
 	key     kernel.ServerKey
 	timeout uint32 // in seconds
 	// mask is the number of bits of an address that identify a client.
@@ -77,11 +77,13 @@ type keeper struct {
 	pick picker
 }
 
-func (k keeper) name() string { return "keep" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients) }
+func (k affinity) name() string {
+	return "affinity" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
+}
 
-// noteName is the chain that records the endpoint of a client. It is not the one that chooses it, which ends at the translation.
-func (k keeper) noteName() string {
-	return "note" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
+// recordName is the chain that records the endpoint of a client. It is not the one that chooses it, which ends at the translation.
+func (k affinity) recordName() string {
+	return "record" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
 
 // clients is the beginning of the names of the maps from clients to their endpoints.
@@ -195,7 +197,7 @@ func (p picker) chain() chain {
 
 // chains has a rule for each endpoint that is gone: nftables can neither look up what a map returns nor replace the data of a record. The
 // agent deletes the records in time, and then these rules. No rule computes with what a map returns: nft could not show it.
-func (k keeper) chains() []chain {
+func (k affinity) chains() []chain {
 	keep := chain{name: k.name()}
 	for _, a := range k.gone {
 		e := k.known()
@@ -213,11 +215,11 @@ func (k keeper) chains() []chain {
 	note := &expressions{family: k.key.Family()}
 	note.client(k.mask)
 	note.remember(k)
-	return []chain{{k.noteName(), []rule{{"a client, by " + of, note.b}}}, keep}
+	return []chain{{k.recordName(), []rule{{"a client, by " + of, note.b}}}, keep}
 }
 
 // known goes on with the endpoint of a known client.
-func (k keeper) known() *expressions {
+func (k affinity) known() *expressions {
 	e := &expressions{family: k.key.Family()}
 	e.client(k.mask)
 	e.find(kernel.ClientsMap(k.key), e.chosen())
@@ -225,7 +227,7 @@ func (k keeper) known() *expressions {
 }
 
 // remember records the destination, which has been translated, for the client, or prolongs its record. A full map takes no new client.
-func (e *expressions) remember(k keeper) {
+func (e *expressions) remember(k affinity) {
 	e.destination(e.chosen())
 	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, e.chosen()+e.words())
 	e.add("dynset", func(b []byte) []byte {
@@ -272,20 +274,20 @@ func entrance(f inet.Family) chain {
 			what = "the frontend of all ports"
 		}
 		e.frontend(allPorts)
-		e.find(frontsMap(f), unix.NFT_REG_VERDICT)
+		e.find(frontendsMap(f), unix.NFT_REG_VERDICT)
 		c.rules = append(c.rules, rule{what, e.b})
 	}
 	return c
 }
 
-// noting are the base chains behind the translation that look for the frontend to which a connection was opened.
-func noting(f inet.Family) (chains []baseChain) {
+// recordingChains are the base chains behind the translation that look for the frontend to which a connection was opened.
+func recordingChains(f inet.Family) (chains []baseChain) {
 	const confirmed, dnat = 1 << 3, 1 << 5
 	for _, h := range []struct {
 		name   string
 		number uint32
 	}{{"prerouting", unix.NF_INET_PRE_ROUTING}, {"output", unix.NF_INET_LOCAL_OUT}} {
-		c := baseChain{chain{name: fmt.Sprintf("note%d-%s", f, h.name)}, hook{"filter", h.number, -99}}
+		c := baseChain{chain{name: fmt.Sprintf("record%d-%s", f, h.name)}, hook{"filter", h.number, -99}}
 		for _, allPorts := range []bool{false, true} {
 			e := &expressions{family: f}
 			e.meta(unix.NFT_META_NFPROTO, register)
@@ -300,7 +302,7 @@ func noting(f inet.Family) (chains []baseChain) {
 			} else {
 				e.ctOriginal(unix.NFT_CT_PROTO_DST, port)
 			}
-			e.find(notesMap(f), unix.NFT_REG_VERDICT)
+			e.find(recordMap(f), unix.NFT_REG_VERDICT)
 			c.rules = append(c.rules, rule{fmt.Sprintf("a new connection, all ports: %t", allPorts), e.b})
 		}
 		chains = append(chains, c)
@@ -330,7 +332,7 @@ var shared = map[inet.Family][]chain{inet.IPv4: sharedChains(inet.IPv4), inet.IP
 
 func sharedChains(f inet.Family) []chain {
 	all := []chain{entrance(f)}
-	for _, c := range noting(f) {
+	for _, c := range recordingChains(f) {
 		all = append(all, c.chain)
 	}
 	return all

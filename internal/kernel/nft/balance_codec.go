@@ -34,8 +34,8 @@ func balanceMaps(f inet.Family) []nlbatch.Request {
 	frontend := []field{addressField(f), {typeProtocol, 4}, {typePort, 4}}
 	endpoint, length := endpointType(f)
 	return []nlbatch.Request{
-		newMap(frontsMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
-		newMap(notesMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
+		newMap(frontendsMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
+		newMap(recordMap(f), 0, frontend, unix.NFT_DATA_VERDICT, 0, 0),
 		newMap(slotsMap(f), 0, append(slices.Clone(frontend), field{typeMark, 4}), endpoint, length, 0),
 	}
 }
@@ -131,11 +131,11 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 }
 
 // The comments hold what the maps have no place for.
-func frontComment(f *frontend) string {
+func frontendComment(f *frontend) string {
 	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }
 
-func parseFrontComment(text string, s *kernel.Server) (slots, idle uint32, err error) {
+func parseFrontendComment(text string, s *kernel.Server) (slots, idle uint32, err error) {
 	_, err = fmt.Sscanf(text, "%s %d %d %d %d %d", &s.Scheduler, &s.Flags, &s.Timeout, &s.MaskBits, &slots, &idle)
 	return slots, idle, err
 }
@@ -149,12 +149,12 @@ func parseSlotComment(text string, d *kernel.Destination) error {
 	return err
 }
 
-func frontEntry(f *frontend) entry {
-	return entry{set: frontsMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.chain(), comment: frontComment(f)}
+func frontendEntry(f *frontend) entry {
+	return entry{set: frontendsMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.chain(), comment: frontendComment(f)}
 }
 
-func noteEntry(f *frontend) entry {
-	return entry{set: notesMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.note()}
+func recordEntry(f *frontend) entry {
+	return entry{set: recordMap(f.Key.Family()), key: string(frontendKey(f.Key)), chain: f.recordChain()}
 }
 
 func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {

@@ -33,8 +33,8 @@ type frontend struct {
 // maxGone bounds the endpoints that are gone, and so the rules of a chain.
 const maxGone = 100
 
-// keeps says whether clients keep their endpoints.
-func (f *frontend) keeps() bool {
+// hasAffinity reports whether clients keep their endpoints.
+func (f *frontend) hasAffinity() bool {
 	return f.Flags&kernel.FlagPersistent != 0 && f.Timeout > 0 && len(f.slots) > 0
 }
 
@@ -45,39 +45,41 @@ func (f *frontend) picker() picker {
 // chains are those that the frontend needs.
 func (f *frontend) chains() []chain {
 	pick := f.picker()
-	if !f.keeps() {
+	if !f.hasAffinity() {
 		return []chain{pick.chain()}
 	}
-	return append([]chain{pick.chain()}, f.keeper().chains()...)
+	return append([]chain{pick.chain()}, f.affinity().chains()...)
 }
 
 func (f *frontend) chainNames() []string {
 	names := []string{f.picker().name()}
-	if f.keeps() {
-		names = append(names, f.keeper().noteName(), f.keeper().name())
+	if f.hasAffinity() {
+		names = append(names, f.affinity().recordName(), f.affinity().name())
 	}
 	return names
 }
 
-// note is the chain that records the clients of the frontend; nowhere for a port without affinity, so that it is not taken for one of an
+// recordChain is the chain that records the clients of the frontend; nowhere for a port without affinity, so that it is not taken for one of an
 // all-ports frontend at the same address, which may be another Service's. It is empty if no connection is translated, or if nothing is
 // wider than the frontend.
-func (f *frontend) note() string {
+func (f *frontend) recordChain() string {
 	switch {
-	case f.keeps():
-		return f.keeper().noteName()
+	case f.hasAffinity():
+		return f.affinity().recordName()
 	case len(f.slots) == 0 || f.Key == f.Key.AllPorts():
 		return ""
 	}
 	return nowhere
 }
 
-func (f *frontend) keeper() keeper { return keeper{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()} }
+func (f *frontend) affinity() affinity {
+	return affinity{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()}
+}
 
 // chain is the one to which the frontend's element leads.
 func (f *frontend) chain() string {
-	if f.keeps() {
-		return f.keeper().name()
+	if f.hasAffinity() {
+		return f.affinity().name()
 	}
 	return f.picker().name()
 }
@@ -101,8 +103,8 @@ func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	return o
 }
 
-// sound says whether the slots are those that the destinations need.
-func (f *frontend) sound() bool {
+// hasRightSlots reports whether the slots are those that the destinations need.
+func (f *frontend) hasRightSlots() bool {
 	want := f.with(f.Server, f.destinations())
 	count := func(slots []kernel.Destination) map[kernel.Destination]int {
 		n := map[kernel.Destination]int{}
@@ -130,7 +132,7 @@ func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	slices.SortFunc(idle, kernel.Destination.Compare)
 	next.slots = place(f.slots, active, apportion(active))
 	next.idle = place(f.idle, idle, apportion(idle))
-	if f.keeps() && next.keeps() {
+	if f.hasAffinity() && next.hasAffinity() {
 		if next.gone = f.goneWithout(active); len(next.gone) > maxGone {
 			next.gone, next.forgetful = nil, true
 		}

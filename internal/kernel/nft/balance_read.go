@@ -19,7 +19,7 @@ import (
 // found is everything about a frontend in the kernel.
 type found struct {
 	// front is nil if the elements are not those of a whole frontend.
-	front *frontend
+	frontend *frontend
 	// entries are all elements, if front is nil.
 	entries []entry
 	// recorded is what could be read of the virtual server, if front is nil; its key is invalid if that is nothing.
@@ -28,8 +28,8 @@ type found struct {
 
 // content is what the maps hold, and the comments of the chains' rules.
 type content struct {
-	fronts map[kernel.ServerKey]*found
-	chains comments
+	frontends map[kernel.ServerKey]*found
+	chains    comments
 }
 
 // comments are those of the rules of each balancing chain, which say whether it is complete.
@@ -39,11 +39,11 @@ func (c comments) have(want chain) bool { return slices.Equal(c[want.name], want
 
 // raw collects the elements of a frontend.
 type raw struct {
-	entries []entry
-	front   *entry
-	slots   map[uint32]kernel.Destination
-	note    string // its chain
-	err     error
+	entries  []entry
+	frontend *entry
+	slots    map[uint32]kernel.Destination
+	record   string // its chain
+	err      error
 }
 
 // readContent reads everything. Lists may lack elements and rules that exist (see ListSets), so it looks up the frontends that do not look whole,
@@ -53,14 +53,14 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 	if err != nil {
 		return nil, err
 	}
-	for key, f := range c.fronts {
-		if f.front == nil {
+	for key, f := range c.frontends {
+		if f.frontend == nil {
 			keys = append(keys[:len(keys):len(keys)], key)
 		}
 	}
 	chains := comments{}
 	for _, key := range keys {
-		if f := c.fronts[key]; f != nil && f.front != nil {
+		if f := c.frontends[key]; f != nil && f.frontend != nil {
 			continue
 		}
 		r, err := b.lookup(ctx, key, chains)
@@ -70,8 +70,8 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 		if r == nil {
 			continue
 		}
-		if f := r.found(key, chains); f.front != nil || c.fronts[key] == nil {
-			c.fronts[key] = f
+		if f := r.found(key, chains); f.frontend != nil || c.frontends[key] == nil {
+			c.frontends[key] = f
 		}
 	}
 	maps.Copy(c.chains, chains)
@@ -79,20 +79,20 @@ func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*c
 }
 
 func (b *Balancer) readLists(ctx context.Context) (*content, error) {
-	c := &content{fronts: map[kernel.ServerKey]*found{}}
+	c := &content{frontends: map[kernel.ServerKey]*found{}}
 	var err error
 	if c.chains, err = b.readComments(ctx, ""); err != nil {
 		return nil, fmt.Errorf("read balancing chains: %w", err)
 	}
 	for _, f := range b.families {
 		all := map[kernel.ServerKey]*raw{}
-		for _, set := range []string{frontsMap(f), slotsMap(f), notesMap(f)} {
+		for _, set := range []string{frontendsMap(f), slotsMap(f), recordMap(f)} {
 			if err := b.readEntries(ctx, f, set, all); err != nil {
 				return nil, fmt.Errorf("read %s: %w", set, err)
 			}
 		}
 		for key, r := range all {
-			c.fronts[key] = r.found(key, c.chains)
+			c.frontends[key] = r.found(key, c.chains)
 		}
 	}
 	return c, nil
@@ -123,10 +123,10 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 	}
 	r.entries = append(r.entries, e)
 	switch e.set {
-	case frontsMap(f):
-		r.front = &e
-	case notesMap(f):
-		r.note = e.chain
+	case frontendsMap(f):
+		r.frontend = &e
+	case recordMap(f):
+		r.record = e.chain
 	case slotsMap(f):
 		var d kernel.Destination
 		d.Addr, err = parseEndpoint([]byte(e.data))
@@ -143,11 +143,11 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 // found assembles the frontend, and leaves it out unless every element is as this program writes it.
 func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	broken := &found{entries: r.entries}
-	if r.front == nil {
+	if r.frontend == nil {
 		return broken
 	}
 	f := &frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontComment(r.front.comment, &f.Server)
+	slots, idle, err := parseFrontendComment(r.frontend.comment, &f.Server)
 	broken.recorded = f.Server
 	if err != nil || r.err != nil || uint64(slots)+uint64(idle) != uint64(len(r.slots)) {
 		return broken
@@ -158,17 +158,17 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	for n := range idle {
 		f.idle = append(f.idle, r.slots[firstIdle+n])
 	}
-	if f.keeps() {
+	if f.hasAffinity() {
 		f.gone = goneIn(chains[f.chain()])
 	}
-	complete := r.front.chain == f.chain() && r.note == f.note()
+	complete := r.frontend.chain == f.chain() && r.record == f.recordChain()
 	for _, c := range append(f.chains(), shared[key.Family()]...) {
 		complete = complete && chains.have(c)
 	}
-	if !complete || !f.sound() {
+	if !complete || !f.hasRightSlots() {
 		return broken
 	}
-	return &found{front: f}
+	return &found{frontend: f}
 }
 
 // readComments reads those of all balancing chains, or of one.
@@ -198,8 +198,8 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 const brokenScheduler = "broken"
 
 func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
-	if f.front != nil {
-		return f.front.observed(limits), true
+	if f.frontend != nil {
+		return f.frontend.observed(limits), true
 	}
 	s := kernel.ObservedServer{Server: f.recorded}
 	s.Scheduler = brokenScheduler
@@ -212,8 +212,8 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	if err != nil {
 		return nil, err
 	}
-	servers := make(map[kernel.ServerKey]kernel.ObservedServer, len(c.fronts))
-	for key, f := range c.fronts {
+	servers := make(map[kernel.ServerKey]kernel.ObservedServer, len(c.frontends))
+	for key, f := range c.frontends {
 		if o, exists := f.observed(false); exists {
 			servers[key] = o
 		}
@@ -249,15 +249,15 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 // lookup reads the front, then the slots and chains that it says there are. It adds the chains to those that have been read.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
-	if err := b.getEntries(ctx, f, []entry{{set: frontsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
+	if err := b.getEntries(ctx, f, []entry{{set: frontendsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
 		return nil, err
 	}
 	front := frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontComment(all[key].front.comment, &front.Server)
+	slots, idle, err := parseFrontendComment(all[key].frontend.comment, &front.Server)
 	if err != nil || slots > firstIdle || idle > firstIdle {
 		return all[key], nil
 	}
-	asked := []entry{{set: notesMap(f), key: string(frontendKey(key))}}
+	asked := []entry{{set: recordMap(f), key: string(frontendKey(key))}}
 	for n := range slots {
 		asked = append(asked, slotEntry(key, n, kernel.Destination{Addr: key.Addr}))
 	}
@@ -300,12 +300,12 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 
 // CountIPv4 counts the IPv4 frontends, unless that would cost too much now.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
-	payloads, err := b.getSets(ctx, []string{frontsMap(inet.IPv4)})
+	payloads, err := b.getSets(ctx, []string{frontendsMap(inet.IPv4)})
 	if err != nil || len(payloads) == 0 {
 		return 0, err
 	}
 	began := time.Now()
-	n, err := b.count(ctx, frontsMap(inet.IPv4), payloads[0], !began.Before(b.countAfter))
+	n, err := b.count(ctx, frontendsMap(inet.IPv4), payloads[0], !began.Before(b.countAfter))
 	b.countAfter = countAgain(began, time.Since(began), b.countAfter)
 	return n, err
 }

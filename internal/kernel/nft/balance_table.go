@@ -15,7 +15,7 @@ import (
 
 // This file finds, tries and removes balancing in a table that it shares with rules.
 
-// Balances says whether the table has chains that balance.
+// Balances reports whether the table has chains that balance.
 func (b *Backend) Balances(ctx context.Context) (bool, error) {
 	chains, err := b.allChains(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Backend) TryBalancing(ctx context.Context) error {
 		key := kernel.ServerKey{Addr: netip.AddrPortFrom(unspecified(f), 1), Protocol: inet.TCP}
 		reqs = slices.Concat(reqs, foundation(f), []nlbatch.Request{affinityMap(key)})
 		none, one := picker{family: f}, picker{family: f, slots: 1}
-		keep := keeper{key: key, timeout: 1, mask: 1, gone: []netip.AddrPort{key.Addr}, pick: one}
+		keep := affinity{key: key, timeout: 1, mask: 1, gone: []netip.AddrPort{key.Addr}, pick: one}
 		for _, c := range append([]chain{none.chain(), one.chain()}, keep.chains()...) {
 			reqs = append(reqs, c.requests()...)
 		}
@@ -53,16 +53,16 @@ func unspecified(f inet.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// balances says whether a rule sends packets to the balancing chains.
+// balances reports whether a rule sends packets to the balancing chains.
 func balances(r kernel.Ruleset) bool {
 	return slices.ContainsFunc(r.Chains, func(c kernel.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(rule kernel.Rule) bool { return rule.Verdict == kernel.Balance{} })
 	})
 }
 
-// balancingChain says whether a chain of a Balancer has this name.
+// balancingChain reports whether a chain of a Balancer has this name.
 func balancingChain(f inet.Family, name string) bool {
-	for _, kind := range []string{"balance", "pick", "wide", "keep", "note"} {
+	for _, kind := range []string{"balance", "pick", "all-ports", "affinity", "record"} {
 		if rest, ours := strings.CutPrefix(name, fmt.Sprintf("%s%d", kind, f)); ours && (rest == "" || rest[0] == '.' || rest[0] == '-') {
 			return true
 		}
@@ -70,12 +70,12 @@ func balancingChain(f inet.Family, name string) bool {
 	return false
 }
 
-// balancingMap says whether a map of a Balancer has this name.
+// balancingMap reports whether a map of a Balancer has this name.
 func balancingMap(f inet.Family, name string) bool {
-	return name == frontsMap(f) || name == slotsMap(f) || name == notesMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
+	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }
 
-// unused says whether the table has no more than what a Balancer without virtual servers has.
+// unused reports whether the table has no more than what a Balancer without virtual servers has.
 func (b *Backend) unused(ctx context.Context) (bool, error) {
 	t, err := b.table(ctx)
 	if err != nil || !t.exists || t.used == 0 {
@@ -91,8 +91,8 @@ func (b *Backend) unused(ctx context.Context) (bool, error) {
 	}
 	for _, f := range inet.Families {
 		chains = slices.DeleteFunc(chains, func(name string) bool { return balancingChain(f, name) })
-		if _, exists := sets[frontsMap(f)]; exists {
-			if n, err := b.countElements(ctx, frontsMap(f)); err != nil || n > 0 {
+		if _, exists := sets[frontendsMap(f)]; exists {
+			if n, err := b.countElements(ctx, frontendsMap(f)); err != nil || n > 0 {
 				return false, err
 			}
 		}

@@ -37,14 +37,14 @@ func server(persistent bool) kernel.Server {
 // written counts the element operations that a change sends to the kernel.
 func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	t.Helper()
-	b := &Balancer{known: &content{fronts: map[kernel.ServerKey]*found{shop: {front: from}}, chains: comments{}}}
+	b := &Balancer{known: &content{frontends: map[kernel.ServerKey]*found{shop: {frontend: from}}, chains: comments{}}}
 	errs := make([]error, 1)
-	works, _ := b.prepare([]kernel.Op{op}, []int{0}, errs)
-	if errs[0] != nil || len(works) != 1 {
+	changes, _ := b.prepare([]kernel.Op{op}, []int{0}, errs)
+	if errs[0] != nil || len(changes) != 1 {
 		t.Fatalf("%s: %v", op, errs[0])
 	}
 	const elements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM
-	for _, r := range slices.Concat(works[0].units(b.known.chains)...) {
+	for _, r := range slices.Concat(changes[0].units(b.known.chains)...) {
 		if r.Type < elements {
 			continue // chains and rules
 		}
@@ -52,7 +52,7 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 			t.Fatal(err)
 		}
 	}
-	return n, works[0].to
+	return n, changes[0].to
 }
 
 // TestCostOfAnEndpoint: an endpoint of equal weight costs a handful of element operations, however many endpoints there are.
@@ -88,7 +88,7 @@ func TestGone(t *testing.T) {
 	if want := []netip.AddrPort{all[0].Addr, all[1].Addr}; !slices.Equal(f.gone, want) {
 		t.Errorf("gone: %v, want %v", f.gone, want)
 	}
-	if read := goneIn(f.keeper().chains()[1].comments()); !slices.Equal(read, f.gone) {
+	if read := goneIn(f.affinity().chains()[1].comments()); !slices.Equal(read, f.gone) {
 		t.Errorf("read from the chain: %v", read)
 	}
 	if f = f.with(server(true), all[:1]); slices.Contains(f.gone, all[0].Addr) || f.forgetful {
@@ -119,7 +119,7 @@ func TestSlots(t *testing.T) {
 			}
 			slices.SortFunc(dests, kernel.Destination.Compare)
 			f = f.with(server(true), dests)
-			if !f.sound() || !slices.Equal(f.destinations(), dests) {
+			if !f.hasRightSlots() || !slices.Equal(f.destinations(), dests) {
 				t.Fatalf("destinations %v became slots %v and idle %v", dests, f.slots, f.idle)
 			}
 			count := map[netip.AddrPort]int{}
@@ -183,7 +183,7 @@ func TestNamesOfChains(t *testing.T) {
 	wide := kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:0"), Protocol: inet.SCTP}
 	for name, f := range map[string]inet.Family{
 		picker{family: inet.IPv4, slots: 4}.name(): inet.IPv4, picker{family: inet.IPv4, allPorts: true}.name(): inet.IPv4,
-		picker{family: inet.IPv6, slots: 14}.name(): inet.IPv6, keeper{key: shop}.name(): inet.IPv4, keeper{key: wide}.name(): inet.IPv6,
+		picker{family: inet.IPv6, slots: 14}.name(): inet.IPv6, affinity{key: shop}.name(): inet.IPv4, affinity{key: wide}.name(): inet.IPv6,
 		entrance(inet.IPv6).name: inet.IPv6,
 	} {
 		if _, id, ok := parseChain(name); ok {

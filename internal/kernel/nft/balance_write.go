@@ -17,9 +17,9 @@ type swap struct{ old, new *entry }
 
 // units returns what changes the kernel from one frontend to the other: first what new connections need, then the frontend itself, and last
 // what is not needed anymore, so that each unit leaves a frontend that works if they do not fit into one transaction. One unit does.
-func (w *work) units(chains comments) (units [][]nlbatch.Request) {
+func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
-	if w.from != nil && w.from.front == nil { // all of it anew
+	if w.from != nil && w.from.frontend == nil { // all of it anew
 		for i := range w.from.entries {
 			early = append(early, swap{old: &w.from.entries[i]})
 		}
@@ -33,19 +33,19 @@ func (w *work) units(chains comments) (units [][]nlbatch.Request) {
 	for _, r := range swaps(early) {
 		units = append(units, []nlbatch.Request{r})
 	}
-	if to.keeps() {
-		units = append(units, w.keep(chains)...)
+	if to.hasAffinity() {
+		units = append(units, w.affinityUnits(chains)...)
 	}
-	for _, r := range slices.Concat(swaps(w.swapNote(old)), swaps(w.swapFront(old)), swaps(late)) {
+	for _, r := range slices.Concat(swaps(w.swapRecord(old)), swaps(w.swapFrontend(old)), swaps(late)) {
 		units = append(units, []nlbatch.Request{r})
 	}
 	return units
 }
 
-// keep writes the chains of affinity, if they are not in the kernel.
-func (w *work) keep(chains comments) [][]nlbatch.Request {
+// affinityUnits writes the chains of affinity, if they are not in the kernel.
+func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
-	for _, c := range w.to.keeper().chains() {
+	for _, c := range w.to.affinity().chains() {
 		unit, same = append(unit, c.requests()...), same && chains.have(c)
 	}
 	if same {
@@ -57,27 +57,27 @@ func (w *work) keep(chains comments) [][]nlbatch.Request {
 	return [][]nlbatch.Request{unit}
 }
 
-func (w *work) swapNote(old *frontend) []swap {
+func (w *change) swapRecord(old *frontend) []swap {
 	var s swap
-	if w.from != nil && w.from.front != nil && old.note() != "" {
-		e := noteEntry(old)
+	if w.from != nil && w.from.frontend != nil && old.recordChain() != "" {
+		e := recordEntry(old)
 		s.old = &e
 	}
-	if w.to != nil && w.to.note() != "" {
-		e := noteEntry(w.to)
+	if w.to != nil && w.to.recordChain() != "" {
+		e := recordEntry(w.to)
 		s.new = &e
 	}
 	return s.ifDiffers()
 }
 
-func (w *work) swapFront(old *frontend) []swap {
+func (w *change) swapFrontend(old *frontend) []swap {
 	var s swap
-	if w.from != nil && w.from.front != nil {
-		e := frontEntry(old)
+	if w.from != nil && w.from.frontend != nil {
+		e := frontendEntry(old)
 		s.old = &e
 	}
 	if w.to != nil {
-		e := frontEntry(w.to)
+		e := frontendEntry(w.to)
 		s.new = &e
 	}
 	return s.ifDiffers()

@@ -63,7 +63,7 @@ func (f *Forgetter) Forget(ctx context.Context) error {
 }
 
 func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
-	rules, err := f.goneRules(ctx, keeper{key: key}.name())
+	rules, err := f.goneRules(ctx, affinity{key: key}.name())
 	if err != nil || len(rules) == 0 {
 		return err
 	}

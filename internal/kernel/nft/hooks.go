@@ -39,7 +39,7 @@ func allBases() map[string]wantedBase {
 		for id, h := range baseChains {
 			all[chainName(f, id)] = wantedBase{family: f, hook: h}
 		}
-		for _, c := range noting(f) {
+		for _, c := range recordingChains(f) {
 			all[c.name] = wantedBase{family: f, hook: c.hook, rules: c.requests()}
 		}
 	}

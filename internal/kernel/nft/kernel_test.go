@@ -172,7 +172,7 @@ func TestBalancerRepairs(t *testing.T) {
 			return []string{"delete", "element", "inet", Table, "slots4", "{ 10.96.0.1 . tcp . 80 . 1 }"}
 		}},
 		{"the front", func(*frontend) []string {
-			return []string{"delete", "element", "inet", Table, "fronts4", "{ 10.96.0.1 . tcp . 80 }"}
+			return []string{"delete", "element", "inet", Table, "frontends4", "{ 10.96.0.1 . tcp . 80 }"}
 		}},
 		{"all slots", func(*frontend) []string { return []string{"flush", "map", "inet", Table, "slots4"} }},
 		{"the chain", func(f *frontend) []string { return []string{"flush", "chain", "inet", Table, f.picker().name()} }},

@@ -97,7 +97,7 @@ func copyRule(chain string, payload []byte) nlbatch.Request {
 	return request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b)
 }
 
-// looksUp says whether a rule has an expression that looks the set up.
+// looksUp reports whether a rule has an expression that looks the set up.
 func looksUp(payload []byte, set string) (found bool) {
 	_ = eachAttr(payload, func(typ uint16, v []byte) error {
 		if typ != unix.NFTA_RULE_EXPRESSIONS {

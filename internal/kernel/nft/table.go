@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Exists says whether the table exists.
+// Exists reports whether the table exists.
 func (b *Backend) Exists(ctx context.Context) (bool, error) {
 	t, err := b.table(ctx)
 	if err != nil {

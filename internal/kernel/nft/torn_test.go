@@ -86,7 +86,7 @@ func TestReadWhileOthersWrite(t *testing.T) {
 	}
 	whole := 0
 	for n := range many {
-		if f := listed.fronts[numbered(n)]; f != nil && f.front != nil {
+		if f := listed.frontends[numbered(n)]; f != nil && f.frontend != nil {
 			whole++
 		}
 	}

@@ -20,8 +20,9 @@ this node until it gets SIGTERM or SIGINT. It then exits without changing the ke
 working.
 
 It needs CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
-iptables programs. If it cannot write sysctls, run it once with --init-only and full root privileges
-to set them.
+iptables programs. Without ip_vs, nftables balances; without ip_set or the programs, it keeps the sets
+and rules, and CAP_NET_RAW is not needed. If run cannot write sysctls, run it once with --init-only and
+full root privileges to set them.
 
 run accepts all flags of kube-proxy, and warns about those that have no effect here.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16

@@ -1,15 +1,25 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/clidocs"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
@@ -57,6 +67,91 @@ func TestCommandReference(t *testing.T) {
 		if string(have) != want {
 			t.Errorf("docs/cli/%s differs from the command's help; run `make golden`", name)
 		}
+	}
+}
+
+// foreignFlags are flags of other programs that pages name alone.
+var foreignFlags = map[string]string{
+	"--ctstate": "iptables", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
+	"--skip-phases": "kubeadm",
+}
+
+// TestPagesNameCommands: every command line and every flag of kube-ipvs that a page names exists.
+func TestPagesNameCommands(t *testing.T) {
+	root := newRoot(thisMachine())
+	flag := regexp.MustCompile(`^--[a-z][a-z-]+`)
+	for name, page := range handwritten(t) {
+		if name == "docs/kubectl.md" || name == "docs/ipvsadm.md" {
+			continue // their flags are those of other programs; cmd/kubectl-ipvs checks the first page
+		}
+		for _, mistake := range clidocs.Mistakes(root, page) {
+			t.Errorf("%s: %s", name, mistake)
+		}
+		for _, line := range clidocs.CodeLines(page) {
+			if f := flag.FindString(line); f != "" && foreignFlags[f] == "" && !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return clidocs.HasFlag(c, f) }) {
+				t.Errorf("%s: no command has the flag %s", name, f)
+			}
+		}
+	}
+}
+
+// handwritten returns the pages that no test generates.
+func handwritten(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "charts/kube-ipvs/README.md"} {
+		files, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages[strings.TrimPrefix(file, "../../")] = string(text)
+		}
+	}
+	return pages
+}
+
+// TestPagesNameExitStatuses: the tables of verdicts, and the promise about exit statuses, are those of the commands.
+func TestPagesNameExitStatuses(t *testing.T) {
+	pages := handwritten(t)
+	statuses := map[string]int{
+		doctor.Well: 0, string(finding.Warning): int(statusWarnings), string(finding.Broken): int(statusBroken), "none": int(statusUnexamined),
+	}
+	for _, v := range []explain.Verdict{
+		explain.Passes, explain.Depends, explain.Unclear, explain.Partly, explain.Differs, explain.NoService, explain.Stops, explain.Unknown,
+	} {
+		var status statusError
+		cmd := &cobra.Command{}
+		cmd.SetOut(io.Discard)
+		_ = errors.As((&inspection{output: asJSON}).printExplanations(cmd, []explain.Explanation{{Verdict: v}}, false), &status)
+		statuses[string(v)] = int(status)
+	}
+	row := regexp.MustCompile("(?m)^\\| (?:([0-9]) \\| `?(\\w+)`? \\|.*|`?(\\w+)`? \\|.*\\| ([0-9])) ?\\|$")
+	found := 0
+	for _, m := range row.FindAllStringSubmatch(pages["docs/inspection.md"], -1) {
+		found++
+		verdict, status := m[2]+m[3], m[1]+m[4]
+		if want, exists := statuses[verdict]; !exists || strconv.Itoa(want) != status {
+			t.Errorf("docs/inspection.md: verdict %s has exit status %d (exists: %t), not %s", verdict, want, exists, status)
+		}
+	}
+	if found != len(statuses) {
+		t.Errorf("docs/inspection.md has %d verdicts with exit statuses, want %d", found, len(statuses))
+	}
+	for _, promise := range []string{
+		fmt.Sprintf("of `doctor`: 0 well, %d warnings, %d broken, %d not examined.", statusWarnings, statusBroken, statusUnexamined),
+		fmt.Sprintf("%d if `plan` found a difference, `explain` found that a packet does not arrive, or `status` found the agent unhealthy", statusStops),
+	} {
+		if !strings.Contains(pages["docs/compatibility.md"], promise) {
+			t.Errorf("docs/compatibility.md does not say %q", promise)
+		}
+	}
+	if statusStops != statusUnwell {
+		t.Errorf("explain has the exit status %d, status %d", statusStops, statusUnwell)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/clidocs"
 )
 
 func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
@@ -82,5 +84,22 @@ func TestCommandLines(t *testing.T) {
 	}
 	if out, _, status := call(t, "--help"); status != 0 || !strings.Contains(out, "kubectl ipvs explain") && !strings.Contains(out, "explain ") {
 		t.Errorf("status %d\n%s", status, out)
+	}
+}
+
+// TestPageNamesCommands: every command line and every flag of kubectl ipvs in its page exists.
+func TestPageNamesCommands(t *testing.T) {
+	page, err := os.ReadFile("../../docs/kubectl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot()
+	for _, mistake := range clidocs.Mistakes(root, string(page)) {
+		t.Error(mistake)
+	}
+	for _, line := range clidocs.CodeLines(string(page)) {
+		if flag, _, _ := strings.Cut(line, " "); len(flag) > 1 && flag[0] == '-' && !clidocs.HasFlag(root.Commands()[0], flag) {
+			t.Errorf("no flag %s", flag)
+		}
 	}
 }

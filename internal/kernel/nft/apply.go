@@ -14,14 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxMembers bounds a transaction of members, each a request of at most 200 bytes: it is one send.
+// maxMembers is the largest number of members in a transaction. A member takes at most 200 bytes, so the transaction fits into one send.
 const maxMembers = 400
 
-// maxName is that of ipset, so that a set has the same name in both.
+// maxName is the limit of ipset, so a set can have the same name in both.
 const maxName = 31
 
-// Apply makes the operations on sets, members and rules in order and answers each of them. Members that follow each other are a few
-// transactions. Creating a member that exists and deleting one that does not are successes.
+// Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive members share transactions.
+// It succeeds if a member to create already exists, or a member to delete does not.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	deleted := false
@@ -60,7 +60,8 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("apply %s: not an object of nftables", op.Object)
 }
 
-// deleteEmptyTable leaves nothing behind when the last object is gone. Maps and chains for balancing stay only for virtual servers.
+// deleteEmptyTable deletes the table when it has no sets, no rules and no virtual servers. Maps and chains for balancing alone do not keep
+// it.
 func (b *Backend) deleteEmptyTable(ctx context.Context) {
 	if unused, err := b.unused(ctx); err == nil && unused {
 		_ = b.Drop(ctx)
@@ -103,7 +104,7 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 	return fmt.Errorf("verb %d is not for rules", verb)
 }
 
-// checkSets compares the sets that rules match with the key that they look up: the kernel compares neither family nor length.
+// checkSets compares the sets that rules match with the key that they look up. The kernel checks neither the family nor the length.
 func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
 	rules := make([]kernel.Rule, 0, len(r.Jumps))
 	for _, j := range r.Jumps {
@@ -181,7 +182,7 @@ func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
 	return err
 }
 
-// applyMembers runs one transaction, and again without the members that the kernel refused.
+// applyMembers runs a transaction. If the kernel refuses some members, it runs another one without them.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	w, err := b.newWriter(ctx, ops)
 	if err != nil {
@@ -216,7 +217,7 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 type writer struct {
 	*Backend
 	sets map[string]kernel.Set
-	// ranges are the members of the sets of ranges, as they will be.
+	// ranges has, for each set of ranges, its members after the transaction.
 	ranges map[string]map[kernel.Element]struct{}
 	reqs   []nlbatch.Request
 	index  []int // of the operation of each request
@@ -236,7 +237,7 @@ func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, erro
 	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, nil
 }
 
-// drop takes out all requests of the operations that were refused.
+// drop removes the requests of the refused operations.
 func (w *writer) drop(refused map[int]error) {
 	reqs, index := w.reqs, w.index
 	w.reqs, w.index = nil, nil
@@ -267,9 +268,9 @@ func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
 	return w.request(i, op.Verb, s, m.Element)
 }
 
-// addRange adds a range in place of those that overlap it, and deletes only one that exists. The kernel refuses a range inside another,
-// and finds a range by its first address alone, so that of two that overlap it may delete the other one. The wanted state has no two: those
-// in the way are stale. It is one transaction, so that no client in both ranges is refused in between.
+// addRange adds a range and deletes the ranges that overlap it. The wanted state has no overlapping ranges, so these are stale. The kernel
+// would refuse a range inside another one. It also finds a range by its first address only, so of two overlapping ranges it may delete the
+// wrong one. One transaction does both, so a client in both ranges is never refused.
 func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
 	members, read := w.ranges[s.Name]
 	if !read {
@@ -315,7 +316,7 @@ func (w *writer) request(i int, verb kernel.Verb, s kernel.Set, e kernel.Element
 	return err
 }
 
-// memberError is nil if the set is as it was asked for.
+// memberError returns nil if the set already is as the operation asked.
 func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
 	if op.Verb == kernel.Delete && errors.Is(err, unix.ENOENT) {
 		return nil

@@ -13,25 +13,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Backend reads and writes the table in the network namespace of the thread that opened it. One goroutine uses it.
+// Backend reads and writes the table in the network namespace of the thread that opened it. It is not safe for concurrent use.
 type Backend struct {
 	conn     *nlbatch.Conn
 	families []inet.Family
-	// chains are those that Read and a Summarizer read, apart from base chains.
+	// chains are the chains, apart from base chains, that Read and Summarizer read.
 	chains []kernel.ChainID
-	// balances is true if a Balancer uses the table, too.
+	// balances is true if a Balancer also uses the table.
 	balances bool
-	// meanwhile is called between the messages of a list; only tests set it.
+	// meanwhile runs between the messages of a list. Only tests set it.
 	meanwhile func()
 }
 
-// WithBalancing keeps what a Balancer has in the table. Without it, writing rules removes that.
+// WithBalancing makes writes of rules keep the maps and chains of a Balancer. Otherwise, they delete them.
 func (b *Backend) WithBalancing() *Backend {
 	b.balances = true
 	return b
 }
 
-// New opens a socket. Of the rules' chains, only the given ones are read. If the kernel has no nftables, the error is kernel.ErrUnavailable.
+// New opens a socket. Read and Summarizer read only the given chains of rules. If the kernel has no nftables, New returns
+// kernel.ErrUnavailable.
 func New(families []inet.Family, chains []kernel.ChainID) (*Backend, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -39,7 +40,7 @@ func New(families []inet.Family, chains []kernel.ChainID) (*Backend, error) {
 	}
 	b := &Backend{conn: conn, families: families, chains: chains}
 	if _, err := b.dump(context.Background(), unix.NFT_MSG_GETTABLE, nil); err != nil {
-		_ = conn.Close() // the first error matters
+		_ = conn.Close() // report the first error
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			err = fmt.Errorf("nftables is %w; %s", kernel.ErrUnavailable, kernel.LoadModule("nf_tables"))
 		}
@@ -48,17 +49,17 @@ func New(families []inet.Family, chains []kernel.ChainID) (*Backend, error) {
 	return b, nil
 }
 
-// Close releases the socket. What the kernel holds stays.
+// Close closes the socket. The table stays in the kernel.
 func (b *Backend) Close() error { return b.conn.Close() }
 
 // Stats counts the requests since New.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// listTries bounds how often a list is read again because it changed meanwhile.
+// listTries is how often a list is repeated because the table changed while the kernel listed it.
 const listTries = 5
 
-// list lists objects of family inet, and returns what each try found. If the table changed during all of them, torn is true: each try may have
-// an object twice or lack one. A list of elements is never torn in this sense: see ListSets.
+// list returns what each attempt to list objects of family inet found. torn is true if the table changed during every attempt: then each
+// may have an object twice or miss one. Lists of elements are never torn, but can be incomplete: see ListSets.
 func (b *Backend) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
 	for range listTries {
 		var payloads [][]byte
@@ -77,7 +78,7 @@ func (b *Backend) list(ctx context.Context, msg uint16, attrs []byte) (tries [][
 	return tries, true, nil
 }
 
-// dump is a list that must not be torn.
+// dump lists objects, and fails if the list is torn.
 func (b *Backend) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte, error) {
 	tries, torn, err := b.list(ctx, msg, attrs)
 	if torn {
@@ -86,7 +87,7 @@ func (b *Backend) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte,
 	return tries[0], err
 }
 
-// get asks for single objects. Of those that do not exist, there is no answer.
+// get looks single objects up. It returns nothing for those that do not exist.
 func (b *Backend) get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Message, error) {
 	answers, errs := b.conn.Get(ctx, reqs)
 	for _, err := range errs {
@@ -97,7 +98,7 @@ func (b *Backend) get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.
 	return answers, nil
 }
 
-// readGeneration returns the number of changes of nftables, by all programs.
+// readGeneration returns the generation number, which counts the changes of nftables by all programs.
 func (b *Backend) readGeneration(ctx context.Context) (generation uint32, err error) {
 	answers, err := b.get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
 	if err != nil {
@@ -114,7 +115,7 @@ func (b *Backend) readGeneration(ctx context.Context) (generation uint32, err er
 	return generation, err
 }
 
-// commit runs a transaction. The error is that of the first request that the kernel refused.
+// commit runs a transaction, and returns the error of the first request that the kernel refused.
 func (b *Backend) commit(ctx context.Context, reqs []nlbatch.Request) error {
 	for _, err := range b.conn.Transaction(ctx, begin, reqs, end) {
 		if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancer renders virtual servers and destinations as maps of the table, for kernels without IPVS: a random slot of the frontend's map
-// has the endpoint to which conntrack translates a connection. Connections are not counted.
+// Balancer implements virtual servers and destinations with the maps of the table, for kernels without IPVS. It draws a random slot of the
+// frontend, and conntrack translates the connection to the endpoint of that slot. It does not count connections.
 type Balancer struct {
 	*Backend
-	// known is what the kernel holds, according to the last read and the writes since; nil if it must be read.
+	// known is the kernel state according to the last read and the writes since then. nil means that it must be read.
 	known *content
-	// uses counts the known frontends that use each chain; unused are the chains that none uses.
+	// uses counts how many known frontends use each chain. unused has the chains that no frontend uses.
 	uses   map[string]int
 	unused map[string]struct{}
 	left   *left
@@ -28,7 +28,7 @@ type Balancer struct {
 	countAfter time.Time
 }
 
-// NewBalancer opens one.
+// NewBalancer opens a Balancer.
 func NewBalancer(families []inet.Family) (*Balancer, error) {
 	b, err := New(families, nil)
 	if err != nil {
@@ -41,7 +41,7 @@ func newBalancer(b *Backend) *Balancer {
 	return &Balancer{Backend: b.WithBalancing(), left: &left{at: map[kernel.ServerKey]struct{}{}}}
 }
 
-// Schedulers reports which of these schedulers a virtual server can name. All of them choose at random.
+// Schedulers reports which of these schedulers a virtual server can name. Balancing is random with any of them.
 func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bool {
 	has := map[string]bool{}
 	for _, name := range names {
@@ -52,20 +52,20 @@ func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bo
 	return has
 }
 
-// Timeouts are conntrack's, and not the agent's to set.
+// Timeouts returns nothing: conntrack has the timeouts, and the agent does not set them.
 func (b *Balancer) Timeouts(context.Context) (kernel.Timeouts, error) { return kernel.Timeouts{}, nil }
 
-// change is one virtual server with operations, of which none has been refused yet.
+// change is a virtual server with the operations on it that the kernel has not refused.
 type change struct {
 	key   kernel.ServerKey
 	ops   []int
 	draft draft
-	from  *found // nil if there is nothing
+	from  *found // nil if the kernel has nothing
 	to    *frontend
 }
 
-// Apply executes the operations on virtual servers and destinations, those of many virtual servers in one transaction. If the kernel does
-// not hold what the last read and the writes since say, it is read again, once.
+// Apply executes the operations on virtual servers and destinations. One transaction has the operations on many virtual servers. If the
+// kernel state differs from what is known, Apply reads it and tries the operations once more.
 func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	if err := ctx.Err(); err != nil {
@@ -101,8 +101,8 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// try executes the chosen operations. It returns those to try again, because what is known may not be what the kernel holds. With sure,
-// that is not in doubt.
+// try executes the chosen operations. It returns those to retry after a read, because the known state may be outdated. With sure, the known
+// state was just read.
 func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
 	changes, outdated := b.prepare(ops, chosen, errs)
 	b.refreshGone(ctx, changes)
@@ -127,7 +127,7 @@ func describeAll(ops []kernel.Op, errs []error, err error) []error {
 	return errs
 }
 
-// reread reads what the kernel holds. It does not miss the frontends of the keys.
+// reread reads the kernel state. It looks the frontends of the keys up if a list misses them.
 func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err error) {
 	if b.known, err = b.readContent(ctx, keys); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	return nil
 }
 
-// use counts a frontend's chains, and tells the Forgetter if endpoints are gone.
+// use changes the number of frontends that use the chains of f, and tells the Forgetter if f has removed endpoints.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -162,7 +162,7 @@ func (b *Balancer) use(f *frontend, by int) {
 	}
 }
 
-// tidy deletes the chains that no frontend uses, and their maps. An error leaves them until the next read.
+// tidy deletes the chains that no frontend uses, with their maps. If that fails, they stay until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
 		b.deleteEmptyTable(ctx)
@@ -183,7 +183,7 @@ func (b *Balancer) tidy(ctx context.Context) {
 			}
 		}
 	}
-	for _, name := range idle { // after the last chain that uses it
+	for _, name := range idle { // no chain uses the map anymore
 		_ = b.commit(ctx, []nlbatch.Request{deleteSet(name)})
 	}
 }
@@ -208,7 +208,7 @@ func keysOf(ops []kernel.Op) []kernel.ServerKey {
 	return slices.Collect(maps.Keys(keys))
 }
 
-// prepare works out the frontends that the operations want. outdated is true if one of them found another state than it should.
+// prepare computes the frontends after the operations. outdated is true if the known state does not fit an operation.
 func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes []*change, outdated bool) {
 	byKey := map[kernel.ServerKey]*change{}
 	for _, i := range chosen {
@@ -237,7 +237,7 @@ func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes
 	return changes, outdated
 }
 
-// refreshGone leaves out the endpoints whose clients a Forgetter has forgotten. An error keeps them.
+// refreshGone drops removed endpoints whose clients the Forgetter has forgotten. If the read fails, they stay.
 func (b *Balancer) refreshGone(ctx context.Context, changes []*change) {
 	for _, w := range changes {
 		old := w.old()
@@ -264,7 +264,7 @@ func newChange(key kernel.ServerKey, from *found) *change {
 	return w
 }
 
-// old is the frontend before; an empty one if there was none, or none that is whole.
+// old returns the frontend before the change. It is empty if the kernel has none, or only parts of one.
 func (w *change) old() *frontend {
 	if w.from == nil || w.from.frontend == nil {
 		return &frontend{}
@@ -272,10 +272,10 @@ func (w *change) old() *frontend {
 	return w.from.frontend
 }
 
-// maxTransaction bounds the size of a transaction, which is one send.
+// maxTransaction is the largest size of a transaction, so that it fits into one send.
 const maxTransaction = 100 << 10
 
-// write writes the works in transactions, and again without those that the kernel refused.
+// write writes the changes in transactions. If the kernel refuses some, it writes the others again.
 func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (refused bool) {
 	for len(changes) > 0 {
 		n, failed := b.writeSome(ctx, changes)
@@ -285,7 +285,7 @@ func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (
 			continue
 		}
 		refused = true
-		// Of a work in several transactions, some may have succeeded.
+		// If a change spans several transactions, some of them may have succeeded.
 		keys := make([]kernel.ServerKey, len(changes))
 		for i, w := range changes {
 			keys[i] = w.key
@@ -317,7 +317,7 @@ func (w *change) fail(errs []error, err error) {
 	}
 }
 
-// writeSome writes as many of the works as fit into one transaction, at least one. An error of work nil concerns all of them.
+// writeSome writes as many changes as fit into one transaction, and at least one. An error under the key nil concerns all of them.
 func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, failed map[*change]error) {
 	reqs := b.prerequisites(changes)
 	units, owners, size := make([][]nlbatch.Request, 0, len(reqs)), make([]*change, len(reqs)), 0
@@ -341,7 +341,7 @@ func bytesIn(unit []nlbatch.Request) (n int) {
 	return n
 }
 
-// prerequisites creates what the works need: table, maps, and chains that are not complete.
+// prerequisites creates the table, maps and chains that the changes need and the kernel does not have.
 func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
 	lacks := func(c chain) bool {
@@ -367,7 +367,7 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	return reqs
 }
 
-// foundation creates what all frontends share.
+// foundation creates the table, the maps and the chains that all frontends share.
 func foundation(f inet.Family) []nlbatch.Request {
 	reqs := slices.Concat([]nlbatch.Request{newTable()}, balanceMaps(f), entrance(f).requests())
 	for _, c := range recordingChains(f) {
@@ -376,7 +376,7 @@ func foundation(f inet.Family) []nlbatch.Request {
 	return reqs
 }
 
-// send runs one transaction, or several if it is too large. No unit is divided.
+// send runs one transaction, or several if the units are too large for one. It never splits a unit.
 func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners []*change) map[*change]error {
 	failed := map[*change]error{}
 	for from := 0; from < len(units) && len(failed) == 0; {
@@ -399,7 +399,7 @@ func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners [
 	return failed
 }
 
-// settle records what was written.
+// settle updates the known state after a write.
 func (b *Balancer) settle(done []*change) {
 	for _, w := range done {
 		if w.from != nil {

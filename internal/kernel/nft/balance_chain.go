@@ -13,30 +13,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancing is a look-up of the frontend in a map of chains, and of a random slot in a map of endpoints. The number of chains depends on
-// how many slots frontends have, not on the number of Services; only a frontend with affinity has its own.
+// Balancing has two look-ups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint. Frontends
+// with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a frontend with
+// affinity has its own chains.
 //
-// No name of these chains ends as those of rules do, so that they are not taken for rules of iptables.
+// The names of these chains do not end like those of chains for rules (see parseChain).
 
-// frontendsMap maps each frontend to its chain.
+// frontendsMap is the map from each frontend to its chain.
 func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
 
-// slotsMap maps a frontend and a number to an endpoint.
+// slotsMap is the map from a frontend and a slot number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// recordMap maps a frontend with affinity to the chain that records its clients, and other ports to nowhere.
+// recordMap is the map from each frontend with affinity to the chain that records its clients. Other frontends return (see recordChain).
 func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
 
-// balanceChain is where rules send packets that the agent balances.
+// balanceChain is the chain to which rules send the packets of frontends.
 func balanceChain(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
 
-// chain is a chain of this program.
+// chain is a chain for balancing.
 type chain struct {
 	name  string
 	rules []rule
 }
 
-// rule is a rule of such a chain. Its comment says what it does; a chain whose rules have the right comments in order is complete.
+// rule is a rule of a chain for balancing. Its comment describes it. A chain is complete if the comments of its rules are the expected
+// ones, in order.
 type rule struct {
 	comment string
 	program []byte
@@ -50,11 +52,12 @@ func (c chain) comments() []string {
 	return all
 }
 
-// picker picks an endpoint at random for frontends of as many slots. Without slots it refuses connections.
+// picker describes the chain that draws a random endpoint, for all frontends with this number of slots. With 0 slots, it refuses
+// connections.
 type picker struct {
 	family inet.Family
 	slots  int
-	// allPorts: the frontend is every port of an address, and the packet keeps its port.
+	// allPorts is true for all-ports servers: the packet keeps its destination port.
 	allPorts bool
 }
 
@@ -66,13 +69,13 @@ func (p picker) name() string {
 	return fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
 }
 
-// affinity is the chain of a frontend with affinity: a client keeps its endpoint.
+// affinity describes the chains of a frontend with session affinity, in which a client keeps its endpoint.
 type affinity struct {
 	key     kernel.ServerKey
 	timeout uint32 // in seconds
-	// mask is the number of bits of an address that identify a client.
+	// mask is the length of the prefix that identifies a client.
 	mask uint8
-	// gone are former endpoints of which clients may have records.
+	// gone are removed endpoints that the client map may still have.
 	gone []netip.AddrPort
 	pick picker
 }
@@ -81,22 +84,23 @@ func (k affinity) name() string {
 	return "affinity" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
 
-// recordName is the chain that records the endpoint of a client. It is not the one that chooses it, which ends at the translation.
+// recordName is the chain that records the endpoint of a client. Another chain chooses the endpoint, because the translation ends that
+// chain.
 func (k affinity) recordName() string {
 	return "record" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
 
-// clients is the beginning of the names of the maps from clients to their endpoints.
+// clients is the prefix of the names of client maps.
 const clients = "clients"
 
-// maxClients bounds the clients of a frontend whose endpoints are remembered. Others get an endpoint at random.
+// maxClients is the size of a client map. Further clients get random endpoints.
 const maxClients = 1 << 16
 
-// The registers hold a key from the first one on: address, protocol, port, and then a number, a client or an endpoint.
+// The registers hold a key, from the first one on: address, protocol, port, and then a slot number or an endpoint.
 func (e *expressions) words() uint32 { return addressBytes(e.family) / 4 }
 func (e *expressions) third() uint32 { return firstKeyField + e.words() + 2 }
 
-// chosen is the register of the endpoint, behind those of any key.
+// chosen is the register of the chosen endpoint. It comes after the largest key.
 func (e *expressions) chosen() uint32 { return firstKeyField + 2*e.words() + 3 }
 
 func (e *expressions) frontend(allPorts bool) {
@@ -117,7 +121,7 @@ func (e *expressions) zero(to uint32) {
 	})
 }
 
-// find looks the key up in a map and stores what it finds. If it finds nothing, the packet goes on to the next rule.
+// find looks the key up in a map and loads the result. If the map does not have the key, the packet continues with the next rule.
 func (e *expressions) find(in string, into uint32) {
 	e.add("lookup", func(b []byte) []byte {
 		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, in)
@@ -126,10 +130,10 @@ func (e *expressions) find(in string, into uint32) {
 	})
 }
 
-// chose compares the address of the chosen endpoint. nft cannot show a comparison of the port.
+// chose matches if the chosen endpoint has this address. It does not compare the port, because nft cannot print that.
 func (e *expressions) chose(a netip.Addr) { e.compareAt(e.chosen(), unix.NFT_CMP_EQ, a.AsSlice()) }
 
-// client loads the part of the source that identifies a client.
+// client loads the prefix of the source address that identifies a client.
 func (e *expressions) client(mask uint8) {
 	e.source(firstKeyField)
 	if int(mask) == e.family.Bits() {
@@ -164,7 +168,6 @@ func (e *expressions) translate(keepPort bool) {
 	})
 }
 
-// choose chooses an endpoint at random.
 func (e *expressions) choose(p picker) {
 	e.frontend(p.allPorts)
 	e.random(p.slots)
@@ -181,7 +184,7 @@ func (e *expressions) goTo(chain string) {
 func (p picker) chain() chain {
 	e := &expressions{family: p.family}
 	if p.slots == 0 {
-		// As IPVS does if a virtual server has no destination for a new connection.
+		// IPVS also refuses a connection if the virtual server has no destination for it.
 		_ = e.reject(map[inet.Family]kernel.Reject{inet.IPv4: kernel.PortUnreachable, inet.IPv6: kernel.PortUnreachable6}[p.family])
 		return chain{p.name(), []rule{{"no endpoint takes connections", e.b}}}
 	}
@@ -195,8 +198,9 @@ func (p picker) chain() chain {
 	}}
 }
 
-// chains has a rule for each endpoint that is gone: nftables can neither look up what a map returns nor replace the data of a record. The
-// agent deletes the records in time, and then these rules. No rule computes with what a map returns: nft could not show it.
+// chains returns the two chains. One rule for each removed endpoint sends its clients to a random one: nftables can neither look up the
+// result of a map nor replace the data of an element. Later, the agent deletes the elements and then these rules. No rule computes with the
+// result of a map, because nft cannot print that.
 func (k affinity) chains() []chain {
 	keep := chain{name: k.name()}
 	for _, a := range k.gone {
@@ -218,7 +222,7 @@ func (k affinity) chains() []chain {
 	return []chain{{k.recordName(), []rule{{"a client, by " + of, note.b}}}, keep}
 }
 
-// known goes on with the endpoint of a known client.
+// known matches clients that the map has, and loads their endpoints.
 func (k affinity) known() *expressions {
 	e := &expressions{family: k.key.Family()}
 	e.client(k.mask)
@@ -226,7 +230,7 @@ func (k affinity) known() *expressions {
 	return e
 }
 
-// remember records the destination, which has been translated, for the client, or prolongs its record. A full map takes no new client.
+// remember records the translated destination for the client, or extends the timeout of its record. A full map takes no new clients.
 func (e *expressions) remember(k affinity) {
 	e.destination(e.chosen())
 	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, e.chosen()+e.words())
@@ -241,7 +245,7 @@ func (e *expressions) remember(k affinity) {
 
 func goneComment(a netip.AddrPort) string { return fmt.Sprintf("a client of %s, which is gone", a) }
 
-// goneIn reads the endpoints that are gone from the comments of a chain.
+// goneIn reads the removed endpoints from the comments of a chain.
 func goneIn(comments []string) (gone []netip.AddrPort) {
 	for _, text := range comments {
 		text, isClient := strings.CutPrefix(text, "a client of ")
@@ -253,7 +257,7 @@ func goneIn(comments []string) (gone []netip.AddrPort) {
 	return gone
 }
 
-// requests create the chain or replace its rules. They belong into one transaction.
+// requests creates the chain or replaces its rules. They must be in one transaction.
 func (c chain) requests() []nlbatch.Request {
 	reqs := []nlbatch.Request{newChain(c.name), flushChain(c.name)}
 	for _, r := range c.rules {
@@ -265,7 +269,7 @@ func (c chain) requests() []nlbatch.Request {
 	return reqs
 }
 
-// entrance is the chain that looks frontends up: the port's own, or else that of every port.
+// entrance returns the chain that looks frontends up: first the frontend of the port, then the one of all ports.
 func entrance(f inet.Family) chain {
 	c := chain{name: balanceChain(f)}
 	for _, allPorts := range []bool{false, true} {
@@ -280,7 +284,7 @@ func entrance(f inet.Family) chain {
 	return c
 }
 
-// recordingChains are the base chains behind the translation that look for the frontend to which a connection was opened.
+// recordingChains returns the base chains after the translation. They look up the frontend to which a connection was opened.
 func recordingChains(f inet.Family) (chains []baseChain) {
 	const confirmed, dnat = 1 << 3, 1 << 5
 	for _, h := range []struct {
@@ -292,7 +296,7 @@ func recordingChains(f inet.Family) (chains []baseChain) {
 			e := &expressions{family: f}
 			e.meta(unix.NFT_META_NFPROTO, register)
 			e.compare(unix.NFT_CMP_EQ, []byte{nfproto(f)})
-			e.ct(unix.NFT_CT_STATUS, register) // the first packet only: later ones may be for an endpoint that is gone
+			e.ct(unix.NFT_CT_STATUS, register) // only the first packet: a later one may be for a removed endpoint
 			e.bitwise(native(confirmed|dnat), native(0))
 			e.compare(unix.NFT_CMP_EQ, native(dnat))
 			e.ctOriginal(map[inet.Family]uint32{inet.IPv4: unix.NFT_CT_DST_IP, inet.IPv6: unix.NFT_CT_DST_IP6}[f], firstKeyField)
@@ -327,7 +331,7 @@ func (e *expressions) ctOriginal(key, to uint32) {
 	})
 }
 
-// shared has the chains that every frontend needs.
+// shared has the chains that all frontends need.
 var shared = map[inet.Family][]chain{inet.IPv4: sharedChains(inet.IPv4), inet.IPv6: sharedChains(inet.IPv6)}
 
 func sharedChains(f inet.Family) []chain {
@@ -342,7 +346,7 @@ func isShared(f inet.Family, name string) bool {
 	return slices.ContainsFunc(shared[f], func(c chain) bool { return c.name == name })
 }
 
-// familyOf returns the family of a chain of rules, or of one that all frontends share.
+// familyOf returns the family of a chain for rules, or of a chain that all frontends share.
 func familyOf(name string) inet.Family {
 	if f, _, ok := parseChain(name); ok {
 		return f

@@ -14,12 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-const typeMark = 19 // a number of 4 bytes in the host's order
+const typeMark = 19 // 4 bytes, in host byte order
 
-// firstIdle is the number of the first slot that no packet gets: those of endpoints with weight 0.
+// firstIdle is the number of the first slot of endpoints with weight 0. The random numbers are smaller, so no packet gets these slots.
 const firstIdle = 1 << 31
 
-// field is a field of a set's key.
 type field struct{ typ, length uint32 }
 
 func addressField(f inet.Family) field {
@@ -29,7 +28,7 @@ func addressField(f inet.Family) field {
 	return field{typeIPv4, addressBytes(f)}
 }
 
-// balanceMaps creates the maps of a family, or leaves those that exist. Without a size they grow as they are filled.
+// balanceMaps creates the maps of a family that do not exist. They have no size, so they grow as needed.
 func balanceMaps(f inet.Family) []nlbatch.Request {
 	frontend := []field{addressField(f), {typeProtocol, 4}, {typePort, 4}}
 	endpoint, length := endpointType(f)
@@ -40,7 +39,7 @@ func balanceMaps(f inet.Family) []nlbatch.Request {
 	}
 }
 
-// affinityMap creates the map of a frontend's clients, or leaves it if it exists.
+// affinityMap creates the client map of a frontend if it does not exist.
 func affinityMap(key kernel.ServerKey) nlbatch.Request {
 	endpoint, length := endpointType(key.Family())
 	client := []field{addressField(key.Family())}
@@ -87,10 +86,10 @@ func appendFields(b []byte, lengths []uint32) []byte {
 	})
 }
 
-// nowhere stands for the chain of an element that ends the base chain: nothing is noted.
+// nowhere stands for the verdict return in place of a chain: the client is not recorded.
 const nowhere = "nowhere"
 
-// entry is an element of one of the sets and maps. A map's element has a chain or an endpoint.
+// entry is an element of a set or map. An element of a map has a chain or an endpoint as its data.
 type entry struct {
 	set     string
 	key     string // bytes
@@ -119,7 +118,7 @@ func parseEndpoint(b []byte) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[len(b)-4:])), nil
 }
 
-// parseFrontendKey also returns the rest of the key.
+// parseFrontendKey also returns the bytes after the frontend.
 func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte, err error) {
 	n := int(addressBytes(f))
 	if len(b) < n+8 {
@@ -130,7 +129,7 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 	return k, b[n+8:], nil
 }
 
-// The comments hold what the maps have no place for.
+// Comments of elements hold what the maps have no fields for.
 func frontendComment(f *frontend) string {
 	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }
@@ -163,7 +162,7 @@ func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {
 	}
 }
 
-// append appends the element. To find or delete it, its key is enough.
+// append appends the element. A look-up or deletion needs only the key.
 func (e entry) append(b []byte, whole bool) []byte {
 	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
 		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.key))
@@ -193,7 +192,7 @@ func appendVerdict(b []byte, code int32, chain string) []byte {
 	})
 }
 
-// entriesRequest is one request for elements of one set.
+// entriesRequest returns one request for elements of one set.
 func entriesRequest(msg, flags uint16, entries []entry) nlbatch.Request {
 	b := nlbatch.AppendNest(elementsOf(entries[0].set), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
 		for _, e := range entries {
@@ -204,7 +203,7 @@ func entriesRequest(msg, flags uint16, entries []entry) nlbatch.Request {
 	return request(msg, flags, b)
 }
 
-// eachEntry reads one message of a list of elements.
+// eachEntry parses one message of a list of elements.
 func eachEntry(set string, payload []byte, handle func(entry) error) error {
 	return eachAttr(payload, func(typ uint16, v []byte) error {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -253,7 +252,7 @@ func appendBigUint64(b []byte, typ uint16, v uint64) []byte {
 	return nlbatch.AppendAttr(b, typ, binary.BigEndian.AppendUint64(nil, v))
 }
 
-// prefixMask has the first bits set.
+// prefixMask returns the mask of a prefix.
 func prefixMask(f inet.Family, ones int) []byte {
 	full, _ := netip.AddrFromSlice(bytes.Repeat([]byte{0xff}, int(addressBytes(f))))
 	return netip.PrefixFrom(full, ones).Masked().Addr().AsSlice()

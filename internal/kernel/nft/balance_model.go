@@ -13,24 +13,24 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// A frontend has as many slots as its weights need, within bounds. A weight that is small beside the others needs many.
+// The number of slots of a frontend depends on its weights. A weight that is small beside the others needs many slots.
 const minSlots, maxSlots = 1 << 8, 1 << 12
 
-// mostSlots bounds the slots of n endpoints.
+// mostSlots is the largest number of slots for n endpoints.
 func mostSlots(n int) int { return max(maxSlots, 4*n) }
 
-// frontend is a virtual server as it is in the maps.
+// frontend is a virtual server as the maps represent it.
 type frontend struct {
 	kernel.Server
-	// slots are the endpoints by number, each as often as its weight demands. idle are those with weight 0.
+	// slots are the endpoints by slot number; an endpoint has as many slots as its weight demands. idle are the endpoints with weight 0.
 	slots, idle []kernel.Destination
-	// gone are former endpoints, sorted, of which clients may have records, if the frontend has affinity.
+	// gone are removed endpoints, sorted, that the client map may still have.
 	gone []netip.AddrPort
-	// forgetful is true if too many are gone: all clients are forgotten instead.
+	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
 	forgetful bool
 }
 
-// maxGone bounds the endpoints that are gone, and so the rules of a chain.
+// maxGone is the largest number of removed endpoints, each of which takes a rule.
 const maxGone = 100
 
 // hasAffinity reports whether clients keep their endpoints.
@@ -42,7 +42,7 @@ func (f *frontend) picker() picker {
 	return picker{family: f.Key.Family(), slots: len(f.slots), allPorts: f.Key == f.Key.AllPorts()}
 }
 
-// chains are those that the frontend needs.
+// chains returns the chains that the frontend needs.
 func (f *frontend) chains() []chain {
 	pick := f.picker()
 	if !f.hasAffinity() {
@@ -59,9 +59,9 @@ func (f *frontend) chainNames() []string {
 	return names
 }
 
-// recordChain is the chain that records the clients of the frontend; nowhere for a port without affinity, so that it is not taken for one of an
-// all-ports frontend at the same address, which may be another Service's. It is empty if no connection is translated, or if nothing is
-// wider than the frontend.
+// recordChain returns the chain that records the clients of the frontend. It is nowhere for a port without affinity: otherwise, an
+// all-ports server at the same address, possibly of another Service, would record the client. It is empty if the frontend translates
+// nothing, or is itself an all-ports server.
 func (f *frontend) recordChain() string {
 	switch {
 	case f.hasAffinity():
@@ -76,7 +76,7 @@ func (f *frontend) affinity() affinity {
 	return affinity{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()}
 }
 
-// chain is the one to which the frontend's element leads.
+// chain returns the chain to which the map of frontends leads.
 func (f *frontend) chain() string {
 	if f.hasAffinity() {
 		return f.affinity().name()
@@ -84,14 +84,14 @@ func (f *frontend) chain() string {
 	return f.picker().name()
 }
 
-// destinations are sorted by address.
+// destinations returns the destinations, sorted by address.
 func (f *frontend) destinations() []kernel.Destination {
 	all := slices.Concat(f.slots, f.idle)
 	slices.SortFunc(all, kernel.Destination.Compare)
 	return slices.CompactFunc(all, func(a, b kernel.Destination) bool { return a.Addr == b.Addr })
 }
 
-// observed is what a reader of virtual servers sees.
+// observed returns the virtual server as Read reports it.
 func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	o := kernel.ObservedServer{Server: f.Server}
 	for _, d := range f.destinations() {
@@ -103,7 +103,7 @@ func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	return o
 }
 
-// hasRightSlots reports whether the slots are those that the destinations need.
+// hasRightSlots reports whether the slots fit the weights of the destinations.
 func (f *frontend) hasRightSlots() bool {
 	want := f.with(f.Server, f.destinations())
 	count := func(slots []kernel.Destination) map[kernel.Destination]int {
@@ -116,7 +116,7 @@ func (f *frontend) hasRightSlots() bool {
 	return maps.Equal(count(f.slots), count(want.slots)) && len(f.idle) == len(want.idle)
 }
 
-// with returns the frontend with another configuration and other destinations. Slots that can stay do.
+// with returns the frontend with another configuration and other destinations. It keeps as many slots as possible.
 func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	next := &frontend{Server: s}
 	active := make([]kernel.Destination, 0, len(dests))
@@ -140,7 +140,7 @@ func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	return next
 }
 
-// goneWithout lists the endpoints of which clients may have records, without those that take connections.
+// goneWithout returns the endpoints that the client map may have, without the active ones.
 func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 	gone := map[netip.AddrPort]struct{}{}
 	for _, d := range f.slots {
@@ -155,8 +155,9 @@ func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(gone), netip.AddrPort.Compare)
 }
 
-// apportion returns the number of slots of each destination: its weight without the common divisor. If those are too many, they are scaled
-// down to as few as give each its share with an error of at most a twentieth, or to the most.
+// apportion returns the number of slots of each destination: its weight, divided by the common divisor. If the sum is too large, apportion
+// scales the numbers down as far as each share stays right within a twentieth. If that is not possible, it returns the largest number of
+// slots.
 func apportion(dests []kernel.Destination) []int {
 	weights, divisor, total := make([]int, len(dests)), uint32(0), 0
 	for _, d := range dests {
@@ -178,7 +179,7 @@ func apportion(dests []kernel.Destination) []int {
 	return scaled(weights, total, most)
 }
 
-// scaled scales weights, at least to 1.
+// scaled scales the weights. No result is less than 1.
 func scaled(weights []int, from, to int) []int {
 	counts := make([]int, len(weights))
 	for i, w := range weights {
@@ -187,7 +188,7 @@ func scaled(weights []int, from, to int) []int {
 	return counts
 }
 
-// precise reports whether each share is right, within a twentieth.
+// precise reports whether each share is right within a twentieth.
 func precise(counts, weights []int, total int) bool {
 	slots := float64(sum(counts))
 	for i, w := range weights {
@@ -206,7 +207,7 @@ func gcd(a, b uint32) uint32 {
 	return a
 }
 
-// place puts each destination into its number of slots, of which as many as possible are those that it has.
+// place assigns slots to the destinations. Each keeps as many of its slots as possible.
 func place(have, dests []kernel.Destination, counts []int) []kernel.Destination {
 	index, total := make(map[netip.AddrPort]int, len(dests)), 0
 	for i, d := range dests {
@@ -233,7 +234,7 @@ func place(have, dests []kernel.Destination, counts []int) []kernel.Destination 
 	return slots
 }
 
-// checkServer rejects what the kernel's IPVS rejects, so that the same objects are refused by both.
+// checkServer rejects what the kernel rejects with IPVS.
 func checkServer(s kernel.Server) error {
 	if int(s.MaskBits) > s.Key.Family().Bits() {
 		return kernel.InvalidError{Reason: fmt.Errorf("the persistence mask has %d bits, and the address %d", s.MaskBits, s.Key.Family().Bits())}
@@ -260,17 +261,17 @@ func checkDestination(server kernel.ServerKey, d kernel.Destination) error {
 	return nil
 }
 
-// schedulers are the names that IPVS knows. Balancing by nftables is weighted random whatever the name, which is kept for readers.
+// schedulers are the names that IPVS knows. The agent keeps the name, but balancing is always random, by weight.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "twos"}
 
-// draft is a virtual server under change; its destinations are sorted by address.
+// draft is a virtual server to which operations are applied. Its destinations are sorted by address.
 type draft struct {
 	exists bool
 	kernel.Server
 	dests []kernel.Destination
 }
 
-// apply makes one operation. changes is false if the draft was already as the operation wants it.
+// apply applies one operation. changes is false if the draft already was as the operation asks.
 func (d *draft) apply(op kernel.Op) (changes bool, err error) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -292,7 +293,7 @@ func (d *draft) applyServer(verb kernel.Verb, s kernel.Server) (changes bool, er
 	case verb == kernel.Update && !d.exists:
 		return false, kernel.ErrNotFound
 	case verb == kernel.Create && d.exists && d.Server == s:
-		return false, nil // no other program has any
+		return false, nil // no other program creates virtual servers here
 	case verb == kernel.Create && d.exists:
 		return false, kernel.ErrExists
 	}

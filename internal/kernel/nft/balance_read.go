@@ -16,38 +16,38 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// found is everything about a frontend in the kernel.
+// found is what the kernel has of one frontend.
 type found struct {
-	// front is nil if the elements are not those of a whole frontend.
+	// frontend is nil if elements or rules of the frontend are missing or wrong.
 	frontend *frontend
-	// entries are all elements, if front is nil.
+	// entries are all its elements, if frontend is nil.
 	entries []entry
-	// recorded is what could be read of the virtual server, if front is nil; its key is invalid if that is nothing.
+	// recorded is the part of the virtual server that could be read, if frontend is nil. Its key is invalid if nothing could be read.
 	recorded kernel.Server
 }
 
-// content is what the maps hold, and the comments of the chains' rules.
+// content is the content of the maps, and the comments of the rules.
 type content struct {
 	frontends map[kernel.ServerKey]*found
 	chains    comments
 }
 
-// comments are those of the rules of each balancing chain, which say whether it is complete.
+// comments are the comments of the rules of each chain for balancing. They show whether the chain is complete.
 type comments map[string][]string
 
 func (c comments) have(want chain) bool { return slices.Equal(c[want.name], want.comments()) }
 
-// raw collects the elements of a frontend.
+// raw has the elements of a frontend before they are checked.
 type raw struct {
 	entries  []entry
 	frontend *entry
 	slots    map[uint32]kernel.Destination
-	record   string // its chain
+	record   string // the chain that records clients
 	err      error
 }
 
-// readContent reads everything. Lists may lack elements and rules that exist (see ListSets), so it looks up the frontends that do not look whole,
-// and those of the keys that it did not see.
+// readContent reads all maps and chains. Lists can miss existing elements and rules (see ListSets). So it looks up incomplete frontends,
+// and those of the keys that are missing in the lists.
 func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
 	c, err := b.readLists(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 	return nil
 }
 
-// found assembles the frontend, and leaves it out unless every element is as this program writes it.
+// found assembles the frontend. It rejects a frontend with any element that the agent would write differently.
 func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	broken := &found{entries: r.entries}
 	if r.frontend == nil {
@@ -171,7 +171,7 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	return &found{frontend: f}
 }
 
-// readComments reads those of all balancing chains, or of one.
+// readComments reads the comments of all chains for balancing, or of one.
 func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
 	which := nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table)
 	if only != "" {
@@ -194,7 +194,7 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 	return all, err
 }
 
-// brokenScheduler is what a reader sees of a frontend whose elements or chain another program changed: writing it again repairs it.
+// brokenScheduler is the scheduler of a frontend whose elements or chains another program changed. diff then writes the frontend again.
 const brokenScheduler = "broken"
 
 func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
@@ -221,7 +221,7 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return servers, nil
 }
 
-// Lookup returns those of the virtual servers that exist, with their connection limits. It reads their elements only.
+// Lookup returns the virtual servers among the keys that exist, with their connection limits. It reads only their elements.
 func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 	return result, nil
 }
 
-// lookup reads the front, then the slots and chains that it says there are. It adds the chains to those that have been read.
+// lookup reads the element of the frontend, and then the slots and chains that it names. It adds the chains that it reads to chains.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
 	if err := b.getEntries(ctx, f, []entry{{set: frontendsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
@@ -278,7 +278,7 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	return all[key], b.getEntries(ctx, f, asked, all)
 }
 
-// getEntries asks for single elements.
+// getEntries looks up single elements.
 func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
 	reqs := make([]nlbatch.Request, len(asked))
 	for i := range asked {
@@ -298,7 +298,7 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 	return nil
 }
 
-// CountIPv4 counts the IPv4 frontends, unless that would cost too much now.
+// CountIPv4 counts the IPv4 frontends, unless counting would cost too much now.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
 	payloads, err := b.getSets(ctx, []string{frontendsMap(inet.IPv4)})
 	if err != nil || len(payloads) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// This file finds, tries and removes balancing in a table that it shares with rules.
+// This file detects, tests and removes balancing in a table that it shares with rules.
 
 // Balances reports whether the table has chains that balance.
 func (b *Backend) Balances(ctx context.Context) (bool, error) {
@@ -26,7 +26,7 @@ func (b *Backend) Balances(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// TryBalancing asks the kernel to create maps and chains that balance, and to undo it. This loads the modules that they need.
+// TryBalancing asks the kernel to create the maps and chains for balancing, without committing them. This loads the necessary modules.
 func (b *Backend) TryBalancing(ctx context.Context) error {
 	var reqs []nlbatch.Request
 	for _, f := range b.families {
@@ -53,14 +53,14 @@ func unspecified(f inet.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// balances reports whether a rule sends packets to the balancing chains.
+// balances reports whether a rule sends packets to the chain for balancing.
 func balances(r kernel.Ruleset) bool {
 	return slices.ContainsFunc(r.Chains, func(c kernel.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(rule kernel.Rule) bool { return rule.Verdict == kernel.Balance{} })
 	})
 }
 
-// balancingChain reports whether a chain of a Balancer has this name.
+// balancingChain reports whether a Balancer uses this name for a chain.
 func balancingChain(f inet.Family, name string) bool {
 	for _, kind := range []string{"balance", "pick", "all-ports", "affinity", "record"} {
 		if rest, ours := strings.CutPrefix(name, fmt.Sprintf("%s%d", kind, f)); ours && (rest == "" || rest[0] == '.' || rest[0] == '-') {
@@ -70,12 +70,12 @@ func balancingChain(f inet.Family, name string) bool {
 	return false
 }
 
-// balancingMap reports whether a map of a Balancer has this name.
+// balancingMap reports whether a Balancer uses this name for a map.
 func balancingMap(f inet.Family, name string) bool {
 	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }
 
-// unused reports whether the table has no more than what a Balancer without virtual servers has.
+// unused reports whether the table has neither sets, nor rules, nor virtual servers.
 func (b *Backend) unused(ctx context.Context) (bool, error) {
 	t, err := b.table(ctx)
 	if err != nil || !t.exists || t.used == 0 {
@@ -101,7 +101,7 @@ func (b *Backend) unused(ctx context.Context) (bool, error) {
 	return len(chains) == 0 && len(sets) == 0, nil
 }
 
-// withoutBalancing deletes the chains and maps of a family that no rule uses. Connections keep the endpoints that they have.
+// withoutBalancing deletes the chains and maps of a family if no rule uses them. Open connections keep their endpoints.
 func (b *Backend) withoutBalancing(ctx context.Context, f inet.Family, chains []string) []nlbatch.Request {
 	var flushes, deletions, sets []nlbatch.Request
 	for _, name := range chains {

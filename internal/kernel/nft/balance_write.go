@@ -9,17 +9,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxEntries bounds the elements of one request, whose attribute holds 64 KiB.
+// maxEntries is the largest number of elements in one request. The attribute with the elements holds 64 KiB.
 const maxEntries = 250
 
-// swap replaces an element of a set; one of both may be missing.
+// swap replaces an element of a set. Without old it adds one, and without new it deletes one.
 type swap struct{ old, new *entry }
 
-// units returns what changes the kernel from one frontend to the other: first what new connections need, then the frontend itself, and last
-// what is not needed anymore, so that each unit leaves a frontend that works if they do not fit into one transaction. One unit does.
+// units returns the requests that turn one frontend into the other. First comes what new connections need, then the frontend itself, and
+// last the deletions. If a unit does not fit into the same transaction as the next, the frontend works in between.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
-	if w.from != nil && w.from.frontend == nil { // all of it anew
+	if w.from != nil && w.from.frontend == nil { // replace all elements
 		for i := range w.from.entries {
 			early = append(early, swap{old: &w.from.entries[i]})
 		}
@@ -42,7 +42,7 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	return units
 }
 
-// affinityUnits writes the chains of affinity, if they are not in the kernel.
+// affinityUnits writes the chains for affinity that the kernel does not have.
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
 	for _, c := range w.to.affinity().chains() {
@@ -52,7 +52,7 @@ func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 		return nil
 	}
 	if w.to.forgetful {
-		unit = append(unit, request(unix.NFT_MSG_DELSETELEM, 0, elementsOf(kernel.ClientsMap(w.key)))) // all of them
+		unit = append(unit, request(unix.NFT_MSG_DELSETELEM, 0, elementsOf(kernel.ClientsMap(w.key)))) // all records
 	}
 	return [][]nlbatch.Request{unit}
 }
@@ -111,7 +111,7 @@ func swapSlots(key kernel.ServerKey, first uint32, old, to []kernel.Destination,
 	return early, late
 }
 
-// swaps puts elements of one set into one request: those to delete, then those to add.
+// swaps puts consecutive elements of one set into one request: first deletions, then additions.
 func swaps(all []swap) (reqs []nlbatch.Request) {
 	for len(all) > 0 {
 		set, n := all[0].set(), 0

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// List reads the rules of every family in iptables' words. A rule that is not one of ours has a match that nobody knows.
+// List reads the rules of every family in the format of iptables. Rules of other programs get a match of an unknown kind.
 func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
 	listings := map[inet.Family]kernel.RuleListing{}
 	for _, f := range b.families {
@@ -47,7 +47,7 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	return listings, nil
 }
 
-// spec is a rule as iptables-save prints it. The tag says whether it was read as it was written.
+// spec returns a rule in the format of iptables-save. The tag shows whether it was read as it was written.
 func spec(f inet.Family, id kernel.ChainID, payload []byte, comment string) string {
 	tag, why := kernel.TagOf(comment), ""
 	if tag != "" {
@@ -75,7 +75,7 @@ type decoder struct {
 	family inet.Family
 	table  string
 	rule   kernel.Rule
-	// loads are the expressions that have filled registers, and mask and xor what was done to them, until one looks at them.
+	// loads are the expressions whose results the registers hold. mask and xor are the changes made to them.
 	loads     []expr
 	mask, xor []byte
 }
@@ -192,7 +192,7 @@ func (d *decoder) metaCompared(key uint32, value []byte, not bool) error {
 		return errExpression
 	}
 	switch key {
-	case unix.NFT_META_NFPROTO: // each chain has a family
+	case unix.NFT_META_NFPROTO: // implied by the chain
 	case unix.NFT_META_L4PROTO:
 		if p := value[0]; p == unix.IPPROTO_ICMP || p == unix.IPPROTO_ICMPV6 {
 			d.add(kernel.Ping{Family: d.family})

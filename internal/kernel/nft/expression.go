@@ -12,26 +12,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Registers: one of 16 bytes for comparisons, and the same memory in units of 4 bytes for the fields of a set's key.
+// One register of 16 bytes is for comparisons. The registers of 4 bytes, which hold the fields of a set's key, share its memory.
 const (
 	register      = unix.NFT_REG_1
 	firstKeyField = unix.NFT_REG32_00
 )
 
-// Invalid, and established or related, as bits of ct state.
+// Bits of the ct state: invalid, and established or related.
 const (
 	invalid   = 1 << 0
 	followsUp = 1<<1 | 1<<2
 )
 
-// expressions is a rule's program under construction.
+// expressions builds the program of a rule.
 type expressions struct {
 	family inet.Family
 	table  string // of iptables
 	b      []byte
 }
 
-// program translates a rule. A rule in a base chain is for one family; the others are reached through these only.
+// program translates a rule. A rule in a base chain matches one family; the other chains are reached only through base chains.
 func program(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) ([]byte, error) {
 	e := &expressions{family: f, table: at.Table}
 	if base {
@@ -86,7 +86,7 @@ func (e *expressions) compareAt(register, op uint32, with []byte) {
 	})
 }
 
-// bitwise changes the register to (register & mask) ^ xor.
+// bitwise computes (register & mask) ^ xor.
 func (e *expressions) bitwise(mask, xor []byte) {
 	e.add("bitwise", func(b []byte) []byte {
 		b = appendBigUint32(b, unix.NFTA_BITWISE_SREG, register)
@@ -143,7 +143,7 @@ func (e *expressions) condition(c kernel.Condition) error {
 	return nil
 }
 
-// inState loads the connection's state, as far as it is one of these.
+// inState loads the connection state, reduced to these states.
 func (e *expressions) inState(bits uint32) {
 	e.ct(unix.NFT_CT_STATE, register)
 	e.bitwise(native(bits), native(0))
@@ -170,7 +170,7 @@ func (e *expressions) arrives(c kernel.Arrives) {
 	e.compare(unix.NFT_CMP_EQ, name)
 }
 
-// Where the source is in the network header.
+// The offset of the source address in the network header.
 const (
 	sourceOffset4 = 12
 	sourceOffset6 = 8
@@ -205,7 +205,7 @@ func (e *expressions) within(p netip.Prefix, load func(to uint32)) {
 	e.compare(unix.NFT_CMP_EQ, p.Addr().AsSlice())
 }
 
-// inSet loads the fields of the set's key side by side.
+// inSet loads the fields of the key into consecutive registers.
 func (e *expressions) inSet(c kernel.InSet) error {
 	words := addressBytes(e.family) / 4
 	switch c.Key {
@@ -216,7 +216,7 @@ func (e *expressions) inSet(c kernel.InSet) error {
 	case kernel.KeyDestinationPort, kernel.KeyDestinationClient:
 		e.destination(firstKeyField)
 		e.meta(unix.NFT_META_L4PROTO, firstKeyField+words)
-		// The port is at the same place in TCP, UDP and SCTP. Of other protocols, no element is in the set.
+		// TCP, UDP and SCTP have the port at the same offset. Sets have no elements of other protocols.
 		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, firstKeyField+words+1)
 		if c.Key == kernel.KeyDestinationClient {
 			e.source(firstKeyField + words + 2)
@@ -262,8 +262,8 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 	return nil
 }
 
-// final writes a verdict of iptables. An accept in a nat chain means there that no other rule translates the connection. Here it would
-// leave the packet to the nat chains of other tables, so the connection gets a translation that changes nothing.
+// final adds the verdict of a rule. In a nat chain of iptables, accept means that no other rule translates the connection. In nftables, the
+// nat chains of other tables would still see it. So the connection gets a translation that changes nothing.
 func (e *expressions) final(v kernel.Final) error {
 	switch {
 	case v == kernel.Accept && e.table == "nat":
@@ -311,7 +311,7 @@ func (e *expressions) mark(mask, xor uint32) {
 	})
 }
 
-// icmpCodes are the codes of "destination unreachable".
+// icmpCodes are the codes of ICMP "destination unreachable".
 var icmpCodes = map[kernel.Reject]uint8{kernel.ProtocolUnreachable: 2, kernel.PortUnreachable: 3, kernel.PortUnreachable6: 4}
 
 func (e *expressions) reject(v kernel.Reject) error {

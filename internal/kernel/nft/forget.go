@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// left has the frontends of which clients may have records of endpoints that are gone.
+// left has the frontends whose client maps may have removed endpoints.
 type left struct {
 	mu sync.Mutex
 	at map[kernel.ServerKey]struct{}
@@ -35,13 +35,14 @@ func (l *left) take() []kernel.ServerKey {
 	return keys
 }
 
-// Forgetter deletes records of clients whose endpoint is gone, concurrently with its Balancer. Until then, these clients have no affinity.
+// Forgetter deletes the records of clients whose endpoint was removed. It runs concurrently with its Balancer. Until it has run, these
+// clients have no affinity.
 type Forgetter struct {
 	*Backend
 	left *left
 }
 
-// Forgetter opens one.
+// Forgetter opens a Forgetter.
 func (b *Balancer) Forgetter() (*Forgetter, error) {
 	backend, err := New(b.families, nil)
 	if err != nil {
@@ -50,7 +51,7 @@ func (b *Balancer) Forgetter() (*Forgetter, error) {
 	return &Forgetter{backend, b.left}, nil
 }
 
-// Forget deletes the records, and then the rules that kept clients from these endpoints. On error it goes on the next time.
+// Forget deletes the records, and then the rules that keep clients away from removed endpoints. After an error, the next call continues.
 func (f *Forgetter) Forget(ctx context.Context) error {
 	var errs []error
 	for _, key := range f.left.take() {
@@ -67,7 +68,7 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	if err != nil || len(rules) == 0 {
 		return err
 	}
-	for more := true; more; { // a list may lack records, because packets add others meanwhile
+	for more := true; more; { // packets add records during the list, so it may miss some
 		records, err := f.records(ctx, kernel.ClientsMap(key))
 		if err != nil {
 			return err
@@ -88,7 +89,8 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
 }
 
-// commitExisting runs a transaction, and again without what has gone by itself: a record that expired, or a rule that was replaced.
+// commitExisting runs a transaction. If objects have disappeared meanwhile, such as a record that expired, it runs another one without
+// them.
 func (f *Forgetter) commitExisting(ctx context.Context, reqs []nlbatch.Request) error {
 	for len(reqs) > 0 {
 		var exist []nlbatch.Request
@@ -122,7 +124,7 @@ func (f *Forgetter) records(ctx context.Context, set string) (all []entry, err e
 	return all, err
 }
 
-// goneRules returns what deletes the rules for endpoints that are gone, by endpoint.
+// goneRules returns, for each removed endpoint, the request that deletes its rule.
 func (f *Forgetter) goneRules(ctx context.Context, chain string) (map[string]nlbatch.Request, error) {
 	which := nlbatch.AppendString(nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table), unix.NFTA_RULE_CHAIN, chain)
 	payloads, err := f.dump(ctx, unix.NFT_MSG_GETRULE, which)

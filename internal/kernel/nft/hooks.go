@@ -11,20 +11,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// This file finds and repairs chains that packets do not pass as the agent wants it, although all rules are there: another program made the
-// table dormant, gave a base chain another policy, or replaced it by a chain with another hook.
+// This file finds and repairs changes by other programs that keep packets away from existing rules: a dormant table, a base chain with
+// another policy, or one with another hook.
 
 // tableDormant is NFT_TABLE_F_DORMANT.
 const tableDormant = 1
 
-// listedChain is a chain of the table as the kernel lists it. Its hook is zero unless it is a base chain.
+// listedChain is a chain in the kernel. Its hook is zero unless it is a base chain.
 type listedChain struct {
 	name   string
 	hook   hook
 	policy uint32
 }
 
-// wantedBase is a base chain as the agent creates it. rules create it with its rules, if no ruleset does.
+// wantedBase is a base chain as the agent creates it. rules recreate the chain with its rules, unless a ruleset does.
 type wantedBase struct {
 	family inet.Family
 	hook   hook
@@ -65,12 +65,12 @@ func (b *Backend) altered(ctx context.Context, all []listedChain) (a altered, er
 
 func (a altered) dormant() bool { return a.flags&tableDormant != 0 }
 
-// family reports whether packets of a family do not pass the chains as they should.
+// family reports whether these changes affect packets of a family.
 func (a altered) family(f inet.Family) bool {
 	return a.dormant() || slices.ContainsFunc(a.chains, func(c listedChain) bool { return wantedBases[c.name].family == f })
 }
 
-// repair undoes the changes. It deletes chains with another hook, which a ruleset creates again.
+// repair undoes the changes. It deletes chains with another hook; a ruleset then creates them again.
 func (a altered) repair() []nlbatch.Request {
 	var reqs []nlbatch.Request
 	if a.dormant() {
@@ -103,7 +103,7 @@ func (b *Backend) restoreHooks(ctx context.Context) error {
 	return nil
 }
 
-// decodeChains reads those of the table.
+// decodeChains returns the chains of the table.
 func decodeChains(payloads [][]byte) (all []listedChain, err error) {
 	for _, p := range payloads {
 		table, c, err := decodeChain(p)

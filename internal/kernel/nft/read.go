@@ -16,13 +16,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ReadSets returns the sets of the table whose names start with prefix, and their members. It lists members again until it finds the same.
+// ReadSets returns the sets of the table whose names start with prefix, with their members. It repeats each list until two agree.
 func (b *Backend) ReadSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.allMembers)
 }
 
-// ListSets does so at half the cost, but may lack members that exist: the kernel continues a list after as many elements as it has listed, in
-// whatever order they are by then. Changes, and a table that grows after them, change the order. LookupMembers shows whether they exist.
+// ListSets costs half as much as ReadSets, but can miss existing members. The kernel continues a list after skipping as many elements as it
+// has already listed. If elements are added or deleted, or the hash table grows afterwards, their order changes. LookupMembers finds
+// members that a list missed.
 func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.members)
 }
@@ -45,7 +46,7 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 		}
 		m, err := read(ctx, s)
 		if errors.Is(err, unix.ENOENT) {
-			delete(all, name) // deleted since
+			delete(all, name) // deleted meanwhile
 			continue
 		}
 		if err != nil {
@@ -56,7 +57,7 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 	return all, members, nil
 }
 
-// allMembers lists a set until two lists agree.
+// allMembers repeats the list of a set until two lists agree.
 func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
 	last, err := b.members(ctx, s)
 	for range 2 * listTries {
@@ -75,7 +76,7 @@ func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Elem
 func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
 	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
 	if errors.Is(err, unix.ENOENT) {
-		return map[string]kernel.Set{}, nil // no table
+		return map[string]kernel.Set{}, nil // the table does not exist
 	}
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
 	return sets, err
 }
 
-// named returns those of the sets that exist.
+// named returns the existing sets among the names.
 func (b *Backend) named(ctx context.Context, names []string) (map[string]kernel.Set, error) {
 	payloads, err := b.getSets(ctx, names)
 	if err != nil {
@@ -124,7 +125,7 @@ func decodeSets(payloads [][]byte) (map[string]kernel.Set, error) {
 	return sets, nil
 }
 
-// setsOf returns those of the sets of members that exist.
+// setsOf returns the existing sets of the members.
 func (b *Backend) setsOf(ctx context.Context, members iter.Seq[kernel.Member]) (map[string]kernel.Set, error) {
 	names := map[string]struct{}{}
 	for m := range members {
@@ -137,7 +138,7 @@ func (b *Backend) setsOf(ctx context.Context, members iter.Seq[kernel.Member]) (
 	return sets, nil
 }
 
-// LookupMembers returns those of the members that exist.
+// LookupMembers returns the members that exist.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	sets, err := b.setsOf(ctx, slices.Values(members))
 	if err != nil {
@@ -146,7 +147,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	var asked []kernel.Member
 	var reqs []nlbatch.Request
 	for _, m := range members {
-		if req, err := elementRequest(unix.NFT_MSG_GETSETELEM, 0, sets[m.Set], m.Element); err == nil { // otherwise it cannot exist
+		if req, err := elementRequest(unix.NFT_MSG_GETSETELEM, 0, sets[m.Set], m.Element); err == nil { // an element that does not fit its set cannot exist
 			asked, reqs = append(asked, m), append(reqs, req)
 		}
 	}
@@ -157,7 +158,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	found := map[kernel.Member]struct{}{}
 	for i, messages := range answers {
 		have := map[kernel.Element]struct{}{}
-		for _, m := range messages { // of a range, the kernel may find a wider one
+		for _, m := range messages { // for a range, the kernel may return a wider one
 			if err := decodeElements(sets[asked[i].Set], m.Payload, have); err != nil {
 				return nil, fmt.Errorf("look up member %s: %w", asked[i], err)
 			}
@@ -169,7 +170,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	return found, nil
 }
 
-// members lists a set. One of a type that is not ours has none.
+// members lists a set. It returns nothing for a set with a type that the agent does not use.
 func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
 	members := map[kernel.Element]struct{}{}
 	if s.Type == "" {
@@ -184,7 +185,7 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element
 	return members, err
 }
 
-// Read returns the rules of every family. Base chains of a family that packets do not pass as they should are seen without their jumps.
+// Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read leaves its jump out.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := map[inet.Family]kernel.RulesView{}
 	for _, f := range b.families {
@@ -204,7 +205,7 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	for _, c := range chains {
 		f, id, ok := parseChain(c.name)
 		if !ok {
-			continue // a Balancer's
+			continue // it belongs to a Balancer
 		}
 		if baseChains[id].typ == "" {
 			views[f].Chains[id] = []string{}
@@ -225,16 +226,16 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// rules lists those of a chain.
+// rules lists the rules of a chain.
 func (b *Backend) rules(ctx context.Context, chain string) ([][]byte, error) {
 	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, rulesOf(chain))
 	if errors.Is(err, unix.ENOENT) {
-		return nil, nil // deleted since
+		return nil, nil // deleted meanwhile
 	}
 	return payloads, err
 }
 
-// readable returns those of the chains to read that exist, sorted by name.
+// readable returns the chains that Read reads and that exist, sorted by name.
 func (b *Backend) readable(ctx context.Context) ([]listedChain, error) {
 	all := map[string]struct{}{}
 	for _, f := range b.families {
@@ -253,7 +254,7 @@ func (b *Backend) readable(ctx context.Context) ([]listedChain, error) {
 	return b.existing(ctx, slices.Sorted(maps.Keys(all)))
 }
 
-// existing returns those of the chains that exist.
+// existing returns the chains that exist.
 func (b *Backend) existing(ctx context.Context, names []string) ([]listedChain, error) {
 	reqs := make([]nlbatch.Request, len(names))
 	for i, name := range names {
@@ -286,13 +287,13 @@ func see(view kernel.RulesView, id kernel.ChainID, payload []byte) error {
 		}
 	case tag != "":
 		view.Jumps[id] = append(view.Jumps[id], tag)
-	default: // no other program's rule belongs here, wherever it is
+	default: // a foreign rule must go, wherever it is
 		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
 	return nil
 }
 
-// allChains lists the names of all chains of the table, sorted.
+// allChains returns the names of all chains of the table, sorted.
 func (b *Backend) allChains(ctx context.Context) ([]string, error) {
 	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETCHAIN, nil)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// replaceSet changes the parameters of a set. The kernel cannot, so one transaction deletes the set and makes it again, with its members
-// if they fit. It does the same with the rules that look the set up, in the kernel's own words: a packet sees the old ones or the new.
+// replaceSet changes the parameters of a set. The kernel cannot do that, so one transaction deletes the set and creates it again with the
+// members that fit. It also recreates the rules that look the set up, from the expressions that the kernel returned. Each packet sees
+// either the old or the new set and rules.
 func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	sets, err := b.named(ctx, []string{want.Name})
 	if err != nil {
@@ -38,7 +39,7 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	return errors.Join(err, b.commit(ctx, reqs))
 }
 
-// keeping adds the members and rules to a transaction.
+// keeping adds the requests that recreate members and rules.
 func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
 	members, err := b.allMembers(ctx, have)
 	if err != nil {
@@ -57,7 +58,7 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 	return slices.Concat(flushes, replace, rules), err
 }
 
-// users returns what empties each chain with a rule that looks a set up, and what fills it again.
+// users returns the requests that empty each chain with a rule that looks a set up, and those that fill it again.
 func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
 	chains, err := b.allChains(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 	}
 	for _, name := range chains {
 		if _, _, ours := parseChain(name); !ours {
-			continue // those of a Balancer look up maps
+			continue // rules of a Balancer look up maps
 		}
 		payloads, err := b.rules(ctx, name)
 		if err != nil {
@@ -82,7 +83,7 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 	return flushes, rules, nil
 }
 
-// copyRule makes a rule again from its expressions as the kernel lists them.
+// copyRule recreates a rule from the expressions that the kernel listed.
 func copyRule(chain string, payload []byte) nlbatch.Request {
 	b := rulesOf(chain)
 	_ = eachAttr(payload, func(typ uint16, v []byte) error {

@@ -12,15 +12,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// hook is where a base chain is attached.
+// hook is the place where a base chain is attached.
 type hook struct {
 	typ      string
 	number   uint32
 	priority int32
 }
 
-// baseChains stand for the built-in chains of iptables. A nat chain comes right before iptables' own (-100 and 100), because the first
-// translation of a connection counts; so does the filter chain, which must see a packet before a firewall accepts it for good.
+// baseChains take the place of the built-in chains of iptables. A nat chain runs right before the one of iptables (-100 and 100), because
+// the first translation of a connection counts. A filter chain runs right before those of firewalls (0), so that it sees all packets.
 var baseChains = map[kernel.ChainID]hook{
 	{Table: "mangle", Chain: "PREROUTING"}: {"filter", unix.NF_INET_PRE_ROUTING, -150},
 	{Table: "mangle", Chain: "INPUT"}:      {"filter", unix.NF_INET_LOCAL_IN, -150},
@@ -37,7 +37,7 @@ func chainName(f inet.Family, id kernel.ChainID) string {
 	return fmt.Sprintf("%s-%s-%d", id.Table, id.Chain, f)
 }
 
-// parseChain is the inverse of chainName; ok is false for a chain that another program made in the table.
+// parseChain is the inverse of chainName. ok is false for a chain of another program.
 func parseChain(name string) (f inet.Family, id kernel.ChainID, ok bool) {
 	rest := name
 	for _, family := range inet.Families {
@@ -96,7 +96,7 @@ func newRule(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) (nlbatc
 	return request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b), nil
 }
 
-// udataComment is NFTNL_UDATA_RULE_COMMENT: nft prints it as the rule's comment, of at most maxComment bytes.
+// udataComment is NFTNL_UDATA_RULE_COMMENT. nft prints it as the comment of the rule.
 const (
 	udataComment = 0
 	maxComment   = 127
@@ -107,7 +107,7 @@ func comment(text string) []byte {
 	return append(append([]byte{udataComment, byte(len(text) + 1)}, text...), 0)
 }
 
-// commentOf finds the comment in a rule's user data: a list of type, length and value.
+// commentOf returns the comment in the user data of a rule, which is a list of type, length and value.
 func commentOf(udata []byte) string {
 	for len(udata) >= 2 {
 		typ, length := udata[0], int(udata[1])
@@ -122,8 +122,8 @@ func commentOf(udata []byte) string {
 	return ""
 }
 
-// ruleset returns the requests that put the rules in place: chains first, because rules jump to them. stale are the chains of the
-// family in the kernel that are not wanted.
+// ruleset returns the requests that write the rules. Chains come first, because rules jump to them. The last requests delete those of the
+// existing chains that are not wanted.
 func ruleset(r kernel.Ruleset, existing []string) ([]nlbatch.Request, error) {
 	reqs := []nlbatch.Request{newTable()}
 	wanted := map[string]bool{}
@@ -165,7 +165,7 @@ func ruleset(r kernel.Ruleset, existing []string) ([]nlbatch.Request, error) {
 	return slices.Concat(reqs, flushes, rules, removal(stale)), nil
 }
 
-// removal deletes chains, after all their rules: they jump to each other.
+// removal deletes chains. It deletes all their rules first, because the chains jump to each other.
 func removal(chains []string) []nlbatch.Request {
 	var reqs []nlbatch.Request
 	for _, name := range chains {
@@ -177,7 +177,7 @@ func removal(chains []string) []nlbatch.Request {
 	return reqs
 }
 
-// decodeRule reads the comment of a rule.
+// decodeRule returns where a rule is, and its comment.
 func decodeRule(payload []byte) (table, chain, text string, err error) {
 	err = eachAttr(payload, func(typ uint16, v []byte) error {
 		switch typ {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Data types of nft, which prints elements by them; a concatenation has 6 bits for each.
+// Data types of nft, by which it prints elements. A concatenation has 6 bits for each.
 const (
 	typeIPv4     = 7
 	typeIPv6     = 8
@@ -21,7 +21,7 @@ const (
 	typeBits     = 6
 )
 
-// fieldsOf are the types and the lengths in bytes of the fields of a set's key, each padded to 4 bytes.
+// fieldsOf returns the types and lengths in bytes of the fields of a key. Each field is padded to 4 bytes.
 func fieldsOf(s kernel.Set) (types, lengths []uint32, err error) {
 	address := uint32(typeIPv4)
 	if s.Family == inet.IPv6 {
@@ -53,8 +53,8 @@ func sum[N int | uint32](numbers []N) (all N) {
 	return all
 }
 
-// flagsOf: only a hash table for rules that add elements (EVAL) grows as it is filled and bounds its size. One for others is allocated
-// for its largest size.
+// flagsOf sets EVAL for hash tables, although no rule adds elements. Only with this flag does a table grow as needed, up to its size.
+// Without it, the kernel allocates memory for the largest size.
 func flagsOf(t kernel.SetType) uint32 {
 	switch t {
 	case kernel.HashIP:
@@ -99,7 +99,7 @@ func deleteSet(name string) nlbatch.Request {
 	return request(unix.NFT_MSG_DELSET, 0, setNamed(name))
 }
 
-// decodeSet reads a set. One of a kind that is not ours has no type.
+// decodeSet parses a set. A set of a kind that the agent does not use has no type.
 func decodeSet(payload []byte) (table string, s kernel.Set, err error) {
 	var key, flags uint32
 	err = eachAttr(payload, func(typ uint16, v []byte) (err error) {
@@ -133,7 +133,7 @@ func decodeSet(payload []byte) (table string, s kernel.Set, err error) {
 	return table, s, err
 }
 
-// encodeElement returns the key of an element, and of a range its last key.
+// encodeElement returns the key of an element, and for a range also the last key.
 func encodeElement(s kernel.Set, e kernel.Element) (key, last []byte, err error) {
 	if err := checkElement(s, e); err != nil {
 		return nil, nil, err
@@ -161,7 +161,7 @@ func lastOf(r netip.Prefix) []byte {
 	return b
 }
 
-// checkElement rejects elements that have other fields than the set's key, and those that ipset rejects.
+// checkElement rejects elements that do not fit the key of the set, and those that ipset rejects.
 func checkElement(s kernel.Set, e kernel.Element) error {
 	ofFamily := func(a netip.Addr) bool { return a.BitLen() == s.Family.Bits() }
 	second := s.Type == kernel.HashIPPortIP || s.Type == kernel.HashIPPortNet
@@ -183,7 +183,7 @@ func checkElement(s kernel.Set, e kernel.Element) error {
 
 var errElement = errors.New("element does not fit its set")
 
-// decodeElement is the inverse of encodeElement. A range that is no prefix is an error: no element of ours is one.
+// decodeElement is the inverse of encodeElement. It rejects ranges that are not prefixes, which the agent never writes.
 func decodeElement(s kernel.Set, key, last []byte) (e kernel.Element, err error) {
 	n := int(addressBytes(s.Family))
 	_, lengths, err := fieldsOf(s)
@@ -228,7 +228,7 @@ func appendElement(b, key, last []byte) []byte {
 	})
 }
 
-// elementRequest is one request for elements of one set, at most maxEntries.
+// elementRequest returns one request for elements of one set, at most maxEntries.
 func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element) (nlbatch.Request, error) {
 	var err error
 	b := nlbatch.AppendNest(elementsOf(s.Name), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
@@ -247,7 +247,7 @@ func elementsOf(set string) []byte {
 	return nlbatch.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, set)
 }
 
-// decodeElements reads one message of a list of elements.
+// decodeElements parses one message of a list of elements.
 func decodeElements(s kernel.Set, payload []byte, into map[kernel.Element]struct{}) error {
 	return eachAttr(payload, func(typ uint16, v []byte) error {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {

@@ -16,27 +16,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Summarizer tells whether the table may have changed. While the kernel's generation number is the same, nothing has.
+// Summarizer detects possible changes of the table. If the generation number is unchanged, nothing has changed.
 type Summarizer struct {
 	*Backend
 	prefix     string
 	generation uint32
 	sets       map[string]kernel.SetSummary
 	rules      map[inet.Family]uint64
-	// names are the sets at the last look at all of them, when that many objects were in the table.
+	// names are the sets of the last complete list, when the table had used objects.
 	names []string
 	used  uint32
 	// countAfter is when sets may be counted again.
 	countAfter time.Time
 }
 
-// NewSummarizer opens one for these chains, and for the sets whose names start with prefix.
+// NewSummarizer opens a Summarizer for these chains, and for the sets whose names start with prefix.
 func NewSummarizer(families []inet.Family, chains []kernel.ChainID, prefix string) (*Summarizer, error) {
 	b, err := New(families, chains)
 	return &Summarizer{Backend: b, prefix: prefix}, err
 }
 
-// Summarize returns the sets of kernel.Summary, and its values for rules.
+// Summarize returns the sets and the hashes of rules for a kernel.Summary.
 func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error) {
 	generation, err := s.readGeneration(ctx)
 	if err != nil {
@@ -59,7 +59,8 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	return s.sets, s.rules, nil
 }
 
-// countSets asks for the numbers of members. Older kernels do not have them, so there they are counted, if wanted.
+// countSets returns the number of members of each set. Older kernels do not report it; there, countSets lists the members if wanted is
+// true.
 func (s *Summarizer) countSets(ctx context.Context, wanted bool) (map[string]kernel.SetSummary, error) {
 	if err := s.findSets(ctx); err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)
@@ -83,7 +84,7 @@ func (s *Summarizer) countSets(ctx context.Context, wanted bool) (map[string]ker
 	return sets, nil
 }
 
-// findSets lists the sets again if there may be others. The maps of a Balancer are many.
+// findSets lists the sets if the number of objects in the table has changed. It saves lists, because a Balancer has many maps.
 func (s *Summarizer) findSets(ctx context.Context) error {
 	t, err := s.table(ctx)
 	if err != nil || s.names != nil && t.used == s.used {
@@ -102,7 +103,7 @@ func (s *Summarizer) findSets(ctx context.Context) error {
 	return nil
 }
 
-// count returns the number of elements of a set, or a map, of which the kernel answered this.
+// count returns the number of elements of a set or map. answer is the reply of the kernel to a look-up of the set.
 func (b *Backend) count(ctx context.Context, name string, answer []byte, wanted bool) (int, error) {
 	switch n, known, err := memberCount(answer); {
 	case err != nil || known:
@@ -114,13 +115,13 @@ func (b *Backend) count(ctx context.Context, name string, answer []byte, wanted 
 }
 
 const (
-	// countShare bounds the time for counting: after it, nothing is counted for this many times as long as it took.
+	// countShare is how many times longer than counting took the agent waits before it counts again.
 	countShare = 100
-	// countFree is a time for which that is not worthwhile.
+	// countFree is a duration of counting after which the agent need not wait.
 	countFree = 5 * time.Millisecond
 )
 
-// countAgain returns when to count again after it took some time. Until then, it is as before.
+// countAgain returns when to count again, after counting began and took some time.
 func countAgain(began time.Time, took time.Duration, before time.Time) time.Time {
 	if took < countFree || began.Before(before) {
 		return before
@@ -154,8 +155,8 @@ func (b *Backend) countElements(ctx context.Context, set string) (n int, err err
 	return n, err
 }
 
-// sumRules hashes the chains and rules of each family: which there are, in which order. A rule does not change without a new handle. The
-// netfilter header of a message is not part of it: it has the generation, which every change of another table changes.
+// sumRules hashes the chains and rules of each family, in order. A rule does not change without a new handle. The hash skips the netfilter
+// header of each message: its generation number also changes with other tables.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
 	chains, err := s.readable(ctx)
 	if err != nil {

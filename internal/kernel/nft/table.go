@@ -20,7 +20,7 @@ func (b *Backend) Exists(ctx context.Context) (bool, error) {
 	return t.exists, nil
 }
 
-// table is the kernel's table: how many objects are in it, and its flags.
+// table is what the kernel reports about the table: its flags, and the number of objects in it.
 type table struct {
 	exists      bool
 	used, flags uint32
@@ -57,8 +57,8 @@ func (b *Backend) Drop(ctx context.Context) error {
 	return nil
 }
 
-// Try asks the kernel to create the sets and rules, and to undo it. This loads the modules that they need. The error names the first set or
-// rule that the kernel refuses.
+// Try asks the kernel to create the sets and rules, without committing them. This loads the necessary modules. The error names the first
+// set or rule that the kernel refused.
 func (b *Backend) Try(ctx context.Context, sets []kernel.Set, rules []kernel.Ruleset) error {
 	existing, err := b.sets(ctx)
 	if err != nil {

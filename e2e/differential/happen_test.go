@@ -15,10 +15,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// repaired is how long the agent may take to find and repair what it was not told of: an audit, and what follows.
+// repaired is how long the agent may take to notice and repair drift: until the next audit, plus the sync.
 const repaired = 3 * time.Minute
 
-// play lets an event happen, waits until it is over, and checks the node.
+// play triggers an event, waits until it is over, and checks the node.
 func (w *week) play(e event) error {
 	h := happenings[e.what]
 	if h.do != nil {
@@ -30,10 +30,10 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// happenings are how events happen. A kind that is missing only changes objects.
+// happenings implement the kinds of events. A kind without an entry only changes objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
-	within time.Duration // for what the node has to do then; 0 for settled
+	within time.Duration // time that the node has to converge; 0 for settled
 }{
 	apiAway:       {(*week).apiAway, 6 * time.Minute}, // a silent watch is noticed after three
 	apiRestored:   {(*week).restored, 0},
@@ -48,7 +48,7 @@ var happenings = map[happening]struct {
 	tokensRenewed: {func(w *week, _ event, _ *rand.Rand) error { return w.renewToken(10 * time.Minute) }, 0},
 }
 
-// restored gives the API server new objects, and then those of before from a backup.
+// restored gives new objects to the API server, and then restores the previous ones from a backup.
 func (w *week) restored(e event, _ *rand.Rand) error {
 	older, version := w.given, w.server.Version()
 	w.give(e.set)
@@ -62,16 +62,16 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 	return nil
 }
 
-// killed ends the agent, and the next one after some writes of its start, if it writes so often.
+// killed kills the agent. The next agent is killed after some writes of its start, if it writes that often.
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
-	_, _ = w.process.Wait(time.Minute) // otherwise startAgent stops it
+	_, _ = w.process.Wait(time.Minute) // if it still runs, startAgent stops it
 	w.startAgent(0)
 	return nil
 }
 
-// restarts lets objects change while no agent runs.
+// restarts changes objects while no agent runs.
 func (w *week) restarts(e event, rng *rand.Rand) error {
 	if err := w.process.Stop(time.Minute); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (w *week) restarts(e event, rng *rand.Rand) error {
 	return nil
 }
 
-// reboot removes everything that a reboot would.
+// reboot deletes what a reboot would delete.
 func (w *week) reboot(e event, _ *rand.Rand) error {
 	w.disturb(e.what)
 	w.process.Kill()
@@ -100,7 +100,7 @@ func (w *week) flush(e event, rng *rand.Rand) error {
 	return w.destroy(flushes[rng.IntN(len(flushes))])
 }
 
-// apiAway makes the API server unavailable while objects change. The node must go on with what it knows.
+// apiAway makes the API server unavailable while objects change. The node must keep serving the previous ones.
 func (w *week) apiAway(e event, rng *rand.Rand) error {
 	fault := outages[rng.IntN(len(outages))]
 	over := make(chan struct{})
@@ -110,7 +110,7 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	half := time.Duration(1+rng.IntN(60)) * time.Minute
 	err := w.pass(half)
 	w.give(e.set)
-	w.given = before // as far as the agent can know
+	w.given = before // the agent cannot know the new objects
 	err = errors.Join(err, w.pass(half), w.check(e.seed, settled))
 	close(over)
 	w.mend()
@@ -120,7 +120,7 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	return nil
 }
 
-// outages are ways in which an API server can be away.
+// outages are the ways in which the API server fails.
 var outages = []func(rw http.ResponseWriter, r *http.Request, over chan struct{}) bool{
 	refuseWith(http.StatusServiceUnavailable), refuseWith(http.StatusTooManyRequests), refuseWith(http.StatusInternalServerError),
 	refuseWith(http.StatusUnauthorized), refuseWith(http.StatusForbidden), refuseWith(http.StatusGone),
@@ -131,7 +131,7 @@ var outages = []func(rw http.ResponseWriter, r *http.Request, over chan struct{}
 		}
 		return true
 	},
-	func(http.ResponseWriter, *http.Request, chan struct{}) bool { // the connection ends
+	func(http.ResponseWriter, *http.Request, chan struct{}) bool { // the connection closes
 		panic(http.ErrAbortHandler)
 	},
 }
@@ -143,7 +143,7 @@ func refuseWith(code int) func(http.ResponseWriter, *http.Request, chan struct{}
 	}
 }
 
-// mend ends outages. From then on only the current token counts.
+// mend ends the outage. After it, the API server accepts only the current token.
 func (w *week) mend() {
 	w.server.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Authorization") == "Bearer "+w.token {
@@ -154,7 +154,7 @@ func (w *week) mend() {
 	})
 }
 
-// renewToken gives the agent another token, and ends the old one some time later.
+// renewToken gives the agent another token. The old one expires some time later.
 func (w *week) renewToken(later time.Duration) error {
 	w.t.Helper()
 	token := fmt.Sprintf("token-%d", time.Now().UnixNano())
@@ -165,7 +165,7 @@ func (w *week) renewToken(later time.Duration) error {
 	return err
 }
 
-// restore replaces the API server by one from a backup.
+// restore replaces the API server by one with the data of a backup.
 func (w *week) restore(set draw.Set, version int) {
 	w.objects = map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -176,7 +176,7 @@ func (w *week) restore(set draw.Set, version int) {
 	w.server.Restore(version, w.everything()...)
 }
 
-// stand stops the agent's process while objects change. The kernel goes on without it.
+// stand stops the process of the agent (SIGSTOP) while objects change. The kernel keeps forwarding.
 func (w *week) stand(e event, rng *rand.Rand) error {
 	if err := w.process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (w *week) stand(e event, rng *rand.Rand) error {
 	return errors.Join(err, w.process.Signal(syscall.SIGCONT))
 }
 
-// trouble makes iptables-restore hang or fail while objects change and the rules need a repair.
+// trouble makes iptables-restore hang or fail while objects change and the rules need repair.
 func (w *week) trouble(e event, rng *rand.Rand) error {
 	file := filepath.Join(w.dir, map[happening]string{programsHang: "hang", programsFail: "fail"}[e.what])
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -200,7 +200,7 @@ func (w *week) trouble(e event, rng *rand.Rand) error {
 	return errors.Join(w.pass(time.Duration(1+rng.IntN(10))*time.Minute), os.Remove(file))
 }
 
-// What other programs do to tables.
+// Damage by other programs.
 var flushes = []string{
 	"for t in filter nat mangle; do iptables -w -t $t -F; iptables -w -t $t -X; ip6tables -w -t $t -F; ip6tables -w -t $t -X; done",
 	"nft flush ruleset",
@@ -211,7 +211,7 @@ var flushes = []string{
 	"conntrack -F",
 }
 
-// everyTable leaves of the agent's objects what a reboot leaves: nothing.
+// everyTable deletes all objects of the agent, as a reboot does.
 const everyTable = "ipvsadm -C; ip link del kube-ipvs0; nft flush ruleset; for t in filter nat mangle; do iptables -w -t $t -X; ip6tables -w -t $t -X; done; " +
 	"ipset destroy; conntrack -F; true"
 
@@ -220,7 +220,7 @@ func (w *week) destroy(script string) error {
 	return err
 }
 
-// jump sets the guest's wall clock up to two hours ahead or back.
+// jump changes the wall clock of the guest by up to two hours.
 func (w *week) jump(_ event, rng *rand.Rand) error {
 	by := time.Duration(rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
 	now := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())

@@ -11,13 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// event is something that happens in a node's life. It depends on nothing but its own fields, so that a history with fewer events is
-// still a history.
+// event is an event in the life of a node. It depends only on its own fields, so events can be left out of a history.
 type event struct {
 	at   time.Duration
 	what happening
-	seed uint64   // of its details
-	set  draw.Set // the objects from then on
+	seed uint64   // for its details
+	set  draw.Set // the objects after it
 }
 
 // happening is a kind of event.
@@ -41,8 +40,8 @@ const (
 	nothingHappens happening = "nothing, for hours"
 )
 
-// often has each kind as often as it should be drawn. Kinds that end the agent come only before restartsEnd, so that what leaks has time
-// to show.
+// often has the relative frequency of each kind. Kinds that restart the agent come only before restartsEnd, so that leaks have time to
+// grow.
 var often = map[happening]int{
 	objectsChange: 30, rollingUpdate: 12, nodeDrains: 4, apiAway: 8, apiRestored: 2, agentKilled: 6, agentRestarts: 4, agentStands: 4,
 	nodeReboots: 2, othersFlush: 8, programsHang: 3, programsFail: 3, clockJumps: 4, tokensRenewed: 4, nothingHappens: 6,
@@ -52,12 +51,12 @@ func (h happening) endsAgent() bool {
 	return slices.Contains([]happening{agentKilled, agentRestarts, nodeReboots}, h)
 }
 
-// history draws what happens in some days. The same seed draws the same history.
+// history draws the events of some days. The same seed gives the same history.
 func history(world draw.World, seed uint64, services int, days float64) (first draw.Set, events []event) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	drawer := draw.New(world, seed, 1)
 	set := drawer.Batch(services)
-	set.NodePorts = nil // the setting needs a restart, and stays
+	set.NodePorts = nil // changing this setting needs a restart, so it stays
 	first = set
 	end := time.Duration(days * 24 * float64(time.Hour))
 	restartsEnd := end * 3 / 4
@@ -88,7 +87,7 @@ func history(world draw.World, seed uint64, services int, days float64) (first d
 	return first, events
 }
 
-// share makes a set use the objects of an earlier one that are equal, because a history has hundreds of sets.
+// share reuses equal objects of an earlier set, because a history has hundreds of sets.
 func share(set, earlier draw.Set) {
 	had := map[string]draw.Service{}
 	for _, svc := range earlier.Services {
@@ -101,7 +100,7 @@ func share(set, earlier draw.Set) {
 	}
 }
 
-// pause is the time between two events: often minutes, sometimes hours.
+// pause returns the time until the next event: often minutes, sometimes hours.
 func pause(rng *rand.Rand) time.Duration {
 	return time.Duration((1 + rng.ExpFloat64()*40) * float64(time.Minute))
 }
@@ -117,7 +116,7 @@ func drawKind(rng *rand.Rand, restarts bool) happening {
 	return urn[rng.IntN(len(urn))]
 }
 
-// rolled replaces the endpoints of a Service one after the other: each terminates in one step, and is gone in the next.
+// rolled replaces the endpoints of a Service one by one. Each terminates in one step and disappears in the next.
 func rolled(before draw.Set, service int) (steps []draw.Set) {
 	for i := range 4 {
 		next := before.Clone()
@@ -137,7 +136,7 @@ func rolled(before draw.Set, service int) (steps []draw.Set) {
 	return append(steps, before)
 }
 
-// drained is a node that drains: all its endpoints terminate, then they are gone, then they are back.
+// drained drains a node: all its endpoints terminate, disappear, and return.
 func drained(before draw.Set, node string) []draw.Set {
 	leaving, gone := before.Clone(), before.Clone()
 	here := func(e discovery.Endpoint) bool { return e.NodeName != nil && *e.NodeName == node }

@@ -19,11 +19,11 @@ import (
 const (
 	heldConns  = 30 // connections that stay open
 	perCheck   = 40 // probes after each event
-	againCheck = 10 // and probes by clients with affinity that have connected before
+	againCheck = 10 // probes by returning clients with affinity
 	drainLimit = 15 * time.Minute
 )
 
-// heldConn is a connection that must live as long as nothing gives it a reason to end.
+// heldConn is an open connection. It must not end without a reason.
 type heldConn struct {
 	conn   *cluster.Conn
 	client string
@@ -31,7 +31,7 @@ type heldConn struct {
 	from   string // the Service
 	server netip.AddrPort
 	opened time.Duration
-	// removed is when the endpoint left, and reason why the connection may end; empty while it must not.
+	// removed is when the endpoint left. reason is why the connection may end; empty if it must not.
 	removed time.Time
 	reason  string
 }
@@ -42,16 +42,16 @@ type contact struct {
 	key    judge.Key
 }
 
-// stuck is what a client with affinity must find again.
+// stuck is the endpoint that a client with affinity must reach again.
 type stuck struct {
 	server string
 	at     time.Time
 	from   string // the Service
-	object string // it, its endpoints and the node, whose zone chooses among them; any change ends the memory
+	object string // the Service, its endpoints and the node; any change makes the client new
 }
 
-// forget ends the memory of clients whose Service, or its endpoints, are no longer the same. It does so for every set of objects: a
-// client that connects before and after a change that is taken back has lost its endpoint, too.
+// forget deletes the stored endpoints of clients if their Service or its endpoints changed. It runs for every set of objects: a client that
+// connects during a change has lost its endpoint, even if the change is reverted.
 func (w *week) forget() {
 	c, objects := judge.NewCase(w.world, w.given, w.created), map[string]string{}
 	maps.DeleteFunc(w.contacts, func(to contact, s stuck) bool {
@@ -63,7 +63,7 @@ func (w *week) forget() {
 	})
 }
 
-// disturb notes that something happens after which connections may end and clients may be forgotten.
+// disturb records that connections may now end, and clients may lose their endpoints.
 func (w *week) disturb(what happening) {
 	for _, h := range w.held {
 		h.reason = string(what)
@@ -71,7 +71,7 @@ func (w *week) disturb(what happening) {
 	clear(w.contacts)
 }
 
-// speak sends over each held connection. One that fails must have had a reason.
+// speak sends data over each connection. A failure needs a reason.
 func (w *week) speak() error {
 	w.excuseAll()
 	var kept []*heldConn
@@ -95,7 +95,7 @@ func (w *week) excuseAll() {
 	}
 }
 
-// excuse finds out whether the objects now give a connection a reason to end.
+// excuse checks whether the objects now give a connection a reason to end.
 func (h *heldConn) excuse(c *judge.Case) {
 	cl, ok := c.Holder(h.key)
 	if !ok || cl.Service.ID() != h.from {
@@ -116,7 +116,7 @@ func (h *heldConn) excuse(c *judge.Case) {
 	}
 }
 
-// hold opens connections until there are enough.
+// hold opens connections up to the wanted number.
 func (w *week) hold(c *judge.Case) error {
 	rng := rand.New(rand.NewPCG(uint64(len(w.contacts)), uint64(w.probes)))
 	for _, p := range w.pairs(c, rng, 4*heldConns) {
@@ -155,7 +155,7 @@ func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
 	return all
 }
 
-// probe connects to addresses at random, and compares what happens with what the objects ask for.
+// probe connects to random addresses and compares the results with the objects.
 func (w *week) probe(c *judge.Case, rng *rand.Rand, state judge.State) error {
 	for _, p := range append(w.pairs(c, rng, perCheck), w.returningClients(rng)...) {
 		e, ok := c.Expect(p.client, p.key)
@@ -207,7 +207,7 @@ func (w *week) returningClients(rng *rand.Rand) (all []pair) {
 	return all[:min(len(all), againCheck)]
 }
 
-// remember checks that a client with affinity finds the endpoint of its last contact again.
+// remember checks that a client with affinity reaches its previous endpoint.
 func (w *week) remember(c *judge.Case, p pair, who string) error {
 	cl, _ := c.Holder(p.key)
 	config := cl.Service.Object.Spec.SessionAffinityConfig

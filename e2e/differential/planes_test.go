@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestDataPlanes gives the same objects to two agents, one with IPVS and one with nftables, and fails if clients or the node see any difference
+// TestDataPlanes gives the same objects to an agent with IPVS and to one with nftables. It fails if connections or tables differ in a way
 // that docs/data-planes.md does not list.
 func TestDataPlanes(t *testing.T) {
 	labtest.Need(t)
 	runOn(t, newStage(t, true))
 }
 
-// planeBugs returns the items that differ. Endpoints that drain stay only with IPVS, which counts their connections.
+// planeBugs returns the differences. It ignores draining endpoints, which only the agent with IPVS keeps: it counts their connections.
 func planeBugs(items []judge.Item, tally *judge.Tally) (bugs []judge.Bug) {
 	for _, i := range items {
 		if i.Kind == judge.Draining {
@@ -42,7 +42,7 @@ func alikeOnPlanes(i judge.Item) bool {
 	return ipvs.There == nftables.There
 }
 
-// failsOtherwise: a process of the node gets another error at a port without endpoints.
+// failsOtherwise reports whether the only difference is the error that a process of the node gets at a port without endpoints.
 func failsOtherwise(i judge.Item) bool {
 	answered := i.KubeProxy.Reach.Outcome == judge.Answered || i.Ours.Reach.Outcome == judge.Answered
 	return !answered && i.Client == judge.Host && i.Key.Protocol != corev1.ProtocolTCP

@@ -25,31 +25,31 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// week is a node on which time passes. The guest's clock is virtual, so a week of waiting costs no time.
+// week is a node on the virtual clock of the guest, so waiting takes no real time.
 type week struct {
 	*contender
 	t        *testing.T
 	world    draw.World
 	server   *watchtest.Server
-	dir      string // for the agent: kubeconfig, token, programs
+	dir      string // the agent's kubeconfig, token and programs
 	token    string
 	given    draw.Set
-	objects  map[string]draw.Document // in the API server
+	objects  map[string]draw.Document // the objects in the API server
 	created  map[string]time.Time     // Services
 	births   int
 	began    time.Time
 	held     []*heldConn
 	contacts map[contact]stuck
 	probes   int
-	hasty    bool // waits at most twenty minutes for the next event: few failures need the hours between, which cost time
+	hasty    bool // waits at most twenty minutes between events, because few failures need hours
 }
 
-// settled is how long the agent may take to do what it can do at once.
+// settled is the time that the agent may take for a change that nothing delays.
 const settled = 30 * time.Second
 
-// TestWeek lets a node live through a random week, and compares its tables and connections with what the objects ask for after everything
-// that happens. KUBE_IPVS_WEEK_SEED chooses another week, and _DAYS its length. When something is wrong, it looks for the shortest history
-// that still goes wrong; _EVENTS plays such a history again.
+// TestWeek runs a node through the events of a random week. After each event it compares tables and connections with the objects.
+// KUBE_IPVS_WEEK_SEED selects another week, and _DAYS its length. After a failure, it looks for a shorter history that also fails; _EVENTS
+// plays such a history.
 func TestWeek(t *testing.T) {
 	labtest.Need(t)
 	if kernel, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(kernel), "time-travel=inf-cpu") {
@@ -76,7 +76,7 @@ func TestWeek(t *testing.T) {
 	}
 }
 
-// weekNumber reads a setting.
+// weekNumber parses a setting.
 func weekNumber(t *testing.T, name string, otherwise float64) float64 {
 	t.Helper()
 	text := os.Getenv("KUBE_IPVS_WEEK_" + name)
@@ -90,7 +90,7 @@ func weekNumber(t *testing.T, name string, otherwise float64) float64 {
 	return n
 }
 
-// chosen keeps the events that KUBE_IPVS_WEEK_EVENTS numbers, such as 3,17.
+// chosen keeps the events whose numbers are in KUBE_IPVS_WEEK_EVENTS, such as 3,17.
 func chosen(t *testing.T, all []event) (kept []event) {
 	t.Helper()
 	numbers := os.Getenv("KUBE_IPVS_WEEK_EVENTS")
@@ -107,8 +107,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten finds fewer events after which something is still wrong. Each try is a new node. All tries together play three times as many
-// events as the history has.
+// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together play at most three times as many events
+// as the history has.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50
@@ -123,7 +123,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 		return wrong != nil
 	}
 	for part := len(events) / 2; part > 0; part /= 2 {
-		for start := 0; start < len(events)-1 && left > 0; { // the last event showed it
+		for start := 0; start < len(events)-1 && left > 0; { // the last event revealed the failure
 			end := min(start+part, len(events)-1)
 			if few := slices.Delete(slices.Clone(events), start, end); fails(few) {
 				events = few
@@ -138,7 +138,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 	return events
 }
 
-// numbers are the places of a few events among all.
+// numbers returns the positions of some events in the history.
 func numbers(all, few []event) string {
 	var places []string
 	for _, e := range few {
@@ -186,7 +186,7 @@ func (w *week) write(name, text string) {
 	}
 }
 
-// makePrograms puts programs in front of iptables-restore and ip6tables-restore that hang or fail while a file is there.
+// makePrograms installs wrappers of iptables-restore and ip6tables-restore. They hang or fail while a certain file exists.
 func (w *week) makePrograms() {
 	w.t.Helper()
 	for _, name := range []string{"iptables-restore", "ip6tables-restore"} {
@@ -194,7 +194,7 @@ func (w *week) makePrograms() {
 	}
 }
 
-// startAgent starts the agent. With kill, it is killed after so many writes.
+// startAgent starts the agent. With kill, the agent dies after that many writes.
 func (w *week) startAgent(kill int) {
 	w.t.Helper()
 	command := []string{
@@ -208,7 +208,7 @@ func (w *week) startAgent(kill int) {
 	w.start(w.t, cluster.Command{Args: command, Env: append(os.Environ(), "PATH="+w.dir+":"+os.Getenv("PATH"))})
 }
 
-// give makes the API server hold exactly these objects.
+// give replaces the objects in the API server.
 func (w *week) give(set draw.Set) {
 	wanted := map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -231,7 +231,7 @@ func (w *week) give(set draw.Set) {
 	w.forget()
 }
 
-// stamped is the object with what an API server adds. Each Service has a second of its own, so that the oldest is known.
+// stamped adds what an API server adds to an object. Each Service gets its own second, so that the oldest one is known.
 func (w *week) stamped(d draw.Document) runtime.Object {
 	svc, ok := d.Object.(*corev1.Service)
 	if !ok {
@@ -249,7 +249,7 @@ func (w *week) everything() (all []runtime.Object) {
 	return all
 }
 
-// live plays a history. It returns what was wrong and after which event, or -1 for the start.
+// live plays a history. It returns what failed, and the event after which it failed; -1 stands for the start.
 func (w *week) live(first draw.Set, events []event) (int, error) {
 	w.began = time.Now()
 	w.give(first)
@@ -276,7 +276,7 @@ func (w *week) live(first draw.Set, events []event) (int, error) {
 	return 0, nil
 }
 
-// pass lets time pass. Connections that are held speak every five minutes, because IPVS forgets silent ones after fifteen.
+// pass waits. Open connections send data every five minutes, because IPVS forgets idle ones after fifteen.
 func (w *week) pass(left time.Duration) error {
 	for ; left > 0; left -= 5 * time.Minute {
 		time.Sleep(min(left, 5*time.Minute))
@@ -287,7 +287,7 @@ func (w *week) pass(left time.Duration) error {
 	return nil
 }
 
-// check waits until the tables are what the objects ask for, and then tries connections.
+// check waits until the tables match the objects, and then tries connections.
 func (w *week) check(seed uint64, within time.Duration) error {
 	c := judge.NewCase(w.world, w.given, w.created)
 	var state judge.State
@@ -307,7 +307,7 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if within > settled { // rules may come after the tables
+	if within > settled { // rules may be written after the tables
 		if err := w.pass(time.Until(begin.Add(within))); err != nil {
 			return err
 		}
@@ -321,14 +321,14 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	return errors.Join(w.probe(c, rand.New(rand.NewPCG(seed, 8)), state), w.hold(c), w.healthy())
 }
 
-// only is what concerns a Service.
+// only returns what concerns one Service.
 func (w *week) only(id string) draw.Set {
 	set := w.given.Only(map[string]bool{id: true})
 	set.Nodes = w.given.Nodes[:1]
 	return set
 }
 
-// healthy fails if the agent says that it is not.
+// healthy returns an error if the agent reports that it is unhealthy.
 func (w *week) healthy() error {
 	page, err := w.node.HTTPGet("http://127.0.0.1:10256/healthz")
 	if err == nil && page.Status != http.StatusOK {
@@ -337,7 +337,7 @@ func (w *week) healthy() error {
 	return err
 }
 
-// leaks are what a process may collect without end.
+// leaks are resources that a process could leak.
 type leaks struct{ goroutines, descriptors, memory int }
 
 // mustNotLeak compares the agent with a fresh one that has the same objects.

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// backlog has the Services that changes of others affect, and that are not compiled again yet, in order. A large Service would otherwise make
-// each change of a small one as expensive as its own: its author may claim the addresses that others will get. What such a Service loses to
-// another one is gone at once (want.State), and what else changes in it follows within a few syncs.
+// backlog has, in order, the Services that must be compiled again because other Services changed. Without it, a tenant could make each
+// change of a small Service expensive: a large Service that claims the addresses of others would be compiled each time. If another Service
+// wins an address, the large one loses it immediately (want.State). Its other changes follow within a few syncs.
 type backlog []model.ServiceID
 
-// work bounds what Update compiles of the backlog, in frontends, destinations and set entries: as much as the change itself, but at least
-// little; and much if nothing changed.
+// work limits how much of the backlog Update compiles, in frontends, destinations and set entries. The limit is the size of the change
+// itself, and at least little. If nothing changed, it is much.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
@@ -21,7 +21,7 @@ var defaultWork = work{little: 64, much: 1 << 12}
 // Behind reports whether Services wait in the backlog. Update compiles some of them even if no Service changes.
 func (c *Cluster) Behind() bool { return len(c.backlog) > 0 }
 
-// take removes and returns the first Services of the backlog: as many as the work allows, and at least so many.
+// take removes and returns the first Services of the backlog: as many as work allows, and no fewer than least.
 func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []model.ServiceID {
 	n := 0
 	for ; n < len(*b); n++ {
@@ -34,7 +34,7 @@ func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []mode
 	return taken
 }
 
-// with adds the affected Services that do not wait yet.
+// with adds the affected Services that are not in the backlog yet.
 func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	for _, id := range b {
 		delete(affected, id)
@@ -42,7 +42,7 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	return append(b, slices.SortedFunc(maps.Keys(affected), model.ServiceID.Compare)...)
 }
 
-// without removes Services that have just been compiled.
+// without removes Services that were just compiled.
 func (b backlog) without(compiled map[model.ServiceID]*compiled) backlog {
 	return slices.DeleteFunc(b, func(id model.ServiceID) bool { return compiled[id] != nil })
 }

@@ -12,9 +12,9 @@ import (
 type Answer struct {
 	Node string `json:"node"`
 	Pod  string `json:"pod,omitempty"`
-	// ExitStatus is that of the command on the node; nil if the node did not respond.
+	// ExitStatus is the exit status of the command on the node; nil if the node did not respond.
 	ExitStatus *int `json:"exitStatus,omitempty"`
-	// Document is the command's JSON output; nil without one.
+	// Document is the JSON output of the command; nil if there is none.
 	Document json.RawMessage `json:"document,omitempty"`
 	// Error says why there is no document.
 	Error string `json:"error,omitempty"`
@@ -25,21 +25,21 @@ type Report struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Command    string `json:"command"`
-	// ExitStatus is the worst of the nodes.
+	// ExitStatus is the worst exit status of the nodes.
 	ExitStatus int `json:"exitStatus"`
-	// Rows are the answers of all nodes; nodes with the same answer share a row.
+	// Rows are the answers. Nodes with the same answer share a row.
 	Rows []Row `json:"rows"`
-	// Disagreements are the subjects about which nodes differ although they should not.
+	// Disagreements lists what nodes should agree about, but do not.
 	Disagreements []string `json:"disagreements"`
-	// Silent are the nodes without an answer, each with the reason.
+	// Silent are the nodes that did not answer, each with the reason.
 	Silent []Silence `json:"silent"`
-	// NotAsked counts the nodes that were left out because there are too many.
+	// NotAsked is the number of nodes that were not asked because there are too many.
 	NotAsked int `json:"notAsked"`
-	// Nodes are the answers of the nodes, sorted by node.
+	// Nodes are the answers, sorted by node.
 	Nodes []Answer `json:"nodes"`
 }
 
-// Silence is a node without an answer.
+// Silence is a node that did not answer.
 type Silence struct {
 	Node  string `json:"node"`
 	Error string `json:"error"`
@@ -47,23 +47,23 @@ type Silence struct {
 
 // Row is what one or more nodes say about a subject.
 type Row struct {
-	// Subject identifies what the row is about, and Says is what these nodes say about it. Both are cells of the table.
+	// Subject identifies what the row is about, and Says is the answer of its nodes. Both are cells of the table.
 	Subject []string `json:"subject"`
 	Says    []string `json:"says"`
-	// Sums are the numbers of these nodes added up.
+	// Sums are the numbers of its nodes, added up.
 	Sums  []uint64 `json:"sums,omitempty"`
 	Nodes []string `json:"nodes"`
 }
 
-// fact is what one node says about one subject.
+// fact is the answer of one node about one subject.
 type fact struct {
 	subject, says []string
 	counts        []uint64
-	// local is true if nodes may say different things about the subject.
+	// local is true if nodes may answer differently about the subject.
 	local bool
 }
 
-// severities order exit statuses from harmless to worst.
+// severities lists the exit statuses of a command from harmless to worst.
 var severities = map[string][]int{
 	"doctor": {0, 1, 3, 2}, // warnings, not examined, broken
 }
@@ -148,7 +148,7 @@ func (m *merger) add(node string, facts []fact) {
 	}
 }
 
-// disagreements describes each subject about which nodes differ, or that some nodes do not have.
+// disagreements describes each subject about which nodes disagree, or that some nodes do not know.
 func (m *merger) disagreements() []string {
 	list := []string{}
 	for subject, statements := range m.seen {
@@ -173,7 +173,7 @@ func (m *merger) disagreements() []string {
 	return list
 }
 
-// display joins the cells that have text.
+// display joins the cells that are not empty.
 func display(key string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(key, "\x00"), func(s string) bool { return s == "" }), " ")
 }

@@ -32,7 +32,7 @@ func printed(t *testing.T, r Report) string {
 	return text.String()
 }
 
-// TestNodesDisagree: one node lags behind, another has lost its agent.
+// TestNodesDisagree: one node has outdated endpoints, and another one has no agent.
 func TestNodesDisagree(t *testing.T) {
 	address := `, "address": "10.96.0.20:80"`
 	r := Merge(Question{Command: "services", Namespace: "shop"}, []Answer{
@@ -58,7 +58,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 }
 
-// TestNodesMayDiffer: node ports have each node's own address, and with policy Local each node has its own endpoints.
+// TestNodesMayDiffer: a node port has a different address on each node, and a Service with policy Local different endpoints.
 func TestNodesMayDiffer(t *testing.T) {
 	for name, documents := range map[string][2]string{
 		"node ports": {
@@ -78,7 +78,7 @@ func TestNodesMayDiffer(t *testing.T) {
 	}
 }
 
-// TestMissingService: a Service that one node does not know is a disagreement.
+// TestMissingService: nodes disagree if one of them does not know a Service.
 func TestMissingService(t *testing.T) {
 	r := Merge(Question{Command: "services"}, []Answer{
 		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
@@ -88,7 +88,7 @@ func TestMissingService(t *testing.T) {
 	}
 }
 
-// TestWorstNode: the exit status is the worst of the nodes in the order of each command.
+// TestWorstNode: the exit status is the worst one, in the order of the command.
 func TestWorstNode(t *testing.T) {
 	finding := `{"verdict": "%s", "findings": [{"severity": "warning", "subject": "conntrack", "problem": "91 %% full"}]}`
 	r := Merge(Question{Command: "doctor"}, []Answer{
@@ -110,7 +110,7 @@ func TestWorstNode(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers: no answer breaks the report, and none sends escape sequences to the terminal.
+// TestHostileAnswers: no answer makes the report fail or sends escape sequences to the terminal.
 func TestHostileAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		command := rapid.SampledFrom([]string{"services", "conns", "status", "doctor", "explain"}).Draw(t, "command")

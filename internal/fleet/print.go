@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// Print writes the report as a table, and below it what needs attention.
+// Print writes the report as a table, followed by what needs attention.
 func Print(w io.Writer, r Report) error {
 	c := commands[r.Command]
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -39,7 +39,7 @@ func Print(w io.Writer, r Report) error {
 	return err
 }
 
-// nodes names the nodes of a row.
+// nodes returns the names of the nodes of a row.
 func nodes(names []string, responded int) string {
 	if len(names) == responded && responded > 1 {
 		return fmt.Sprintf("all %d", responded)
@@ -60,7 +60,7 @@ func line(w io.Writer, cells []string) {
 	_, _ = io.WriteString(w, "\n")
 }
 
-// printable replaces control characters, so that a node cannot send escape sequences to the terminal.
+// printable replaces control characters. Otherwise, a node could send escape sequences to the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

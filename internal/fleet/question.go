@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Question is a command for the nodes.
+// Question is a command to run on the nodes.
 type Question struct {
 	Command string
-	// Namespace limits the answer; empty for all namespaces. Name is a Service in it, for explain with an optional port, or an
-	// address with a port; empty for all Services.
+	// Namespace limits the answer; empty for all namespaces. Name is a Service in it; empty for all Services. For explain, it may have a
+	// port, or be an address with a port.
 	Namespace, Name string
-	// Extra are further flags of the command.
+	// Extra are more flags of the command.
 	Extra []string
 }
 
-// command is a command of the agent's program that nodes can be asked.
+// command is an inspection command of kube-ipvs.
 type command struct {
-	// titles are the columns: of the subject, of the statement, and of the sums.
+	// titles are the headings of the columns for subject, answer and sums.
 	subject, says, sums []string
-	// sameEverywhere is true if all nodes should say the same about a subject.
+	// sameEverywhere is true if all nodes should give the same answer about a subject.
 	sameEverywhere bool
-	// takesName is true if the command has a Service as its argument; needsName if it must have one.
+	// takesName is true if the command accepts a Service as its argument, and needsName if it requires one.
 	takesName, needsName bool
 	read                 func(q Question, document []byte) ([]fact, error)
 }
@@ -46,10 +46,10 @@ var commands = map[string]command{
 	},
 }
 
-// serviceName matches the name of a Service, with an optional namespace and port. It never begins like a flag.
+// serviceName matches the name of a Service, with an optional namespace and port. A match cannot be mistaken for a flag.
 var serviceName = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*(:[a-z0-9-]+)?$`)
 
-// Line is the command line for the nodes.
+// Line returns the command line to run on the nodes.
 func (q Question) Line() ([]string, error) {
 	c, known := commands[q.Command]
 	switch {
@@ -86,7 +86,7 @@ func isAddress(name string) bool {
 	return err == nil
 }
 
-// Service returns the namespace and name of the Service in question; empty if there is none.
+// Service returns the namespace and name of the Service; empty if there is none.
 func (q Question) Service() (namespace, name string) {
 	if q.Name == "" || isAddress(q.Name) {
 		return "", ""
@@ -98,16 +98,16 @@ func (q Question) Service() (namespace, name string) {
 	return q.Namespace, name
 }
 
-// about reports whether the question is about a namespace's objects.
+// about reports whether the question includes objects of a namespace.
 func (q Question) about(namespace string) bool {
 	return q.Name != "" || q.Namespace == "" || q.Namespace == namespace
 }
 
-// MaxNodes is how many nodes are asked unless the user wants all.
+// MaxNodes is how many nodes are asked by default.
 const MaxNodes = 20
 
-// Choose selects the nodes to ask: first those with an endpoint of the Service, because policies and hints matter there, then
-// others by name.
+// Choose selects the nodes to ask. Nodes with an endpoint of the Service come first, because their answers depend on policies and hints.
+// The others follow by name.
 func Choose(nodes []string, withEndpoint map[string]bool, all bool) (chosen []string, left int) {
 	if all || len(nodes) <= MaxNodes {
 		return nodes, 0

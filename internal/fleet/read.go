@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// facts reads a node's answer.
+// facts returns the facts in the answer of a node.
 func (q Question) facts(a Answer) ([]fact, error) {
 	if a.Error != "" {
 		return nil, errors.New(a.Error)
@@ -50,7 +50,7 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 		switch e.State {
 		case view.Ready, view.SlowStart, view.Serving:
 			taking++
-		case view.Excluded: // by topology hints, which are for one zone or node
+		case view.Excluded: // topology hints differ between zones and nodes
 			local = true
 		}
 	}
@@ -65,7 +65,7 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 	return out
 }
 
-// frontendAddress leaves out the address of a node port, which is different on each node.
+// frontendAddress returns the address of a frontend. For node ports it leaves the IP address out, because each node has its own.
 func frontendAddress(kind view.Kind, address netip.AddrPort, protocol string) string {
 	if kind == view.NodePort {
 		return fmt.Sprintf(":%d/%s", address.Port(), protocol)
@@ -112,7 +112,7 @@ func readStatus(_ Question, document []byte) ([]fact, error) {
 	return []fact{{subject: []string{"well"}, says: []string{version, ""}}}, nil
 }
 
-// readDoctor reads the document of doctor. Package doctor cannot be imported: it builds only for Linux.
+// readDoctor reads the document of doctor. It cannot import package doctor, which builds only for Linux.
 func readDoctor(_ Question, document []byte) ([]fact, error) {
 	var report struct {
 		Verdict  string `json:"verdict"`

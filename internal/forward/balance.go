@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Endpoint is where connections are passed on to.
+// Endpoint is a destination of connections.
 type Endpoint struct {
 	Addr netip.AddrPort
-	// Weight is the endpoint's share of new clients. One with weight 0 keeps its clients and gets no new ones.
+	// Weight is the share of new clients. An endpoint with weight 0 keeps its clients and gets no new ones.
 	Weight int
 }
 
 // maxSticky is the number of clients that a balancer remembers.
 const maxSticky = 1 << 16
 
-// balancer chooses endpoints for new clients: in turn by weight, or the client's previous endpoint.
+// balancer chooses an endpoint for each client: its previous one, or the next one by weighted round robin.
 type balancer struct {
 	mu        sync.Mutex
 	endpoints []Endpoint
-	// credit of each endpoint: it grows by the weight at each turn, and the turn goes to the largest.
+	// credit of each endpoint. It grows by the weight in each round. The endpoint with the most credit gets the next client.
 	credit []int
-	// affinity is how long a client keeps its endpoint after its latest connection; 0 for no affinity.
+	// affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
 	affinity time.Duration
 	sticky   map[netip.Addr]choice
 }
 
-// choice is the endpoint that a client got, and until when it keeps it.
+// choice is the endpoint of a client, with the time at which it expires.
 type choice struct {
 	endpoint netip.AddrPort
 	until    time.Time
 }
 
-// set replaces the endpoints. Clients keep their choices while these exist and have a weight.
+// set replaces the endpoints. A client keeps its endpoint if that still exists and has a weight.
 func (b *balancer) set(endpoints []Endpoint, affinity time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +53,7 @@ func (b *balancer) has(addr netip.AddrPort) bool {
 	return slices.ContainsFunc(b.endpoints, func(e Endpoint) bool { return e.Addr == addr })
 }
 
-// pick returns the endpoint for a client, except those that it has tried. It reports false if there is none.
+// pick returns an endpoint for a client, except those in tried. It returns false if there is none.
 func (b *balancer) pick(client netip.Addr, now time.Time, tried []netip.AddrPort) (netip.AddrPort, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *balancer) usable(addr netip.AddrPort) bool {
 	return slices.ContainsFunc(b.endpoints, func(e Endpoint) bool { return e.Addr == addr && e.Weight > 0 })
 }
 
-// remember keeps a client's choice. If there are too many clients, expired ones are forgotten, and without any of these all are.
+// remember stores the endpoint of a client. If too many clients are stored, it deletes expired ones, or else all of them.
 func (b *balancer) remember(client netip.Addr, endpoint netip.AddrPort, now time.Time) {
 	if b.affinity == 0 {
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestStickyClientsAreBounded: a scan of many addresses cannot fill the memory, and expired choices are forgotten.
+// TestStickyClientsAreBounded: a scan from many addresses does not fill the memory, and expired clients are deleted.
 func TestStickyClientsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b balancer

@@ -1,12 +1,12 @@
-// Package forward passes TCP connections and UDP datagrams on in user space: it listens at an address and port, chooses an endpoint for each
-// new client, and copies. It serves node ports on loopback addresses, where no packet can be rewritten to leave the node, and whole
-// Services on machines whose kernel balances nothing.
+// Package forward forwards TCP connections and UDP datagrams in user space. It listens at an address and port, chooses an endpoint for each
+// new client, and copies data in both directions. The agent uses it for node ports on loopback addresses, whose packets the kernel cannot
+// send to another node (decision 10).
 //
-// Everything is bounded: connections, flows, remembered clients, and the time to connect. Where the platform can, the kernel copies the
-// bytes of TCP connections (splice), and this process sees only their ends.
+// Everything has a limit: connections, flows, remembered clients, and the time to connect. Where the platform supports it, the kernel
+// copies the data of TCP connections (splice).
 //
-// It is written by hand because the well-kept proxies in Go (for example tcpproxy) forward TCP alone, and none has weights, affinity
-// and replaceable endpoints.
+// It is written by hand because the maintained Go proxies, such as tcpproxy, forward only TCP. None has weights, affinity and endpoints
+// that can change.
 //
 // May import: the standard library. It knows neither Services nor the kernel's objects.
 package forward

@@ -16,13 +16,13 @@ import (
 // Protocol of a listener.
 type Protocol string
 
-// The protocols that can be passed on.
+// The supported protocols.
 const (
 	TCP Protocol = "tcp"
 	UDP Protocol = "udp"
 )
 
-// Listen is where clients connect to.
+// Listen is the protocol, address and port to which clients connect.
 type Listen struct {
 	Protocol Protocol
 	At       netip.AddrPort
@@ -30,37 +30,37 @@ type Listen struct {
 
 func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String() }
 
-// Service is where the clients of a listener go.
+// Service has the endpoints for the clients of a listener.
 type Service struct {
 	Endpoints []Endpoint
-	// Affinity is how long a client keeps its endpoint after its latest connection; 0 for no affinity.
+	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
 	Affinity time.Duration
-	// ProxyProtocol sends the client's address in front of each TCP connection (PROXY protocol, version 1).
+	// ProxyProtocol starts each TCP connection with the client's address (PROXY protocol, version 1).
 	ProxyProtocol bool
 }
 
-// Limits bound what all listeners together use.
+// Limits apply to all listeners together.
 type Limits struct {
-	// Connections is the number of open TCP connections. Further ones are reset.
+	// Connections is the largest number of open TCP connections. Further ones are reset.
 	Connections int
-	// Flows is the number of UDP clients that are known. Datagrams of further ones are dropped.
+	// Flows is the largest number of UDP clients. Datagrams of further ones are dropped.
 	Flows int
-	// Connect is how long one endpoint may take to accept a connection.
+	// Connect is the time that an endpoint has to accept a connection.
 	Connect time.Duration
-	// FlowIdle is how long a UDP client is known after its latest datagram in either direction.
+	// FlowIdle is how long a UDP flow lives without a datagram in either direction.
 	FlowIdle time.Duration
 }
 
-// DefaultLimits fit a node: at most about 64 MB of buffers for UDP, and two file descriptors for each connection.
+// DefaultLimits are for a node: at most about 64 MB of buffers for UDP, and two file descriptors for each connection.
 var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
 
-// Counts say what the listeners did since the start.
+// Counts are statistics since the start.
 type Counts struct {
 	// Connections and Flows are the open ones.
 	Connections, Flows int64
-	// Refused counts connections and datagrams beyond the limits.
+	// Refused is the number of connections and datagrams beyond the limits.
 	Refused uint64
-	// Failed counts clients for which no endpoint could be reached.
+	// Failed is the number of clients that could not reach an endpoint.
 	Failed uint64
 }
 
@@ -73,9 +73,9 @@ type Forwarder struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[Listen]listener
-	// running are the goroutines of listeners, connections and flows.
+	// running counts the goroutines of listeners, connections and flows.
 	running sync.WaitGroup
-	// ctx ends with Close; connections end with it.
+	// ctx is canceled by Close. It ends all connections.
 	ctx  context.Context
 	stop context.CancelFunc
 }
@@ -83,7 +83,7 @@ type Forwarder struct {
 // listener serves the clients at one address and port.
 type listener interface {
 	set(Service)
-	// close stops listening. Open TCP connections go on.
+	// close stops listening. Open TCP connections continue.
 	close() error
 }
 
@@ -96,8 +96,8 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set passes the clients at an address and port on to a Service. It opens the port if necessary, and otherwise replaces the Service:
-// open connections stay with their endpoints, UDP clients leave endpoints that are gone.
+// Set forwards the clients of an address and port to a Service. It opens the port if necessary, and otherwise replaces the Service. Open
+// connections keep their endpoints. UDP clients leave removed endpoints.
 func (f *Forwarder) Set(at Listen, to Service) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,11 +131,11 @@ func (f *Forwarder) open(at Listen, to Service) (listener, error) {
 		}
 		return f.startUDP(l, to), nil
 	default:
-		return nil, fmt.Errorf("protocol %q cannot be passed on in user space", at.Protocol)
+		return nil, fmt.Errorf("protocol %q cannot be forwarded in user space", at.Protocol)
 	}
 }
 
-// Remove closes a port. Open TCP connections go on; UDP clients are forgotten.
+// Remove closes a port. Open TCP connections continue; UDP flows end.
 func (f *Forwarder) Remove(at Listen) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +147,7 @@ func (f *Forwarder) Remove(at Listen) error {
 	return l.close()
 }
 
-// Listeners lists where the Forwarder listens, sorted.
+// Listeners returns the addresses and ports of the Forwarder, sorted.
 func (f *Forwarder) Listeners() []Listen {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,12 +167,12 @@ func (f *Forwarder) Counts() Counts {
 	return Counts{f.connections.Load(), f.flows.Load(), f.refused.Load(), f.failed.Load()}
 }
 
-// Close stops listening, gives open TCP connections some time to end, and then ends them.
+// Close stops listening, waits a moment for open TCP connections to end, and then ends them.
 func (f *Forwarder) Close(grace time.Duration) {
 	f.mu.Lock()
 	f.closed = true
 	for at, l := range f.listeners {
-		_ = l.close() // a socket whose close fails is closed all the same
+		_ = l.close() // the socket is closed even if close fails
 		delete(f.listeners, at)
 	}
 	f.mu.Unlock()

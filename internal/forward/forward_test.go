@@ -22,10 +22,10 @@ import (
 
 const patience = 10 * time.Second
 
-// limits for tests, whose endpoints are all on loopback.
+// limits are for tests, whose endpoints are all on loopback.
 var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
 
-// endpoint is a server that greets each connection with its name and sends back what it gets.
+// endpoint is a server that sends its name to each client and echoes what it receives.
 type endpoint struct {
 	name   string
 	socket net.Listener
@@ -63,7 +63,7 @@ func deadEndpoint(t *testing.T) Endpoint {
 	return Endpoint{freePort(t, TCP).At, 1}
 }
 
-// freePort is a port of loopback at which nothing listens.
+// freePort returns a free port of loopback.
 func freePort(t *testing.T, protocol Protocol) Listen {
 	t.Helper()
 	return Listen{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freeport.Get(t))}
@@ -83,7 +83,7 @@ func set(t *testing.T, f *Forwarder, at Listen, to Service) {
 	}
 }
 
-// client is a connection and the name of the endpoint that greeted it.
+// client is a connection, with the name of its endpoint.
 type client struct {
 	*net.TCPConn
 	in   *bufio.Reader
@@ -161,7 +161,7 @@ func TestTCPTriesOtherEndpoints(t *testing.T) {
 	}
 }
 
-// TestHalfClose sends a request of several megabytes, ends its direction, and gets all of the answer.
+// TestHalfClose: a client that sends several megabytes and closes its direction receives the whole reply.
 func TestHalfClose(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
@@ -197,7 +197,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestChangesKeepConnections: neither a changed Service nor a closed port ends an open connection.
+// TestChangesKeepConnections: open connections survive a change of the Service and a closed port.
 func TestChangesKeepConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "old").weighing(1)}})
@@ -279,7 +279,7 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
-// startUDP starts a server that sends datagrams back with its name in front.
+// startUDP starts a server that echoes each datagram with its name in front.
 func startUDP(t *testing.T, name string) Endpoint {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -311,7 +311,7 @@ func udpClient(t *testing.T, at Listen) net.Conn {
 
 var questions atomic.Int64
 
-// ask sends a question until it is answered. Each has a number, because an earlier one may have been sent, and answered, twice.
+// ask sends a question until a reply arrives. Each has a number, because an earlier one may have been sent and answered twice.
 func ask(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buffer, number := make([]byte, maxDatagram), fmt.Sprintf("#%d", questions.Add(1))
@@ -405,7 +405,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestConcurrentChanges changes and closes ports while clients come. The kernel may not tell a client that its port closed as it connected.
+// TestConcurrentChanges changes and closes ports while clients connect. A client that connects while its port closes may get no error from
+// the kernel.
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}

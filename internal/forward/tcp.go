@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// errorPause is how long a listener waits after an error, for example because no file descriptor is free.
+// errorPause is how long a listener waits after an error, such as a lack of file descriptors.
 const errorPause = 50 * time.Millisecond
 
-// tcpListener passes connections on.
+// tcpListener forwards connections.
 type tcpListener struct {
 	*Forwarder
 	socket        *net.TCPListener
@@ -64,13 +64,13 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// reset closes a connection so that the client sees a refusal, not an empty answer.
+// reset closes a connection with a RST, so that the client sees a refusal and not an empty answer.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// pass connects a client with an endpoint until both are done.
+// pass connects a client with an endpoint, and returns when both have finished.
 func (l *tcpListener) pass(client *net.TCPConn) {
 	endpoint, err := l.connect(client)
 	if err != nil {
@@ -126,7 +126,7 @@ func (l *tcpListener) dial(addr netip.AddrPort, client *net.TCPConn) (*net.TCPCo
 	return endpoint, nil
 }
 
-// proxyHeader is the line that the PROXY protocol sends first.
+// proxyHeader returns the first line of the PROXY protocol.
 func proxyHeader(client, server netip.AddrPort) string {
 	family := "TCP4"
 	if client.Addr().Is6() {
@@ -135,7 +135,7 @@ func proxyHeader(client, server netip.AddrPort) string {
 	return fmt.Sprintf("PROXY %s %s %s %d %d\r\n", family, client.Addr(), server.Addr(), client.Port(), server.Port())
 }
 
-// copyHalf copies one direction. The end of the source ends only this direction; an error ends both.
+// copyHalf copies one direction. End of file ends only this direction; an error ends both.
 func copyHalf(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)
@@ -145,7 +145,7 @@ func copyHalf(to, from *net.TCPConn) {
 	_ = to.CloseWrite()
 }
 
-// addrPortOf returns an address of package net without an IPv4 address inside an IPv6 one.
+// addrPortOf converts an address of package net. It unmaps IPv4 addresses.
 func addrPortOf(a net.Addr) netip.AddrPort {
 	var at netip.AddrPort
 	switch a := a.(type) {

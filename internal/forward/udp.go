@@ -13,7 +13,7 @@ const maxDatagram = 65535
 
 var errNoEndpoint = errors.New("no endpoint")
 
-// udpListener passes datagrams on. Each client has a socket of its own towards its endpoint, so that answers find their way back.
+// udpListener forwards datagrams. Each client has its own socket to the endpoint, which receives the replies.
 type udpListener struct {
 	*Forwarder
 	socket   *net.UDPConn
@@ -24,7 +24,7 @@ type udpListener struct {
 	known  map[netip.AddrPort]*flow
 }
 
-// flow is one client's way to its endpoint.
+// flow is the socket of one client to its endpoint.
 type flow struct {
 	endpoint netip.AddrPort
 	socket   *net.UDPConn
@@ -37,7 +37,7 @@ func (f *Forwarder) startUDP(socket *net.UDPConn, to Service) listener {
 	return l
 }
 
-// set replaces the endpoints. Clients leave endpoints that no longer exist, so that their next datagram reaches another one.
+// set replaces the endpoints. Flows to removed endpoints end, so the next datagram of their clients goes to another one.
 func (l *udpListener) set(to Service) {
 	l.balancer.set(to.Endpoints, to.Affinity)
 	l.mu.Lock()
@@ -59,7 +59,7 @@ func (l *udpListener) close() error {
 	return l.socket.Close()
 }
 
-// forget ends a flow. Its goroutine sees the closed socket and returns. The caller holds mu.
+// forget ends a flow. Its goroutine then sees the closed socket and returns. The caller holds mu.
 func (l *udpListener) forget(client netip.AddrPort, fl *flow) {
 	if l.known[client] == fl {
 		delete(l.known, client)
@@ -76,7 +76,7 @@ func (l *udpListener) receive() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(errorPause) // for example an ICMP error of an earlier answer
+			time.Sleep(errorPause) // such as an ICMP error about an earlier reply
 			continue
 		}
 		fl, err := l.flowOf(client)
@@ -84,11 +84,11 @@ func (l *udpListener) receive() {
 			continue
 		}
 		_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = fl.socket.Write(buffer[:n]) // UDP promises nothing; an endpoint that refuses shows in the flow's goroutine
+		_, _ = fl.socket.Write(buffer[:n]) // the goroutine of the flow sees the refusal of an endpoint
 	}
 }
 
-// flowOf returns the client's flow, a new one if necessary.
+// flowOf returns the flow of a client, and creates it if necessary.
 func (l *udpListener) flowOf(client netip.AddrPort) (*flow, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *udpListener) flowOf(client netip.AddrPort) (*flow, error) {
 	return fl, nil
 }
 
-// reply passes an endpoint's datagrams back until the flow ends, is idle for too long, or the endpoint refuses.
+// reply forwards the datagrams of an endpoint to the client. It returns when the flow ends or expires, or the endpoint refuses a datagram.
 func (l *udpListener) reply(client netip.AddrPort, fl *flow) {
 	buffer := make([]byte, maxDatagram)
 	_ = fl.socket.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))

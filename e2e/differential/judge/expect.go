@@ -10,11 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// Expectation is what docs/services.md promises to a client that connects to an address and port.
+// Expectation is what docs/services.md promises to a client of an address and port.
 type Expectation struct {
-	Outcomes []string         // one of them
-	Servers  []netip.AddrPort // if answered, by one of them
-	Source   string           // that a server other than the client sees: Itself or AsNode
+	Outcomes []string         // any of these
+	Servers  []netip.AddrPort // any of these may answer
+	Source   string           // the address that the server sees, unless it is the client: Itself or AsNode
 }
 
 // More outcomes of connections.
@@ -25,8 +25,8 @@ const (
 
 var anyRefusal = []string{Refused, Unreachable, TimedOut, "filtered"}
 
-// Expect returns what a client must find at an address and port, from the objects alone. It returns false where that depends on more than
-// these objects: on what was served before, or on a Service that the agent has to refuse.
+// Expect returns what a client must see at an address and port, according to the objects. It returns false if that also depends on what was
+// served before, or on a Service that the agent must reject.
 func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	cl, ok := c.Holder(key)
 	if !ok || client == Host && key.Protocol == corev1.ProtocolSCTP { // docs/known-limits.md: with many addresses, the first packet is too large
@@ -43,8 +43,8 @@ func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	return e, true
 }
 
-// unanswered is what a client finds that no endpoint may serve, or nil. IPVS itself answers processes of the node and SCTP clients without
-// endpoints, in ways that depend on the kernel.
+// unanswered is the expectation if no endpoint may serve the client; nil if there is none. Without endpoints, IPVS itself answers processes
+// of the node and SCTP clients, in ways that depend on the kernel.
 func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	v6 := key.Addr.Addr().Is6()
 	without := len(draw.Usable(c.fit(cl, v6))) == 0
@@ -61,7 +61,7 @@ func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	return []string{TimedOut}
 }
 
-// Holder returns the claim that must win an address and port, unless that depends on more than the objects.
+// Holder returns the claim that must win an address and port. It returns false if that depends on more than the objects.
 func (c *Case) Holder(key Key) (Claim, bool) {
 	if len(c.claims[key]) == 0 || c.interfaceIsClusterIP(key.Addr.Addr()) {
 		return Claim{}, false
@@ -76,20 +76,20 @@ func (c *Case) Holder(key Key) (Claim, bool) {
 	return cl, true
 }
 
-// mayBeBound reports whether an endpoint has an address that Services claim and another Node object has: whether it is bound depends on
-// which came first.
+// mayBeBound reports whether an endpoint has an address that Services claim and that another Node object has. Whether such an address is
+// bound depends on which came first.
 func (c *Case) mayBeBound(t draw.Target) bool {
 	a := t.Addr.Addr()
 	return c.onOtherNode(a) && len(c.addressClaims(a)) > 0
 }
 
-// Wrong is a difference between a node's tables and what the objects ask for.
+// Wrong is a difference between the tables of a node and what the objects require.
 type Wrong struct {
-	Service string // namespace/name, if it is of one
+	Service string // namespace/name; empty if no Service is concerned
 	Text    string
 }
 
-// Wrong lists where a node's tables differ from what the objects ask for.
+// Wrong returns the differences between the tables of a node and what the objects require.
 func (c *Case) Wrong(s State) (wrong []Wrong) {
 	for key := range c.claims {
 		cl, ok := c.Holder(key)
@@ -126,7 +126,7 @@ func joinAddrs(addrs []netip.AddrPort) (text string) {
 	return text[1:]
 }
 
-// Keys are all claimed addresses and ports, sorted.
+// Keys returns all claimed addresses and ports, sorted.
 func (c *Case) Keys() []Key {
 	var keys []Key
 	for key := range c.claims {

@@ -1,3 +1,3 @@
-// Package realcluster tests on nodes with real kubelets and containerd what a user does with kube-ipvs: install it, use it, upgrade
-// and remove it, and move from kube-proxy. make cluster-test runs it.
+// Package realcluster tests what users do with kube-ipvs, on nodes with real kubelets and containerd: install it, use it, upgrade it,
+// remove it, and migrate from kube-proxy. make cluster-test runs it.
 package realcluster

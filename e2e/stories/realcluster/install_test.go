@@ -28,7 +28,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("kube-ipvs status on %s reports a problem:\n%s", node, out)
 		}
 		log := s.kubectl("-n", "kube-system", "logs", pod)
-		for _, word := range []string{"permitted", "denied", "read-only"} { // the chart gives all privileges that the agent needs
+		for _, word := range []string{"permitted", "denied", "read-only"} { // the chart grants all privileges that the agent needs
 			if strings.Contains(log, word) {
 				t.Errorf("the log of the agent on %s has %q:\n%s", node, word, log)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestNodeJoinsAndLeaves adds a node, drains it, switches it off and deletes it.
+// TestNodeJoinsAndLeaves adds a node, drains it, powers it off and deletes it.
 func TestNodeJoinsAndLeaves(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// TestUpgradeAndRollback replaces the agent's pods by another revision of the chart, and goes back.
+// TestUpgradeAndRollback upgrades to another revision of the chart and rolls back.
 func TestUpgradeAndRollback(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -32,7 +32,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	l.nothingLost(t)
 }
 
-// TestUninstall removes the chart: the kernel serves on until cleanup.
+// TestUninstall removes the chart. The kernel continues to serve until cleanup.
 func TestUninstall(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -55,7 +55,7 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// cleanup runs what docs/install.md says.
+// cleanup runs the command of docs/install.md.
 func (s stage) cleanup(n *realcluster.Node) {
 	s.t.Helper()
 	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {
@@ -71,7 +71,7 @@ func (s stage) cleanup(n *realcluster.Node) {
 	s.kubectl("delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
 }
 
-// rules are what a node's kernel has of the agent's.
+// rules returns the agent's rules on a node.
 func (s stage) rules(n *realcluster.Node) string {
 	s.t.Helper()
 	out, err := n.Command("sh", "-c", "ipvsadm -Sn; ip -o link show kube-ipvs0 2>/dev/null; ipset list -n | grep ^KIPVS; iptables-save | grep -i kube-ipvs; true").CombinedOutput()

@@ -30,7 +30,7 @@ func TestAgentKilled(t *testing.T) {
 	l.nothingLost(t)
 }
 
-// TestKubeletAndContainerdRestart kills both on each node and starts them again.
+// TestKubeletAndContainerdRestart kills the kubelet and containerd on each node, and starts them again.
 func TestKubeletAndContainerdRestart(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -43,7 +43,7 @@ func TestKubeletAndContainerdRestart(t *testing.T) {
 			}
 		}
 	}
-	// A kubelet that has just started reports its pods as they are, or restarts what it does not find.
+	// A restarted kubelet first reports the state of pods, or restarts missing containers.
 	s.kubectl("run", "after-restart", "--image=registry.k8s.io/e2e-test-images/agnhost:2.63.0", "--image-pull-policy=Never", "--restart=Never", "--", "pause")
 	s.kubectl("wait", "--for=condition=Ready", "pod/after-restart", "--timeout=10m")
 	s.kubectl("delete", "pod", "after-restart", "--grace-period=0", "--force")
@@ -55,7 +55,7 @@ func TestKubeletAndContainerdRestart(t *testing.T) {
 	}
 }
 
-// runningContainers are the IDs of the containers that must survive.
+// runningContainers returns the IDs of the containers that must survive.
 func (s stage) runningContainers() string {
 	s.t.Helper()
 	const ids = `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{"\n"}{end}`

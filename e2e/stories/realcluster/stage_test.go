@@ -14,10 +14,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// patience bounds every wait; nothing waits that long when things work.
+// patience limits every wait. A passing test waits much less.
 const patience = 10 * time.Minute
 
-// started is the cluster of all tests: they follow each other as a user's days do.
+// started is the cluster that all tests share.
 var started struct {
 	once    sync.Once
 	cluster *realcluster.Cluster
@@ -41,7 +41,7 @@ type stage struct {
 	t *testing.T
 }
 
-// enter starts the cluster for the first test: with the agent, a Deployment, its Service and a client.
+// enter returns the cluster. For the first test it starts the cluster, with the agent, a Deployment, its Service and a client.
 func enter(t *testing.T) stage {
 	t.Helper()
 	if os.Getenv("LAB_MODE") == "native" {
@@ -67,7 +67,7 @@ func enter(t *testing.T) stage {
 	return stage{started.cluster, t}
 }
 
-// kubectl runs kubectl, which must succeed.
+// kubectl runs kubectl and fails the test on error.
 func (s stage) kubectl(args ...string) string {
 	s.t.Helper()
 	out, err := s.Kubectl(args...)
@@ -77,7 +77,7 @@ func (s stage) kubectl(args ...string) string {
 	return out
 }
 
-// helm runs helm in the folder of the checkout, as the docs do.
+// helm runs helm in the directory of the checkout, as on the pages.
 func (s stage) helm(args ...string) string {
 	s.t.Helper()
 	out, err := s.Run("helm", args...)
@@ -105,7 +105,7 @@ func (s stage) eventually(what string, f func() error) {
 	s.t.Fatalf("%s: not within %s: %v", what, patience, err)
 }
 
-// agents are the agent's pods by node.
+// agents returns the agent's pods by node.
 func (s stage) agents() map[string]string {
 	s.t.Helper()
 	pods := map[string]string{}

@@ -15,7 +15,7 @@ import (
 // divide is the patch of step 2 in docs/replace-kube-proxy.md.
 var divide = regexp.MustCompile(`(?m)^kubectl -n kube-system patch daemonset kube-proxy --type merge -p '(.*)'$`)
 
-// TestTakeOver follows docs/replace-kube-proxy.md from kube-proxy in ipvs mode to the agent and back, with its commands.
+// TestTakeOver follows docs/replace-kube-proxy.md: from kube-proxy in ipvs mode to the agent and back, with the commands of the page.
 func TestTakeOver(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -80,7 +80,7 @@ func (s stage) installKubeProxy() {
 	})
 }
 
-// runsOnly waits until one of the two proxies runs on the node and is ready, and the other is gone.
+// runsOnly waits until one proxy is ready on the node and the other one is gone.
 func (s stage) runsOnly(n *realcluster.Node, proxy string) {
 	s.t.Helper()
 	s.eventually(proxy+" alone runs on "+n.Name, func() error {

@@ -16,13 +16,13 @@ import (
 // archive is a container image with one layer.
 type archive struct {
 	names       []string
-	root        string // folder with its files
+	root        string // directory of its files
 	entrypoint  []string
 	arguments   []string
 	environment []string
 }
 
-// write writes the image as "docker save" does, and returns a digest of it. The same files give the same bytes.
+// write writes the image in the format of "docker save", and returns its digest. The same files give the same bytes.
 func (i archive) write(file string) (digest string, err error) {
 	layer := file + ".layer"
 	defer os.Remove(layer)
@@ -74,7 +74,7 @@ func (i archive) write(file string) (digest string, err error) {
 	})
 }
 
-// writeLayer archives the files below root as root's, without times.
+// writeLayer archives the files below root, owned by root and without times.
 func writeLayer(file, root string) (digest string, err error) {
 	return writeArchive(file, func(w *tar.Writer) error {
 		return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -122,7 +122,7 @@ func addFile(w *tar.Writer, root, path string, entry fs.DirEntry) error {
 	return err
 }
 
-// writeArchive returns the digest of the archive that fill fills.
+// writeArchive returns the digest of an archive that fill writes.
 func writeArchive(file string, fill func(*tar.Writer) error) (digest string, err error) {
 	out, err := os.Create(file)
 	if err != nil {

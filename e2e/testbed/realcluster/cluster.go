@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Addresses that all clusters have. The gateway is the machine of the control plane; to the nodes it is a machine outside.
+// Addresses of every cluster. The gateway is the machine of the control plane. For the nodes it is outside the cluster.
 const (
 	Gateway    = "192.168.50.1"
 	gatewayV6  = "fd00:50::1"
@@ -28,13 +28,13 @@ const (
 	lan = "lan" // the bridge
 )
 
-// Config says what to start.
+// Config configures a cluster.
 type Config struct {
 	Checkout string
 	Nodes    int
-	Zones    int    // the nodes' labels name so many; 0 for none
-	Out      string // folder for logs
-	// WithoutAgent leaves Services to the caller, and DNS with them.
+	Zones    int    // number of zones in the labels of nodes; 0 for none
+	Out      string // directory for logs
+	// WithoutAgent installs neither the agent nor DNS.
 	WithoutAgent bool
 	Logf         func(format string, args ...any) // reports progress
 }
@@ -47,14 +47,14 @@ type Cluster struct {
 	Nodes    []*Node
 
 	zones       int
-	out, dir    string // folders for logs, and for everything that is the cluster's
+	out, dir    string // directories for logs, and for all other files
 	kubeconfig  string
 	controllers []*process
 	logf        func(format string, args ...any)
 }
 
-// Up starts a cluster and returns when all its nodes are ready, the agent serves on them and DNS answers. What it started
-// before an error is stopped by Stop, as is a cluster.
+// Up starts a cluster. It returns when all nodes are ready, the agent serves on them, and DNS answers. After an error, Stop stops what Up
+// has started.
 func Up(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{Checkout: config.Checkout, zones: config.Zones, out: config.Out, logf: config.Logf}
 	if c.logf == nil {
@@ -72,7 +72,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 			return c, err
 		}
 	}
-	// One after the other: an API server that starts beside others on a slow CPU gives up after a minute.
+	// Each start waits for the previous one: on a slow CPU, an API server that starts at the same time as others gives up after a minute.
 	if err := c.startControlPlane(ctx); err != nil {
 		return c, err
 	}
@@ -95,7 +95,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 	return c, c.awaitServices()
 }
 
-// connect loads the kernel modules that pods need, and makes the network that all machines share.
+// connect loads the kernel modules that pods need, and creates the network of all machines.
 func (c *Cluster) connect() error {
 	if err := run(
 		"modprobe -a overlay br_netfilter bridge veth nf_conntrack ip_vs",
@@ -110,7 +110,7 @@ func (c *Cluster) connect() error {
 	return divideCPU("")
 }
 
-// join makes a node's network and cgroup.
+// join creates the network and the cgroup of a node.
 func (c *Cluster) join() (*Node, error) {
 	n := newNode(c, len(c.Nodes)+1)
 	if err := n.connect(); err != nil {
@@ -137,13 +137,13 @@ func (c *Cluster) AddNode() (*Node, error) {
 	return n, n.StartKubelet()
 }
 
-// RemoveNode ends everything on a node, as if the machine were switched off. The Node object stays.
+// RemoveNode kills everything on a node, as if the machine lost power. The Node object stays.
 func (c *Cluster) RemoveNode(n *Node) error {
 	c.Nodes = slices.DeleteFunc(c.Nodes, func(other *Node) bool { return other == n })
 	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
 }
 
-// divideCPU lets a cgroup have cgroups for pods below it.
+// divideCPU enables the controllers for the cgroups of pods below a cgroup.
 func divideCPU(group string) error {
 	const top = "/sys/fs/cgroup"
 	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
@@ -168,7 +168,7 @@ func (c *Cluster) bootNodes() error {
 	return nil
 }
 
-// startControlPlane starts etcd, the API server, the controllers and the scheduler.
+// startControlPlane starts etcd, the API server, the controller manager and the scheduler.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return err
@@ -192,13 +192,13 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return errors.Join(
 		c.startController(upstream.KubeControllerManager, "--kubeconfig="+manager, "--use-service-account-credentials", "--leader-elect=false",
 			"--service-account-private-key-file="+c.API.TokenKey(), "--root-ca-file="+c.API.Authority(),
-			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"), // an emulated kubelet may be late
+			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"), // an emulated kubelet can be slow
 		c.startController(upstream.KubeScheduler, "--kubeconfig="+scheduler, "--leader-elect=false"),
 	)
 }
 
-// startAPIServer starts etcd and the API server. The API server ends if etcd does not answer within a minute, which happens in an
-// emulated guest on a busy machine, so it gets three attempts.
+// startAPIServer starts etcd and the API server. The API server exits if etcd does not respond within a minute, as in an emulated guest on
+// a busy machine, so it gets three attempts.
 func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	for attempt := 1; attempt <= 3; attempt++ {
 		c.API, err = controlplane.Launch(ctx, controlplane.Config{
@@ -227,25 +227,25 @@ func (c *Cluster) startController(name string, args ...string) error {
 	return nil
 }
 
-// Env is the environment in which kubectl and helm reach the cluster.
+// Env returns the environment in which kubectl and helm reach the cluster.
 func (c *Cluster) Env() []string {
 	path := []string{filepath.Join(folder(c.Checkout), "bin")}
 	for _, name := range []string{upstream.Kubectl, upstream.Containerd, upstream.E2ETest} {
-		if program, err := upstream.Path(c.Checkout, name); err == nil { // the tests are not always built
+		if program, err := upstream.Path(c.Checkout, name); err == nil { // the programs for tests may not be built
 			path = append(path, filepath.Dir(program))
 		}
 	}
 	path = append(path, os.Getenv("PATH"))
-	// The last value of a variable counts.
+	// The last value of a variable is used.
 	return append(os.Environ(), "PATH="+strings.Join(path, ":"), "KUBECONFIG="+c.kubeconfig)
 }
 
-// Kubectl runs kubectl as the administrator and returns what it prints on both its outputs.
+// Kubectl runs kubectl as the administrator. It returns stdout and stderr.
 func (c *Cluster) Kubectl(args ...string) (string, error) { return c.Run("kubectl", args...) }
 
-// Run runs a command on the control plane's machine, from the checkout's top.
+// Run runs a command on the control plane's machine, in the top directory of the checkout.
 func (c *Cluster) Run(program string, args ...string) (string, error) {
-	// A program on the cluster's PATH: exec.Command would look on this process's.
+	// Search the cluster's PATH; exec.Command would search the PATH of this process.
 	cmd := exec.Command("/usr/bin/env", append([]string{program}, args...)...)
 	cmd.Dir, cmd.Env = c.Checkout, c.Env()
 	text, err := cmd.CombinedOutput()
@@ -273,12 +273,12 @@ func (c *Cluster) Stop() error {
 	return errors.Join(append(errs, run("ip link delete "+lan))...)
 }
 
-// keepLogs copies the control plane's logs to the others.
+// keepLogs copies the logs of the control plane to those of the nodes.
 func (c *Cluster) keepLogs() error {
 	return run("cp " + filepath.Join(c.API.Dir(), "etcd.log") + " " + filepath.Join(c.API.Dir(), "kube-apiserver.log") + " " + c.out)
 }
 
-// run runs commands, without a shell, up to the first that fails.
+// run runs commands without a shell. It stops at the first failure.
 func run(commands ...string) error {
 	for _, command := range commands {
 		args := strings.Fields(command)

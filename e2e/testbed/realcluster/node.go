@@ -21,7 +21,7 @@ import (
 //go:embed files
 var files embed.FS
 
-// render fills in a file of the folder files.
+// render executes a template in the directory files.
 func render(name string, values any) ([]byte, error) {
 	parsed, err := template.ParseFS(files, "files/"+name)
 	if err != nil {
@@ -32,7 +32,7 @@ func render(name string, values any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// Node is a machine with a kubelet: namespaces, in which the programs of a node run.
+// Node is a machine with a kubelet. It consists of namespaces, in which its programs run.
 type Node struct {
 	Name           string
 	IPv4, IPv6     string
@@ -42,7 +42,7 @@ type Node struct {
 	cluster             *Cluster
 	holder              *process // its first process
 	containerd, kubelet *process
-	DNS                 string // for the kubelet's configuration
+	DNS                 string // in the kubelet's configuration
 }
 
 func newNode(c *Cluster, index int) *Node {
@@ -58,7 +58,7 @@ func newNode(c *Cluster, index int) *Node {
 	}
 }
 
-// connect makes the node's network: one interface, on the bridge that all nodes and the control plane are on.
+// connect creates the network of the node: one interface, on the bridge of all machines.
 func (n *Node) connect() error {
 	return run(
 		"ip netns add "+n.Name,
@@ -77,7 +77,7 @@ func (n *Node) connect() error {
 	)
 }
 
-// routeTo makes the pods of another node reachable.
+// routeTo adds the route to the pods of another node.
 func (n *Node) routeTo(other *Node) error {
 	return run(
 		"ip -n "+n.Name+" route replace "+other.PodsV4+" via "+other.IPv4,
@@ -85,7 +85,7 @@ func (n *Node) routeTo(other *Node) error {
 	)
 }
 
-// boot starts the node's first process and containerd, which has the images of the store.
+// boot starts the first process of the node, and containerd with the images of the store.
 func (n *Node) boot(store string) error {
 	own := n.containers()
 	if err := os.Mkdir(own, 0o711); err != nil {
@@ -112,7 +112,7 @@ func (n *Node) boot(store string) error {
 	return n.StartContainerd()
 }
 
-// configure waits until the node's mounts are made, and writes the files that are its own.
+// configure waits for the mounts of the node, and writes its configuration files.
 func (n *Node) configure() error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.holder.cmd.Process.Pid))
@@ -147,10 +147,10 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// root is where the node's files are from outside. It has a /run of its own.
+// root is the path of the node's root from outside. The node has its own /run.
 func (n *Node) root() string { return fmt.Sprintf("/proc/%d/root", n.holder.cmd.Process.Pid) }
 
-// Command is a command that runs on the node.
+// Command returns a command that runs on the node.
 func (n *Node) Command(args ...string) *exec.Cmd {
 	enter := []string{"-t", fmt.Sprint(n.holder.cmd.Process.Pid), "--mount", "--uts", "--net", "--pid", "--"}
 	cmd := exec.Command("nsenter", append(enter, args...)...)
@@ -158,11 +158,11 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartContainerd starts the node's containerd, which then finds containers that were started by the one before, and returns when it
-// listens: a kubelet that cannot connect ends.
+// StartContainerd starts containerd, which finds the containers of its predecessor. It returns when containerd listens, because a kubelet
+// that cannot connect exits.
 func (n *Node) StartContainerd() (err error) {
 	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
-	if err := os.RemoveAll(socket); err != nil { // a killed containerd may take another moment to close it
+	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to close it
 		return err
 	}
 	if n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml")); err != nil {
@@ -179,7 +179,7 @@ func (n *Node) StartContainerd() (err error) {
 	}
 }
 
-// StartKubelet starts the node's kubelet.
+// StartKubelet starts the kubelet of the node.
 func (n *Node) StartKubelet() (err error) {
 	config, err := n.cluster.API.Kubeconfig("system:node:"+n.Name, "system:nodes")
 	if err != nil {
@@ -199,10 +199,10 @@ func (n *Node) StartKubelet() (err error) {
 	return err
 }
 
-// KillKubelet ends the kubelet as a crash would; pods keep running.
+// KillKubelet simulates a crash of the kubelet. Pods keep running.
 func (n *Node) KillKubelet() error { return n.kubelet.kill() }
 
-// KillContainerd ends containerd as a crash would; pods keep running.
+// KillContainerd simulates a crash of containerd. Pods keep running.
 func (n *Node) KillContainerd() error { return n.containerd.kill() }
 
 // stop ends everything on the node.
@@ -216,7 +216,7 @@ func (n *Node) stop() error {
 	return run("umount " + n.containers())
 }
 
-// containers is the folder of the node's containerd from outside, a file system of its own.
+// containers is the directory of containerd from outside. It is a separate file system.
 func (n *Node) containers() string { return filepath.Join(n.cluster.dir, n.Name) }
 
 func (n *Node) log(program string) string {

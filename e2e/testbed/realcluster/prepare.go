@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Prepare builds on the host what a cluster needs and says what it does on out: programs, images, and a folder in which containerd
-// has the images unpacked. What is there is not made again. agent is the folder of the agent's image, as "make image" leaves it.
+// Prepare builds on the host what a cluster needs: programs, images, and a directory in which containerd has unpacked the images. It does
+// not rebuild what exists. It writes its progress to out. agent is the directory of the agent's image from "make image".
 func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("unpacking images needs root")
@@ -52,12 +52,12 @@ func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	return buildHere(ctx, checkout, filepath.Join(checkout, "e2e", "chart"), "helm.sh/helm/v4/cmd/helm", "helm")
 }
 
-// folder holds what Prepare makes.
+// folder is the directory of what Prepare builds.
 func folder(checkout string) string { return filepath.Join(checkout, ".cache", "realcluster") }
 
 func pauseProgram(checkout string) string { return filepath.Join(folder(checkout), "bin", "pause") }
 
-// buildHere builds a program that needs no release of another project: pause, and the Helm that the chart's tests use.
+// buildHere builds programs of this repository: pause, and the Helm of the chart's tests.
 func buildHere(ctx context.Context, checkout, dir, pkg, name string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(folder(checkout), "bin", name), pkg)
 	build.Dir = dir
@@ -67,25 +67,25 @@ func buildHere(ctx context.Context, checkout, dir, pkg, name string) error {
 	return nil
 }
 
-// Names of images; those of Kubernetes are the ones that its tests of this version ask for.
+// Names of images. Kubernetes' tests of this version pull images with these names.
 const (
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 	pauseImage   = "registry.k8s.io/pause:3.10.2"
 	coreDNSImage = "registry.k8s.io/coredns/coredns:v1.14.7"
 	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
-	// AgentImage is the one that the chart installs if nothing else is set.
+	// AgentImage is the default image of the chart.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
-	// KubeProxyImage is for the way from kube-proxy to the agent and back.
+	// KubeProxyImage is for migrations from kube-proxy to the agent and back.
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
-// toolImages are images of which Kubernetes' tests need only commands that agnhost's image has.
+// toolImages are images of which Kubernetes' tests use only commands that are also in agnhost's image.
 var toolImages = []string{
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",
 }
 
-// makeImages makes the files of all images below work.
+// makeImages writes the archives of all images below work.
 func makeImages(checkout, agent, work string) ([]archive, error) {
 	root := func(name string) string { return filepath.Join(work, name) }
 	if err := copyFile(pauseProgram(checkout), root("pause")+"/pause"); err != nil {

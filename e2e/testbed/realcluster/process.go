@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// process is a daemon of the cluster; its log is a file of its name.
+// process is a daemon of the cluster. Its log file has its name.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the daemon has exited
 }
 
-// start starts a daemon whose output is added to log.
+// start starts a daemon and appends its output to log.
 func start(log string, cmd *exec.Cmd) (*process, error) {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func start(log string, cmd *exec.Cmd) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	go func() {
-		_ = cmd.Wait() // why a daemon ended is in its log
+		_ = cmd.Wait() // its log has the reason
 		close(p.done)
 	}()
 	return p, nil
@@ -50,9 +50,9 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// kill ends the daemon with its group, but not what it put into other ones, such as containerd's shims.
+// kill kills the process group of the daemon. Processes in other groups, such as containerd's shims, keep running.
 func (p *process) kill() error {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if it has ended
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if it has exited
 	select {
 	case <-p.done:
 		return nil

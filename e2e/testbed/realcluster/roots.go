@@ -12,16 +12,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// toolbox is what the pods of Kubernetes' tests call besides agnhost, by the place in the image. The tests need bash and a shell with a
-// printf and kill that are built in, which dash has, OpenBSD's nc for its options, and a wget that does not crash with a timeout, as the one
-// of Debian 12's busybox does.
+// toolbox has the programs that pods of Kubernetes' tests call besides agnhost, by path in the image. The tests need bash, a shell with
+// builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports timeouts; the one in Debian 12's busybox crashes.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
 	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig", "/usr/bin/getent": "getent",
 	"/bin/wget": "wget", "/usr/sbin/conntrack": "conntrack",
 }
 
-// agnhostRoot makes the files of the image in which Kubernetes' tests run servers and clients.
+// agnhostRoot writes the files of agnhost's image, in which Kubernetes' tests run servers and clients.
 func agnhostRoot(checkout, root string) error {
 	if err := makeFolders(root, "bin", "usr/bin", "etc", "uploads", "proc", "sys", "dev", "home", "root", "var"); err != nil {
 		return err
@@ -48,11 +47,11 @@ func agnhostRoot(checkout, root string) error {
 	if err := certificates(checkout, root); err != nil {
 		return err
 	}
-	// A test of DNS starts a server of its own with it.
+	// A DNS test starts its own server with this program.
 	return errors.Join(installUpstream(checkout, root, "/agnhost", upstream.Agnhost), installUpstream(checkout, root, "/coredns", upstream.CoreDNS))
 }
 
-// kubeProxyRoot makes the files of an image of kube-proxy: the iptables programs of the agent's image, and ipset.
+// kubeProxyRoot writes the files of an image with kube-proxy, the iptables programs of the agent's image, and ipset.
 func kubeProxyRoot(checkout, agent, root string) error {
 	if err := os.CopyFS(root, os.DirFS(agent)); err != nil {
 		return err
@@ -65,7 +64,7 @@ func kubeProxyRoot(checkout, agent, root string) error {
 	if err := installProgram(root, "/usr/sbin/ipset", "ipset"); err != nil {
 		return err
 	}
-	protocols := "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n" // ipset looks up their names
+	protocols := "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n" // ipset looks these names up
 	if err := os.WriteFile(filepath.Join(root, "etc/protocols"), []byte(protocols), 0o644); err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func makeTmp(root string) error {
 	return os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky)
 }
 
-// busybox installs a link for each command that busybox has.
+// busybox installs busybox, with a link for each command.
 func busybox(root string) error {
 	if err := installProgram(root, "/bin/busybox", "busybox"); err != nil {
 		return err
@@ -128,7 +127,7 @@ func installProgram(root, place, program string) error {
 	return nil
 }
 
-// copyFile replaces what is there, a link too.
+// copyFile copies a file. It replaces the target, even if that is a link.
 func copyFile(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err != nil {
@@ -143,7 +142,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-// certificates copies those that agnhost serves with.
+// certificates copies the certificates of agnhost's HTTPS server.
 func certificates(checkout, root string) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
 	list.Dir = filepath.Join(checkout, "e2e", "testbed", "upstream", "node")

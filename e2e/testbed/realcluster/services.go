@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// startTime bounds each wait for the cluster to be there. An emulated guest beside others needs minutes.
+// startTime limits each wait during the start. An emulated guest on a busy machine needs minutes.
 const startTime = 15 * time.Minute
 
-// InstallArgs are the arguments with which Helm installs the agent. The limit of connection tracking is the machine's, which a node
-// that is a namespace may not set.
+// InstallArgs are Helm's arguments to install the agent. They leave the limit of connection tracking alone: it belongs to the machine, and
+// a network namespace must not set it.
 func InstallArgs(more ...string) []string {
 	return append([]string{
 		"install", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "-f", "charts/kube-ipvs/presets/no-kube-proxy.yaml",
@@ -26,7 +26,7 @@ func InstallArgs(more ...string) []string {
 	}, more...)
 }
 
-// installServices installs the agent as docs/install.md says, and CoreDNS.
+// installServices installs the agent as docs/install.md describes, and CoreDNS.
 func (c *Cluster) installServices() error {
 	if _, err := c.Run("helm", InstallArgs()...); err != nil {
 		return err

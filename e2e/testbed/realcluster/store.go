@@ -14,13 +14,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// namespace is the one in which the kubelet's containerd looks for images.
+// namespace is the containerd namespace of the kubelet's images.
 const namespace = "k8s.io"
 
-// store is the folder of containerd with all images unpacked.
+// store is the directory of a containerd with all images unpacked.
 func store(checkout string) string { return filepath.Join(folder(checkout), "store") }
 
-// unpack has containerd import the archives on this host, unless the store that is there came from the same ones.
+// unpack makes containerd import the archives on this host. If the store was made from the same archives, it does nothing.
 func unpack(ctx context.Context, checkout string, archives []string, sum string, out io.Writer) error {
 	made := filepath.Join(store(checkout), "made-from")
 	if text, err := os.ReadFile(made); err == nil && string(text) == sum {
@@ -41,7 +41,7 @@ func unpack(ctx context.Context, checkout string, archives []string, sum string,
 		return err
 	}
 	err = importAll(ctx, checkout, state, archives)
-	_ = daemon.Process.Signal(syscall.SIGTERM) // it then writes what it has; Wait says if it has ended
+	_ = daemon.Process.Signal(syscall.SIGTERM) // containerd then flushes its databases; Wait reports its exit
 	_ = daemon.Wait()
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func unpack(ctx context.Context, checkout string, archives []string, sum string,
 	return os.WriteFile(made, []byte(sum), 0o644)
 }
 
-// startDaemon starts a containerd that can import images, and nothing else.
+// startDaemon starts a containerd that can only import images.
 func startDaemon(ctx context.Context, checkout, state string) (*exec.Cmd, error) {
 	program, err := upstream.Path(checkout, upstream.Containerd)
 	if err != nil {
@@ -108,9 +108,8 @@ func importAll(ctx context.Context, checkout, state string, archives []string) e
 	return nil
 }
 
-// useStore makes a folder for a node's containerd that has the store's images. Databases are copied. Unpacked images and their
-// contents are never written again, so links are enough: containers have them below a layer of their own, and the guest reads from
-// the host only what they read.
+// useStore creates the directory of a node's containerd, with the images of the store. It copies the databases, which containerd writes to.
+// It links the unpacked images, which nothing writes to: each container has its own layer above them.
 func useStore(store, own string) error {
 	return filepath.WalkDir(store, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

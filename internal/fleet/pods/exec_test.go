@@ -16,7 +16,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// reply is what a command does in a pod.
+// reply is how a pod reacts to a command.
 type reply struct {
 	stdout, stderr string
 	exit           int
@@ -24,7 +24,7 @@ type reply struct {
 	endless        bool // writes until the client disconnects
 }
 
-// serveExec does what a kubelet does for pods/exec, without a container: it speaks SPDY, and not WebSockets.
+// serveExec acts like a kubelet for pods/exec, without a container. It speaks SPDY, but not WebSockets.
 func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line []string) reply) {
 	if !httpstream.IsUpgradeRequest(r) || r.Header.Get("Sec-Websocket-Version") != "" {
 		http.Error(w, "use SPDY", http.StatusBadRequest)
@@ -79,7 +79,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	<-conn.CloseChan()
 }
 
-// podOf finds the pod in a path of the API server (…/pods/NAME/exec) or of a kubelet (/exec/NAMESPACE/NAME/CONTAINER).
+// podOf returns the pod in a path of the API server (…/pods/NAME/exec) or of a kubelet (/exec/NAMESPACE/NAME/CONTAINER).
 func podOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "exec" {

@@ -1,5 +1,5 @@
-// Package pods finds the agents' pods and runs commands in them through the API server's pods/exec. It needs no other access, and
-// opens no port.
+// Package pods finds the agents' pods and runs commands in them, through pods/exec of the API server. It needs no other access and opens no
+// port.
 //
 // May import: fleet, client-go, and the API types.
 package pods
@@ -36,27 +36,27 @@ const (
 	Labels = "app.kubernetes.io/name=kube-ipvs"
 	// Container is the agent's container in these pods.
 	Container = "kube-ipvs"
-	// maxAnswer bounds the output of one node. A node with 10,000 Services takes a tenth of it.
+	// maxAnswer is the largest output of one node. A node with 10,000 Services needs a tenth of it.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
 )
 
-// Config says which agents to ask, and how.
+// Config selects the agents to ask.
 type Config struct {
 	Client rest.Config
 	// Namespace is the namespace of the agents.
 	Namespace string
-	// Nodes are the nodes to ask; empty to choose. All asks every node.
+	// Nodes are the nodes to ask; empty to choose some. All asks every node.
 	Nodes []string
 	All   bool
-	// Parallel is how many nodes are asked at the same time, Timeout how long one of them may take.
+	// Parallel is the number of nodes to ask at the same time. Timeout limits the time for each.
 	Parallel int
 	Timeout  time.Duration
 
 	answerLimit int // for tests; maxAnswer if zero
 }
 
-// Ask asks the agents, and returns an answer for each chosen node.
+// Ask returns the answer of each chosen node.
 func Ask(ctx context.Context, cfg Config, q fleet.Question) (answers []fleet.Answer, left int, err error) {
 	line, err := q.Line()
 	if err != nil {
@@ -117,7 +117,7 @@ func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[str
 	return agents, nil
 }
 
-// better reports whether pod a answers for its node rather than b: while the DaemonSet replaces a pod, a node can have two.
+// better reports whether pod a should answer for its node rather than b. A node can have two pods while the DaemonSet replaces one.
 func better(a, b *corev1.Pod) bool {
 	if x, y := silence(a) == "", silence(b) == ""; x != y {
 		return x
@@ -125,7 +125,7 @@ func better(a, b *corev1.Pod) bool {
 	return a.CreationTimestamp.After(b.CreationTimestamp.Time)
 }
 
-// silence says why a pod cannot answer; empty if it can.
+// silence returns why a pod cannot answer; empty if it can.
 func silence(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -136,8 +136,8 @@ func silence(pod *corev1.Pod) string {
 	return ""
 }
 
-// withEndpoint returns the nodes with an endpoint of the Service in question. Without access to EndpointSlices it returns none: the
-// answer is the same, only the choice of nodes is not as good.
+// withEndpoint returns the nodes with an endpoint of the Service. Without access to EndpointSlices it returns none. Then the choice of
+// nodes is worse, but their answers are the same.
 func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Question) map[string]bool {
 	namespace, name := q.Service()
 	if name == "" {
@@ -199,7 +199,7 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 	return answer
 }
 
-// run uses WebSockets, and SPDY where the API server or a proxy in between does not support them.
+// run uses WebSockets. It uses SPDY if the API server or a proxy on the way does not support WebSockets.
 func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, stdout, stderr *limited) error {
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: Container, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -220,13 +220,13 @@ func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *co
 	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 }
 
-// limited keeps output up to a maximum size, and ignores the rest. Of a command that did not end in time, output may still arrive.
+// limited stores output up to a limit, and ignores the rest. After a timeout, the command may still write to it.
 type limited struct {
 	max  int
-	full func() // called for each write that does not fit
+	full func() // called for each write beyond the limit
 
 	mu       sync.Mutex
-	text     bytes.Buffer // not embedded: io.Copy would use its ReadFrom, which knows no maximum
+	text     bytes.Buffer // not embedded: io.Copy would use its ReadFrom, which ignores the limit
 	exceeded bool
 }
 
@@ -246,7 +246,7 @@ func (l *limited) exceeds() bool {
 	return l.exceeded
 }
 
-// bytes returns what has arrived so far.
+// bytes returns the output so far.
 func (l *limited) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 
 const wellDocument = `{"kind": "Status", "unwell": [], "view": {"node": {"version": "v0.1.0"}}}`
 
-// agentOn is the agent's pod of a node.
+// agentOn returns the agent's pod of a node.
 func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: "kube-system", Labels: map[string]string{"app.kubernetes.io/name": "kube-ipvs"}},
@@ -35,8 +35,8 @@ func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	}
 }
 
-// TestAnswers: each kind of failure becomes the answer of its node, and does not delay the others. This API server has no WebSockets,
-// so exec falls back to SPDY.
+// TestAnswers: each kind of failure becomes the answer of its node, and does not delay the others. This API server does not support
+// WebSockets, so exec uses SPDY.
 func TestAnswers(t *testing.T) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	for _, node := range []string{"well", "fails", "hangs", "endless", "forbidden", "huge", "broken"} {
@@ -91,7 +91,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// checkAnswers compares the answers of TestAnswers with what each node does.
+// checkAnswers compares the answers with what TestAnswers expects of each node.
 func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	t.Helper()
 	got := map[string]string{}
@@ -111,7 +111,7 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	}
 }
 
-// TestNoAgents: the error names the flag for another namespace.
+// TestNoAgents: the error suggests the flag for another namespace.
 func TestNoAgents(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -124,7 +124,7 @@ func TestNoAgents(t *testing.T) {
 	}
 }
 
-// operator returns a user with the documented rights: to list pods, and to create pods/exec.
+// operator returns a user with the documented rights: to list pods and to create pods/exec.
 func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) *rest.Config {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "operator", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{
@@ -148,7 +148,8 @@ func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Int
 	return config
 }
 
-// TestRealAPIServer asks pods through a real kube-apiserver, with WebSockets as far as the API server. Only the kubelet is a stand-in.
+// TestRealAPIServer asks pods through a real kube-apiserver, with WebSockets between the client and the API server. Only the kubelet is a
+// fake.
 func TestRealAPIServer(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
 	client, err := kubernetes.NewForConfig(cp.Client())

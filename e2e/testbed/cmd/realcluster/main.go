@@ -23,7 +23,7 @@ const usage = `usage: realcluster prepare IMAGE-FOLDER   on the host: build prog
 `
 
 func init() {
-	runtime.LockOSThread() // children are told to end with the thread that started them
+	runtime.LockOSThread() // the kernel kills children when the thread that started them ends
 }
 
 func main() {
@@ -52,7 +52,7 @@ func command(args []string) (status int, err error) {
 	return 2, nil
 }
 
-// number reads NODES or ZONES of make.
+// number parses NODES or ZONES.
 func number(variable string, otherwise int) (int, error) {
 	text := os.Getenv(variable)
 	if text == "" {
@@ -65,7 +65,7 @@ func number(variable string, otherwise int) (int, error) {
 	return n, nil
 }
 
-// run starts a cluster and returns the command's exit status.
+// run starts a cluster, runs the command, and returns its exit status.
 func run(ctx context.Context, checkout string, args []string) (status int, err error) {
 	if mode := os.Getenv("LAB_MODE"); mode == "" || mode == "native" {
 		return 0, errors.New("a cluster needs a guest of the lab: make cluster")
@@ -88,7 +88,7 @@ func run(ctx context.Context, checkout string, args []string) (status int, err e
 	if err != nil {
 		return 0, errors.Join(err, c.Stop())
 	}
-	// The command may be on the cluster's PATH only: exec.Command would look on this process's.
+	// Search the cluster's PATH; exec.Command would search the PATH of this process.
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = c.Env()

@@ -56,7 +56,7 @@ func nftList(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// Clients of an endpoint that is gone get another one at once. The Forgetter deletes their records and no others, and then the rule.
+// Clients of a removed endpoint immediately get another one. The Forgetter deletes only their records, and then the rule.
 func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	b := openBalancer(t)
 	first, second := endpoint(1, 1), endpoint(2, 1)
@@ -91,7 +91,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	}
 }
 
-// Clients are forgotten while endpoints change. In the end, no rule is left, and no record of an endpoint that is gone.
+// The Forgetter runs while endpoints change. In the end, no rule and no record of a removed endpoint is left.
 func TestForgetsWhileEndpointsChange(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32, endpoint(1, 1), endpoint(2, 1))...)
@@ -129,7 +129,7 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 	}
 }
 
-// Chains and maps go with the frontends that use them, whatever changes.
+// Chains and maps are deleted with the last frontend that uses them.
 func TestNoChainIsLeft(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32)...)
@@ -156,7 +156,7 @@ func TestNoChainIsLeft(t *testing.T) {
 	}
 }
 
-// nft shows every kind of balancing chain. Some versions of nft end with a failed assertion if a rule looks up what a map returns.
+// nft can list every kind of chain for balancing. Some versions of nft abort if a rule computes with the result of a map.
 func TestNFTShowsBalancing(t *testing.T) {
 	b := openBalancer(t)
 	six := kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: inet.UDP}
@@ -178,7 +178,7 @@ func TestNFTShowsBalancing(t *testing.T) {
 	}
 }
 
-// town is a network namespace whose processes reach virtual servers.
+// town is a network namespace in which processes connect to virtual servers.
 type town struct {
 	*Balancer
 	t *testing.T
@@ -194,7 +194,7 @@ func newTown(t *testing.T) town {
 	return town{b, t}
 }
 
-// serve creates a virtual server with affinity and n endpoints, each of which answers with its address.
+// serve creates a virtual server with affinity and n endpoints. Each endpoint replies with its address.
 func (w town) serve(vip string, n int) kernel.ServerKey {
 	w.t.Helper()
 	if out, err := exec.Command("ip", "addr", "add", vip, "dev", "lo").CombinedOutput(); err != nil {
@@ -210,7 +210,7 @@ func (w town) serve(vip string, n int) kernel.ServerKey {
 	return key
 }
 
-// answer starts an endpoint that answers with its address.
+// answer starts an endpoint that replies with its address.
 func (w town) answer(at string) kernel.Destination {
 	w.t.Helper()
 	l, err := net.Listen("tcp4", at)
@@ -232,7 +232,7 @@ func (w town) answer(at string) kernel.Destination {
 	return kernel.Destination{Addr: addr, Weight: 1}
 }
 
-// ask returns which endpoint answers a client.
+// ask returns the endpoint that replies to a client.
 func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
 	w.t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp4", key.Addr.String())
@@ -247,7 +247,7 @@ func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
 	return netip.MustParseAddrPort(string(text))
 }
 
-// keeps reports whether ten connections of a client reach one endpoint.
+// keeps reports whether ten connections of a client reach the same endpoint.
 func (w town) keeps(client string, key kernel.ServerKey) bool {
 	answered := map[netip.AddrPort]bool{}
 	for range 10 {
@@ -256,8 +256,8 @@ func (w town) keeps(client string, key kernel.ServerKey) bool {
 	return len(answered) == 1
 }
 
-// TestSharesOfConnections: thirty endpoints with a thousandth of the weight of three others get one percent of the connections together, not the
-// ten percent that they had with 256 slots.
+// TestSharesOfConnections: thirty endpoints with a thousandth of the weight of three others get one percent of the connections together.
+// With 256 slots, they got ten percent.
 func TestSharesOfConnections(t *testing.T) {
 	w := newTown(t)
 	key := w.serve("10.96.0.1", 0)
@@ -282,13 +282,13 @@ func TestSharesOfConnections(t *testing.T) {
 			few++
 		}
 	}
-	if few > 45 { // 15 on average; chance alone exceeds this in fewer than one run of a million
+	if few > 45 { // 15 on average; by chance, less than one run in a million exceeds this
 		t.Errorf("%d of %d connections, want 15", few, all)
 	}
 }
 
-// A connection to a port of its own at an address with one affinity for all ports, which may be another Service's, is no client of all ports:
-// the other ports would send the client to that port's endpoint.
+// An all-ports server with affinity does not record the clients of a port with its own virtual server, which may belong to another Service.
+// Otherwise, it would send these clients to the endpoint of that port.
 func TestPortBesideAllPorts(t *testing.T) {
 	w := newTown(t)
 	wide := w.serve("10.96.0.1", 0)
@@ -312,7 +312,7 @@ func TestPortBesideAllPorts(t *testing.T) {
 	}
 }
 
-// A full map costs its own frontend the memory of new clients, and nobody a connection.
+// If a client map is full, new clients have no affinity, but all connections succeed. Other frontends are not affected.
 func TestFullMapOfClients(t *testing.T) {
 	w := newTown(t)
 	full, other := w.serve("10.96.0.1", 8), w.serve("10.96.0.2", 8)

@@ -34,7 +34,7 @@ func server(persistent bool) kernel.Server {
 	return s
 }
 
-// written counts the element operations that a change sends to the kernel.
+// written counts the element operations of a change.
 func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	t.Helper()
 	b := &Balancer{known: &content{frontends: map[kernel.ServerKey]*found{shop: {frontend: from}}, chains: comments{}}}
@@ -55,7 +55,7 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	return n, changes[0].to
 }
 
-// TestCostOfAnEndpoint: an endpoint of equal weight costs a handful of element operations, however many endpoints there are.
+// TestCostOfAnEndpoint: an endpoint with the weight of the others costs a few element operations. The number of endpoints does not matter.
 func TestCostOfAnEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		persistent  bool
@@ -79,7 +79,7 @@ func TestCostOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// Endpoints of a frontend with affinity that are gone keep no clients until they return. Too many of them make it forget all clients.
+// A removed endpoint gets a rule until it returns. If there are too many of them, the agent deletes all records.
 func TestGone(t *testing.T) {
 	all := endpoints(maxGone+3, 1)
 	f := (&frontend{}).with(server(true), all[:3])
@@ -105,7 +105,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestSlots: whatever the changes, each endpoint has its share of the slots, and slots have no gap.
+// TestSlots: after any changes, each endpoint has its share of the slots, and slots have no gaps.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &frontend{}
@@ -137,7 +137,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestShares: whatever the weights are, each endpoint gets its share, with an error of at most an eighth of it and one slot.
+// TestShares: for all weights, each share is right within an eighth of itself and one slot.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var dests []kernel.Destination
@@ -159,7 +159,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestSharesAreExact: small weights have as many slots, with no common divisor.
+// TestSharesAreExact: small weights without their common divisor are the numbers of slots.
 func TestSharesAreExact(t *testing.T) {
 	for _, c := range []struct {
 		weights []uint32

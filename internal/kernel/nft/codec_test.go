@@ -15,7 +15,7 @@ import (
 
 var setTypes = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP, kernel.HashIPPortNet}
 
-// drawSet draws a set of any type and family, and an element that fits it.
+// drawSet draws a set of a random type and family, with an element that fits.
 func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
 	s := kernel.Set{
 		Name: "S", Type: rapid.SampledFrom(setTypes).Draw(t, "type"), Family: rapid.SampledFrom(inet.Families).Draw(t, "family"),
@@ -25,7 +25,7 @@ func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
 		b := rapid.SliceOfN(rapid.Byte(), s.Family.Bits()/8, s.Family.Bits()/8).Draw(t, name)
 		b[0] |= 1 // not the null address
 		if s.Family == inet.IPv6 {
-			b[0] = 0xfd // nor IPv4 in IPv6
+			b[0] = 0xfd // not an IPv4-mapped address
 		}
 		a, _ := netip.AddrFromSlice(b)
 		return a
@@ -46,7 +46,7 @@ func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
 	return s, e
 }
 
-// The message that adds an element has the form of one that lists it.
+// A message that adds an element has the same format as one that lists it.
 func TestElementsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, e := drawSet(t)
@@ -92,7 +92,7 @@ func TestRuleCommentsReadBack(t *testing.T) {
 	})
 }
 
-// The bytes of one rule, by hand from include/uapi/linux/netfilter/nf_tables.h.
+// The bytes of one rule, written by hand from include/uapi/linux/netfilter/nf_tables.h.
 func TestGoldenRule(t *testing.T) {
 	rule := kernel.Rule{Why: "x", Conditions: []kernel.Condition{kernel.Ping{Family: inet.IPv4}}, Verdict: kernel.Drop}
 	code, err := program(inet.IPv4, kernel.ChainID{Table: "filter", Chain: "X"}, rule, false)
@@ -107,7 +107,7 @@ func TestGoldenRule(t *testing.T) {
 	}
 }
 
-// Whatever a message holds, reading it ends with a value or an error.
+// Parsing any message returns a value or an error.
 func FuzzDecode(f *testing.F) {
 	for _, t := range setTypes {
 		s := kernel.Set{Name: "S", Type: t, Family: inet.IPv4, MaxElem: 1}

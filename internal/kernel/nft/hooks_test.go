@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// around is a table with rules and balancing of both families, and a summary of it.
+// around is a table with rules and balancing of both families, and a Summarizer of it.
 type around struct {
 	*Balancer
 	rules *Backend
@@ -57,8 +57,8 @@ func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.
 	return views, sums
 }
 
-// Another program changes what decides whether packets pass the rules, and no rule: the table, and each base chain in one of three ways. The next read and the next
-// summary see it, and writing the rules of the family repairs it.
+// Another program changes the table, or each base chain in one of three ways, so that packets skip the rules. The next read and the next
+// summary detect it. Writing the rules of the family repairs it.
 func TestAlteredHooks(t *testing.T) {
 	a := newAround(t)
 	all, err := a.rules.allChains(t.Context())
@@ -104,7 +104,7 @@ func TestAlteredHooks(t *testing.T) {
 	}
 }
 
-// A summary stays the same while other programs change other tables.
+// A summary does not change while other programs change other tables.
 func TestSummaryIgnoresOtherTables(t *testing.T) {
 	a := newAround(t)
 	_, before := a.read(t)

@@ -37,7 +37,7 @@ func apply(t *testing.T, b *Backend, ops ...kernel.Op) {
 	}
 }
 
-// everything has every condition and verdict, in chains that the kernel accepts them in.
+// everything has each condition and verdict, in chains where the kernel accepts them.
 func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 	r := func(v kernel.Verdict, cs ...kernel.Condition) kernel.Rule {
 		return kernel.Rule{Why: fmt.Sprint(cs), Conditions: cs, Verdict: v}
@@ -72,7 +72,7 @@ func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 
 var chainsOfEverything = []kernel.ChainID{{Table: "nat", Chain: "SERVICES"}, {Table: "nat", Chain: "MORE"}, {Table: "nat", Chain: "POST"}, {Table: "filter", Chain: "IN"}}
 
-// TestRulesAreWhatNFTShows: nft, a second reader, shows each condition and verdict as what it means.
+// TestRulesAreWhatNFTShows: the output of nft, an independent reader, shows each condition and verdict correctly.
 func TestRulesAreWhatNFTShows(t *testing.T) {
 	b := open(t)
 	for _, f := range inet.Families {
@@ -122,7 +122,7 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: the table goes with its last object.
+// TestNothingIsLeft: the table is deleted with its last object.
 func TestNothingIsLeft(t *testing.T) {
 	b := open(t)
 	set := kernel.Set{Name: "S4", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
@@ -134,8 +134,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestRangeReplacesOverlapping: a range takes the place of those that overlap it, smaller or larger. Deleting one of them afterwards, as
-// the agent does, keeps it.
+// TestRangeReplacesOverlapping: a range replaces the ranges that overlap it, smaller or larger ones. If the agent then deletes one of
+// these, the new range stays.
 func TestRangeReplacesOverlapping(t *testing.T) {
 	b := open(t)
 	set := kernel.Set{Name: "R", Type: kernel.HashIPPortNet, Family: inet.IPv4, MaxElem: 10}
@@ -162,7 +162,8 @@ func TestRangeReplacesOverlapping(t *testing.T) {
 	}
 }
 
-// TestBalancerRepairs: elements, rules and chains that another program changed are noticed, and writing the server again repairs them.
+// TestBalancerRepairs: a read detects elements, rules and chains that another program changed. Writing the virtual server again repairs
+// them.
 func TestBalancerRepairs(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -213,7 +214,7 @@ func TestBalancerRepairs(t *testing.T) {
 	}
 }
 
-// If the kernel refuses one virtual server of a batch, because another program has created it, the others are not written twice.
+// If the kernel refuses one virtual server of a batch, because another program has created it, the others are written only once.
 func TestOneOfABatchIsRefused(t *testing.T) {
 	b := openBalancer(t)
 	create := func(port uint16) kernel.Op {
@@ -221,7 +222,7 @@ func TestOneOfABatchIsRefused(t *testing.T) {
 		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
 		return kernel.Op{Verb: kernel.Create, Object: s}
 	}
-	mustApply(t, b, create(1)) // now the balancer trusts what it knows
+	mustApply(t, b, create(1)) // now the state of the balancer is known
 	other := create(3)
 	theirs := other.Object.(kernel.Server)
 	theirs.Scheduler = "wrr"
@@ -261,7 +262,7 @@ func nftRun(t *testing.T, args ...string) {
 	}
 }
 
-// A set with many members keeps them when its parameters change, in one transaction.
+// When the parameters of a set change, its many members stay, in one transaction.
 func TestLargeSetIsReplaced(t *testing.T) {
 	const many = 10_000
 	b := open(t)

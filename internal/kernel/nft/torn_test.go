@@ -12,13 +12,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
-// numbered is a virtual server that nobody touches in these tests.
+// numbered is a virtual server that does not change in these tests.
 func numbered(n int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
 }
 
-// disturber returns what makes another program write between the messages of a backend's next lists: it adds and removes these endpoints of shop, or
-// members of a set.
+// disturber returns a function that writes as another program between the messages of the next lists: it adds and removes these endpoints
+// of shop, or members of a set.
 func disturber(t *testing.T, toggled ...kernel.Object) func(*Backend) {
 	t.Helper()
 	other, err := NewBalancer(inet.Families)
@@ -31,7 +31,7 @@ func disturber(t *testing.T, toggled ...kernel.Object) func(*Backend) {
 	}
 	n := 0
 	return func(b *Backend) {
-		last := n + 300 // the kernel does not end a list of elements while their number changes
+		last := n + 300 // the kernel does not finish a list while the number of elements changes
 		b.meanwhile = func() {
 			if n >= last {
 				return
@@ -59,8 +59,8 @@ func ofShop() (all []kernel.Object) {
 	return all
 }
 
-// A list of elements lacks some that nobody touches while another program writes. A Balancer looks these up: what it reads, and what it writes
-// after that, does not depend on it.
+// While another program writes, a list of elements can miss elements that do not change. A Balancer looks these up, so its reads and writes
+// are still correct.
 func TestReadWhileOthersWrite(t *testing.T) {
 	const many = 400
 	b := openBalancer(t)
@@ -102,7 +102,7 @@ func TestReadWhileOthersWrite(t *testing.T) {
 	for n := range many {
 		have, seen := read[numbered(n)]
 		if !seen {
-			have = found[numbered(n)] // the caller knows that it should exist
+			have = found[numbered(n)] // the caller looks up what should exist
 		}
 		if have.Scheduler != "rr" || len(have.Destinations) != 10 {
 			t.Errorf("%s: %v with %d destinations", numbered(n), have.Server, len(have.Destinations))
@@ -112,7 +112,7 @@ func TestReadWhileOthersWrite(t *testing.T) {
 	mustApply(t, late, updates...)
 }
 
-// The same for sets, where the caller knows which members should exist.
+// The same for sets. Here, the caller knows the members that should exist.
 func TestMembersWhileOthersWrite(t *testing.T) {
 	const many = 8_000
 	b := open(t)
@@ -146,14 +146,14 @@ func TestMembersWhileOthersWrite(t *testing.T) {
 		t.Errorf("found %d of %d, %t: %v", len(found), len(unseen), exists, err)
 	}
 	for range 250 {
-		b.meanwhile() // the other program ends soon
+		b.meanwhile() // the other program stops soon
 	}
 	if _, members, err := b.ReadSets(t.Context(), "S"); err != nil || len(members["S"]) < many {
 		t.Errorf("read %d of %d members: %v", len(members["S"]), many, err)
 	}
 }
 
-// Rules, and the summary of the table, are read while others write, however many chains a Balancer has.
+// Reads of the rules and of the summary succeed while other programs write, even if a Balancer has many chains.
 func TestRulesWhileOthersWrite(t *testing.T) {
 	b := openBalancer(t)
 	set := kernel.Set{Name: "S", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
@@ -177,10 +177,10 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	disturb(summaries.Backend)
-	summaries.meanwhile() // otherwise it reads nothing
+	summaries.meanwhile() // a change makes it read
 	sets, sums, err := summaries.Summarize(t.Context())
 	now := sets["S"]
-	if now.Members == kernel.Uncounted { // counting takes its time after the first summary, on a kernel without numbers
+	if now.Members == kernel.Uncounted { // without counts from the kernel, the next count must wait
 		now.Members = calm["S"].Members
 	}
 	if err != nil || now != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {
@@ -192,7 +192,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// Where the kernel has no numbers of elements, counting takes a hundredth of the time at most.
+// Without element counts from the kernel, counting takes at most a hundredth of the time.
 func TestCountingIsBounded(t *testing.T) {
 	b := open(t)
 	apply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.Set{Name: "S", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 10}},

@@ -16,7 +16,7 @@ type Contrast struct {
 	Issues []int // in kubernetes/kubernetes
 	// Ours and Theirs are the outcomes that the story must observe with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
-	// Right says why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
+	// Right is why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
 	Right string
 }
 

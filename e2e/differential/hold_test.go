@@ -42,12 +42,12 @@ type contact struct {
 	key    judge.Key
 }
 
-// stuck is the endpoint that a client with affinity must reach again.
+// stuck is what the test knows about a client with affinity: it must reach this endpoint again.
 type stuck struct {
 	server string
 	at     time.Time
 	from   string // the Service
-	object string // the Service, its endpoints and the node; any change makes the client new
+	object string // the Service, its endpoints and the node; if any of them changes, the client may get another endpoint
 }
 
 // forget deletes the stored endpoints of clients if their Service or its endpoints changed. It runs for every set of objects: a client that

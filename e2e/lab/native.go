@@ -71,7 +71,7 @@ func nativeCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// probeNative says why the namespaces, or IPVS in them, do not work, as in a container without the rights.
+// probeNative returns why the namespaces, or IPVS in them, do not work, as in a container without the rights.
 func probeNative() string {
 	if !withoutIPVS() {
 		// modprobe fails if the module is built in. The probe decides.

@@ -36,7 +36,7 @@ const (
 	inPiece   = 2 << 10
 )
 
-// exitReport says how the command ended and whether the kernel had a problem.
+// exitReport is how the command ended, and whether the kernel had a problem.
 type exitReport struct {
 	Status int           // as a shell would give it: 128+n for signal n
 	Error  string        // why the command could not be started or followed

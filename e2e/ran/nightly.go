@@ -25,7 +25,7 @@ import (
 type night struct {
 	dir    string
 	screen io.Writer
-	lines  []record.Line // of the record, then those that gathered
+	lines  []record.Line // those of the record, then the new ones
 }
 
 func (n *night) gathered() string { return filepath.Join(n.dir, "record.jsonl") }

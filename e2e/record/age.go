@@ -15,7 +15,7 @@ const (
 // Unknown is a number of commits that cannot be counted, because the clone lacks history or the commit.
 const Unknown = -1
 
-// Age says how far the newest run of a part is behind.
+// Age is how far behind the newest run of a part is.
 type Age struct {
 	Part    Part
 	Line    *Line // nil: it has never run to its end
@@ -39,7 +39,7 @@ func Ages(lines []Line, commits func(after string) int) []Age {
 	return ages
 }
 
-// Unproven says why the part is not proven, in a few words; empty if it is.
+// Unproven returns why the part is not proven, in a few words; empty if it is.
 func (a Age) Unproven(now time.Time) string {
 	l := a.Line
 	if l == nil {

@@ -187,7 +187,7 @@ func tests(row Row) string {
 	return cell(names)
 }
 
-// measured says where the results come from.
+// measured returns where the results come from.
 func measured(found []record.Test) string {
 	var lines []string
 	for _, t := range found {

@@ -24,7 +24,7 @@ type boundsTrial struct {
 	with string
 	// try writes the value to the kernel and reads it back; nil means tryNode.
 	try func(t *testing.T, s Settings)
-	// exempt says why the kernel never gets the value.
+	// exempt is why the kernel never gets the value.
 	exempt string
 }
 

@@ -37,7 +37,7 @@ func (s *setting) words(text string) []string {
 	return []string{text}
 }
 
-// kubeProxyField says what a field means in a KubeProxyConfiguration.
+// kubeProxyField is what a field means in a KubeProxyConfiguration.
 type kubeProxyField int
 
 const (

@@ -58,7 +58,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 }
 
-// TestNodesMayDiffer: a node port has a different address on each node, and a Service with policy Local different endpoints.
+// TestNodesMayDiffer: on each node, a node port has another address, and a Service with policy Local has other endpoints.
 func TestNodesMayDiffer(t *testing.T) {
 	for name, documents := range map[string][2]string{
 		"node ports": {

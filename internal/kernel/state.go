@@ -34,7 +34,7 @@ type State struct {
 	MayMiss bool
 }
 
-// RulesError says why the rules of a family could not be read.
+// RulesError is why the rules of a family could not be read.
 type RulesError map[inet.Family]error
 
 // Err joins the errors. An error of several families is in it once.

@@ -131,7 +131,7 @@ func (h *health) healthy(now time.Time) error {
 	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 }
 
-// stuckFor says which parts have not worked for longer than retries should take.
+// stuckFor returns the parts that have not worked for longer than retries should take.
 func (h *health) stuckFor(now time.Time) (texts []string) {
 	for _, stuck := range h.stuck {
 		if age := now.Sub(stuck.Since); age > h.bound {

@@ -144,8 +144,8 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. A kind that it never
-// sent is missing.
+// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no
+// entry for kinds about which nothing has come yet.
 func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

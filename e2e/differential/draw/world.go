@@ -26,7 +26,7 @@ type Client struct {
 	Addrs []netip.Addr
 }
 
-// Place says where a client is.
+// Place is where a client is.
 type Place string
 
 // The places.

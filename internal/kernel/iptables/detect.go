@@ -23,7 +23,7 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families are those that work; Without says why the others do not. Unsure says why a family's programs have just failed or hung, or
+	// Families are those that work; Without has the reasons why the others do not. Unsure has the reasons why a family's programs have just failed or hung, or
 	// the kernel did not answer, which may be over when they are needed: the family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error

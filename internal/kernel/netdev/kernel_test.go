@@ -254,7 +254,7 @@ func TestNodeAddressesOrNothing(t *testing.T) {
 	n.wantNode("10.0.0.1", "192.0.2.9") // not our device: a bridge
 }
 
-// A renamed device keeps its addresses, which never become the node's, and gets its name back.
+// If another program renames the device, its addresses stay and do not count as the node's. The agent renames it back.
 func TestRenamedDevice(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("fd00::1")))

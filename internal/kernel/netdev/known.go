@@ -125,7 +125,7 @@ func (k *knownDevice) expect(ops []kernel.Op) {
 	}
 }
 
-// changes says what an event changes.
+// changes returns what an event changes.
 type changes uint8
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Data types of nft, by which it prints elements. A concatenation has 6 bits for each.
+// Numbers of nft's data types, which tell it how to print elements. A concatenation uses 6 bits for each.
 const (
 	typeIPv4     = 7
 	typeIPv6     = 8

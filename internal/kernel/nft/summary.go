@@ -115,7 +115,7 @@ func (b *Backend) count(ctx context.Context, name string, answer []byte, wanted 
 }
 
 const (
-	// countShare is how many times longer than counting took the agent waits before it counts again.
+	// countShare limits the cost of counting: the pause after a count is this many times as long as the count took.
 	countShare = 100
 	// countFree is a duration of counting after which the agent need not wait.
 	countFree = 5 * time.Millisecond

@@ -35,7 +35,7 @@ func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, e
 	return errs
 }
 
-// open writes the message and says which answers are due.
+// open writes the message and returns the answers that are due.
 func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transaction {
 	c.seq++
 	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}

@@ -405,8 +405,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestConcurrentChanges changes and closes ports while clients connect. A client that connects while its port closes may get no error from
-// the kernel.
+// TestConcurrentChanges changes and closes ports while clients connect. A client whose port closes meanwhile may get no error.
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}

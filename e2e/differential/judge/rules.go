@@ -48,7 +48,7 @@ var Rules = []Rule{
 		Kinds: []Kind{VirtualServer, BoundAddress},
 		When: "An external IP is an address of this node, or a load balancer IP one of its Node object, and this node needs the port there " +
 			"(ssh, etcd, API server, kubelet, controllers, and the agent's own).",
-		KubeProxy: "Serves it: nobody reaches the node's own port any more.",
+		KubeProxy: "Serves it: clients can no longer reach the node's own port.",
 		Ours:      "Not served; a Problem of the Service. Its other ports are served.",
 		Why:       "A Service must not be able to close ports of the node.",
 		Always:    true,

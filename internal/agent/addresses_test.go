@@ -280,7 +280,7 @@ func TestHealthPortsAreReported(t *testing.T) {
 		w.start()
 		expect := func(want compile.HealthPort) {
 			w.Helper()
-			if got := w.lastReport().HealthPorts; got[svc.ID] != want {
+			if got := w.lastReport().Served; got[svc.ID].Health != want {
 				w.Errorf("health ports %v, want %v", got, want)
 			}
 		}

@@ -36,7 +36,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	return &Agent{
 		cfg: &cfg, steps: newSteps(&cfg, source, k, s, b), schedule: s,
 		audits: &audits{}, checks: &checks{cfg: &cfg}, walks: &walks{flows: flows.New(cfg.Compile.Mode.NFTablesBalances())}, oldRules: &oldRules{}, background: b,
-		startup: startup, reports: newReports(cfg.Observe, log),
+		startup: startup, reports: newReports(&cfg, log),
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/contest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
 // reportLog logs reports. It logs each failure, problem and warning once, and again if it returns.
@@ -19,13 +18,12 @@ type reportLog struct {
 	synced bool
 	// failed are the logged failures, foreign the logged warnings about foreign objects.
 	failed, foreign map[string]bool
-	problems        map[model.ServiceID][]model.Problem
 	// oldRules are the logged failures to remove old rules.
 	oldRules map[string]bool
 }
 
 func newReportLog(log *zap.Logger) *reportLog {
-	return &reportLog{log: log, problems: map[model.ServiceID][]model.Problem{}, oldRules: map[string]bool{}}
+	return &reportLog{log: log, oldRules: map[string]bool{}}
 }
 
 // maxLines bounds the log of one sync, such as the first one with ten thousand Services.
@@ -130,31 +128,12 @@ func (l *reportLog) logResults(r *Report) int {
 }
 
 func (l *reportLog) logProblems(r *Report) {
-	for _, id := range slices.SortedFunc(maps.Keys(r.Problems), model.ServiceID.Compare) {
-		l.logServiceProblems(id, r.Problems[id])
-	}
-	l.logServiceProblems(model.ServiceID{}, r.NodeProblems)
-	for _, object := range slices.SortedFunc(maps.Keys(r.Unreadable), model.ObjectRef.Compare) {
-		for _, p := range r.Unreadable[object] {
+	for _, change := range r.ProblemChanges {
+		for _, p := range change.New {
 			l.log.Warn(p.String())
 		}
 	}
 	l.logForeign(r)
-}
-
-// logServiceProblems logs each problem of a Service once, although every endpoint change compiles the Service again. The node's problems
-// have no Service.
-func (l *reportLog) logServiceProblems(id model.ServiceID, problems []model.Problem) {
-	for _, p := range problems {
-		if !slices.Contains(l.problems[id], p) {
-			l.log.Warn(p.String())
-		}
-	}
-	if len(problems) == 0 {
-		delete(l.problems, id)
-		return
-	}
-	l.problems[id] = problems
 }
 
 // ipv6OffLine is logged once, not for every address.

@@ -30,7 +30,7 @@ type Report struct {
 	// Problems are those of the compiled Services and of Services with new or resolved refusals by the kernel. An empty list means that
 	// earlier problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
-	// Served says what this node serves of the compiled Services. Its Service is nil if the Service was deleted.
+	// Served says what this node serves of the compiled Services; it is zero for a deleted one.
 	Served map[model.ServiceID]compile.Served
 	// VirtualServers counts the wanted virtual servers, Draining the endpoints that keep connections and get no new ones.
 	VirtualServers, Draining int
@@ -41,14 +41,14 @@ type Report struct {
 	NewlyDrained []DrainedEndpoint
 	// Stages are the parts of Duration.
 	Stages Stages
-	// HealthPorts of the compiled Services; Port is 0 for a Service without one.
-	HealthPorts map[model.ServiceID]compile.HealthPort
 	// Node is this node's object; nil while it is unknown.
 	Node *model.Node
 	// NodeProblems are all problems of this node.
 	NodeProblems []model.Problem
 	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
+	// ProblemChanges says which of these problems are new or resolved.
+	ProblemChanges []ProblemChange
 	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
 	// Found is what the kernel has beside what is wanted. It is reported, never deleted.
@@ -59,13 +59,10 @@ type Report struct {
 	OldRulesErr error
 	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
 	NodePortAddresses []netip.Addr
-	// LoopbackAddresses are the loopback addresses with node ports, and LoopbackPorts the node ports of the compiled Services.
+	// LoopbackAddresses are the loopback addresses with node ports.
 	LoopbackAddresses []netip.Addr
-	LoopbackPorts     map[model.ServiceID][]compile.LoopbackPort
 	// Period is the longest time until the next full sync, or less if quick checks show in between that the loop works.
 	Period time.Duration
-	// NoLocal lists, for the compiled Services, the policies "Local" for which only other nodes have endpoints.
-	NoLocal map[model.ServiceID][]compile.NoLocal
 	// Programmed are the triggers whose changes this sync completed in the kernel without any failure.
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
@@ -178,15 +175,9 @@ func (r *Report) describe(cluster *compile.Cluster, target *diff.Target) {
 	r.Node = cluster.Node()
 	r.NodePortAddresses = cluster.NodePortAddresses()
 	r.LoopbackAddresses = cluster.LoopbackAddresses()
-	r.LoopbackPorts = map[model.ServiceID][]compile.LoopbackPort{}
-	r.NoLocal = map[model.ServiceID][]compile.NoLocal{}
 	r.Served = map[model.ServiceID]compile.Served{}
-	r.HealthPorts = map[model.ServiceID]compile.HealthPort{}
 	for _, id := range r.Compiled {
 		r.Served[id] = cluster.Served(id)
-		r.HealthPorts[id] = cluster.HealthPort(id)
-		r.NoLocal[id] = cluster.NoLocal(id)
-		r.LoopbackPorts[id] = cluster.LoopbackPorts(id)
 	}
 	r.Foreign = map[kernel.ServerKey]model.ServicePortRef{}
 	for key, server := range target.Foreign() {

@@ -14,16 +14,17 @@ type reports struct {
 	// stuck has the programs that do not work.
 	stuck map[string]kernel.StuckError
 	// held counts the Services that are kept although they are missing from the API server's list.
-	held int
+	held     int
+	problems *KnownProblems
 	// triggers are those of changes that the kernel may not have in full.
 	triggers []model.Trigger
 }
 
-func newReports(observe func(Report), log *zap.Logger) *reports {
-	r := &reports{history: newHistory(), stuck: map[string]kernel.StuckError{}}
+func newReports(cfg *Config, log *zap.Logger) *reports {
+	r := &reports{history: newHistory(), stuck: map[string]kernel.StuckError{}, problems: NewKnownProblems(cfg.Compile.NodeName)}
 	r.observers = []func(*Report){r.history.observe, newReportLog(log).observe}
-	if observe != nil {
-		r.observers = append(r.observers, func(r *Report) { observe(*r) })
+	if cfg.Observe != nil {
+		r.observers = append(r.observers, func(r *Report) { cfg.Observe(*r) })
 	}
 	return r
 }
@@ -44,6 +45,7 @@ func (r *reports) finish(report *Report, applied bool) {
 		report.Programmed, r.triggers = r.triggers, nil
 	}
 	report.noteStuck(r.stuck)
+	r.problems.Update(report)
 	for _, observe := range r.observers {
 		observe(report)
 	}

@@ -57,22 +57,6 @@ func (c *Cluster) Problems(id model.ServiceID) []model.Problem {
 	return nil
 }
 
-// HealthPort returns the health check port of a Service; Port is 0 if it has none.
-func (c *Cluster) HealthPort(id model.ServiceID) HealthPort {
-	if s := c.services[id]; s != nil {
-		return s.health
-	}
-	return HealthPort{}
-}
-
-// NoLocal returns the traffic policies Local of a Service for which only other nodes have endpoints.
-func (c *Cluster) NoLocal(id model.ServiceID) []NoLocal {
-	if s := c.services[id]; s != nil {
-		return s.noLocal
-	}
-	return nil
-}
-
 // NodePortAddresses returns the addresses at which node ports are served; nil means every address of the node.
 func (c *Cluster) NodePortAddresses() []netip.Addr {
 	if !c.node.NodePorts.Primary && len(c.node.NodePorts.CIDRs) == 0 {

@@ -44,6 +44,12 @@ func (c *Cluster) SetListeners(listeners kernel.Listeners, touched *want.Touched
 	return c.Apply(Facts{Listeners: orEmpty(listeners)}, touched)
 }
 
+func (c *Cluster) HealthPort(id model.ServiceID) HealthPort { return c.Served(id).Health }
+
+func (c *Cluster) LoopbackPorts(id model.ServiceID) []model.LoopbackPort {
+	return c.Served(id).Loopback
+}
+
 func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	if m == nil {
 		return M{}

@@ -4,17 +4,21 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Served is what this node serves of a Service: the objects in traffic metrics.
+// Served is what this node serves of a Service. The zero value is that of one that does not exist.
 type Served struct {
-	// Service is nil if it does not exist.
 	Service   *model.Service
 	Frontends []ServedFrontend
+	// Health is the health check port; its Port is 0 if there is none.
+	Health HealthPort
+	// NoLocal are the traffic policies Local for which only other nodes have endpoints.
+	NoLocal []NoLocal
+	// Loopback are the node ports at loopback addresses.
+	Loopback []model.LoopbackPort
 }
 
 // ServedFrontend is a frontend that the Service has won, with the name of its port.
@@ -29,7 +33,10 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 	if s == nil {
 		return Served{}
 	}
-	served := Served{Service: s.service, Frontends: make([]ServedFrontend, 0, len(s.frontends))}
+	served := Served{
+		Service: s.service, Frontends: make([]ServedFrontend, 0, len(s.frontends)),
+		Health: s.health, NoLocal: s.noLocal, Loopback: c.loopbackPorts(id, s),
+	}
 	shared := map[kernel.ServerKey]struct{}{}
 	for _, f := range s.frontends {
 		if c.winner(f.key) != id {
@@ -57,28 +64,17 @@ func (c *compiled) sharesServer(port kernel.ServerKey) bool {
 	return found && c.fragment[i].Serves(port)
 }
 
-// LoopbackPort is a node port of a Service in one family, and the frontend to which the agent forwards its loopback connections.
-type LoopbackPort struct {
-	Protocol inet.Protocol
-	Number   uint16
-	To       netip.AddrPort
-}
-
-// LoopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node
+// loopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node
 // ports in a family, it uses the ClusterIP's frontend.
-func (c *Cluster) LoopbackPorts(id model.ServiceID) []LoopbackPort {
-	s := c.services[id]
-	if s == nil || s.service == nil {
-		return nil
-	}
+func (c *Cluster) loopbackPorts(id model.ServiceID, s *compiled) []model.LoopbackPort {
 	if !asksForNodePort(s.service) {
 		return nil
 	}
-	var ports []LoopbackPort
+	var ports []model.LoopbackPort
 	for _, group := range groupByPort(s.frontends) {
 		p := s.service.Ports[group[0].port]
 		if to := c.loopbackTarget(id, group); p.NodePort != 0 && to.IsValid() && c.node.neededFor(p.Protocol, p.NodePort) == "" {
-			ports = append(ports, LoopbackPort{p.Protocol, p.NodePort, to})
+			ports = append(ports, model.LoopbackPort{Protocol: p.Protocol, Number: p.NodePort, To: to})
 		}
 	}
 	return ports

@@ -96,7 +96,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	loopConfig.Checked = observer.Checked
 	loopConfig.Observe = func(r agent.Report) {
 		observer.Observe(r)
-		loopbacks.Update(r.LoopbackAddresses, r.LoopbackPorts)
+		loopbacks.Update(r.LoopbackAddresses, loopbackPorts(&r))
 		if r.Complete() {
 			synced.send()
 		}

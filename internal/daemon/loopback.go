@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
@@ -18,4 +19,13 @@ func loopbackProblem(observer *telemetry.Telemetry) func(id model.ServiceID, err
 			Remedy: "if another process has the port, stop it or move it; or remove the loopback range from nodePortAddresses",
 		})
 	}
+}
+
+// loopbackPorts are the node ports of the compiled Services.
+func loopbackPorts(r *agent.Report) map[model.ServiceID][]model.LoopbackPort {
+	ports := make(map[model.ServiceID][]model.LoopbackPort, len(r.Served))
+	for id, served := range r.Served {
+		ports[id] = served.Loopback
+	}
+	return ports
 }

@@ -4,7 +4,7 @@
 //
 // The loop calls [Ports.Update], which records what is wanted and never blocks; [Ports.Run] opens and closes the ports.
 //
-// May import: forward, compile, inet and model (values).
+// May import: forward, inet and model (values).
 package loopback
 
 import (
@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -32,7 +31,7 @@ type Ports struct {
 
 	mu        sync.Mutex
 	addresses []netip.Addr
-	ports     map[model.ServiceID][]compile.LoopbackPort
+	ports     map[model.ServiceID][]model.LoopbackPort
 
 	// Only Run uses these: the open ports, and the failures that were reported.
 	open     map[forward.Listen]forward.Service
@@ -42,7 +41,7 @@ type Ports struct {
 // New returns Ports that do not listen before Run.
 func New(limits forward.Limits) *Ports {
 	return &Ports{
-		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]compile.LoopbackPort{},
+		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{},
 		open: map[forward.Listen]forward.Service{}, reported: map[model.ServiceID]string{},
 	}
 }
@@ -51,7 +50,7 @@ func New(limits forward.Limits) *Ports {
 func (p *Ports) Counts() forward.Counts { return p.forwarder.Counts() }
 
 // Update sets the loopback addresses that serve node ports, and the ports of the Services in the map; all others stay.
-func (p *Ports) Update(addresses []netip.Addr, ports map[model.ServiceID][]compile.LoopbackPort) {
+func (p *Ports) Update(addresses []netip.Addr, ports map[model.ServiceID][]model.LoopbackPort) {
 	p.mu.Lock()
 	changed := !slices.Equal(p.addresses, addresses)
 	p.addresses = addresses

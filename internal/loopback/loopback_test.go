@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 	"github.com/kube-ipvs/kube-ipvs/internal/freeport"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -95,37 +94,37 @@ func becomes(t *testing.T, want string, got func() string) {
 	}
 }
 
-func to(port uint16, target netip.AddrPort) []compile.LoopbackPort {
-	return []compile.LoopbackPort{{Protocol: inet.TCP, Number: port, To: target}}
+func to(port uint16, target netip.AddrPort) []model.LoopbackPort {
+	return []model.LoopbackPort{{Protocol: inet.TCP, Number: port, To: target}}
 }
 
 func TestPortsFollowServices(t *testing.T) {
 	p, _ := start(t)
 	port := freeport.Get(t)
 	a, b := frontend(t, "a"), frontend(t, "b")
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(port, a)})
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
 
 	// Another report that names the Service again, with another frontend.
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(port, b)})
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, b)})
 	becomes(t, "b", func() string { return reply(port) })
 
 	// A port moves to another Service in one report.
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: nil, other: to(port, a)})
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: nil, other: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
 
 	p.Update(nil, nil) // loopback is no longer in nodePortAddresses
 	becomes(t, "refused", func() string { return reply(port) })
 	p.Update([]netip.Addr{address}, nil) // it is again
 	becomes(t, "a", func() string { return reply(port) })
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{other: nil})
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil})
 	becomes(t, "refused", func() string { return reply(port) })
 }
 
 // TestFamilies: a Service without IPv6 does not listen at ::1, and SCTP nowhere.
 func TestFamilies(t *testing.T) {
 	p := New(forward.DefaultLimits)
-	p.Update([]netip.Addr{address, netip.IPv6Loopback()}, map[model.ServiceID][]compile.LoopbackPort{web: {
+	p.Update([]netip.Addr{address, netip.IPv6Loopback()}, map[model.ServiceID][]model.LoopbackPort{web: {
 		{Protocol: inet.TCP, Number: 30080, To: netip.MustParseAddrPort("192.0.2.1:30080")},
 		{Protocol: inet.UDP, Number: 30053, To: netip.MustParseAddrPort("[2001:db8::1]:30053")},
 		{Protocol: inet.SCTP, Number: 30090, To: netip.MustParseAddrPort("192.0.2.1:30090")},
@@ -152,7 +151,7 @@ func TestFailures(t *testing.T) {
 	}
 	taken, free := netip.MustParseAddrPort(socket.Addr().String()).Port(), freeport.Get(t)
 	a := frontend(t, "a")
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{web: to(taken, a), other: to(free, a)})
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(taken, a), other: to(free, a)})
 	becomes(t, "a", func() string { return reply(free) })
 	if got := f.of(web); !strings.Contains(got, netip.AddrPortFrom(address, taken).String()) {
 		t.Errorf("the failure %q does not name the port", got)
@@ -161,7 +160,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("failure %q of another Service", got)
 	}
 	_ = socket.Close()
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]compile.LoopbackPort{other: nil}) // anything that wakes it before the retry
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // anything that wakes it before the retry
 	becomes(t, "a", func() string { return reply(taken) })
 	becomes(t, "<nil>", func() string { return f.of(web) })
 }

@@ -138,3 +138,10 @@ type Changes struct {
 	// Held counts the currently held Services.
 	Held int
 }
+
+// LoopbackPort is a node port of a Service in one family, and the frontend to which the agent forwards its loopback connections.
+type LoopbackPort struct {
+	Protocol inet.Protocol
+	Number   uint16
+	To       netip.AddrPort
+}

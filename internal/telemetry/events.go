@@ -45,9 +45,10 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// known are the problems in the last Reports, foreign the virtual servers of other programs. Only the loop uses them.
-	known   map[origin][]model.Problem
+	// foreign are the virtual servers of other programs in the last Report, failing is the problem that syncs keep failing; nil if they do not.
+	// Only the loop uses them.
 	foreign map[kernel.ServerKey]model.ServicePortRef
+	failing *model.Problem
 	// unanswered are the Services whose health checks fail on this node. Only the health check ports use it.
 	unanswered map[model.ServiceID]model.Problem
 
@@ -57,21 +58,6 @@ type events struct {
 
 	// warned is true once a failure has been logged. Only the sender uses it.
 	warned bool
-}
-
-// finder is the part of the agent that found a problem. It always reports all problems of an object, so a missing one is resolved.
-type finder uint8
-
-const (
-	foundByReading   finder = iota // the watch package, parsing the object
-	foundByCompiling               // the compile package
-	foundBySyncs                   // the loop, whose writes fail
-)
-
-// origin identifies the source of problems: a check, and the object that it checked.
-type origin struct {
-	by     finder
-	object model.ObjectRef
 }
 
 func newEvents(cfg Config, m *metrics) (*events, error) {
@@ -88,7 +74,7 @@ func newEvents(cfg Config, m *metrics) (*events, error) {
 	config.UserAgent = "kube-ipvs/" + cfg.Version
 	e := &events{
 		node: cfg.Node, log: cfg.Log, metrics: m, spread: eventSpread, retry: eventRetry,
-		known: map[origin][]model.Problem{}, foreign: map[kernel.ServerKey]model.ServicePortRef{}, unanswered: map[model.ServiceID]model.Problem{},
+		foreign: map[kernel.ServerKey]model.ServicePortRef{}, unanswered: map[model.ServiceID]model.Problem{},
 		queue: newFairQueue(maxEventsWaiting), wake: make(chan struct{}, 1),
 	}
 	var err error
@@ -120,41 +106,20 @@ func (e *events) aboutNode(reason string) model.Problem {
 
 // observe queues an Event for each problem that is new or resolved. failing is true once syncs have failed for long.
 func (e *events) observe(r *agent.Report, failing bool) {
-	for id, problems := range r.Problems {
-		e.compare(aboutService, origin{foundByCompiling, id.Ref()}, problems)
-	}
-	for object, problems := range r.Unreadable {
+	for _, change := range r.ProblemChanges {
 		topic := aboutService
-		if object == model.NodeRef(e.node) {
+		if change.Object == model.NodeRef(e.node) {
 			topic = aboutNode
 		}
-		e.compare(topic, origin{foundByReading, object}, problems)
+		for _, p := range change.New {
+			e.enqueue(notice{topic: topic, problem: p})
+		}
+		for _, p := range change.Resolved {
+			e.enqueue(notice{topic: topic, problem: p, resolved: true})
+		}
 	}
-	e.compare(aboutNode, origin{foundByCompiling, model.NodeRef(e.node)}, r.NodeProblems)
 	e.observeForeign(r.Foreign)
 	e.observeFailing(failing, r.Err)
-}
-
-func (e *events) compare(t topic, from origin, now []model.Problem) {
-	before := e.known[from]
-	for _, p := range now {
-		if !slices.Contains(before, p) {
-			e.enqueue(notice{topic: t, problem: p})
-		}
-	}
-	for _, p := range before {
-		if !slices.ContainsFunc(now, func(other model.Problem) bool { return sameField(p, other) }) {
-			e.enqueue(notice{topic: t, problem: p, resolved: true})
-		}
-	}
-	if e.known[from] = now; len(now) == 0 {
-		delete(e.known, from)
-	}
-}
-
-// sameField reports whether one problem replaces another. A replaced problem is not reported as resolved.
-func sameField(p, q model.Problem) bool {
-	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }
 
 // observeForeign reports virtual servers of other programs at frontends of Services. A Report lists all of them.
@@ -183,13 +148,14 @@ func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef)
 
 // observeFailing reports once that syncs keep failing, with the current error, and once that they have recovered.
 func (e *events) observeFailing(failing bool, err error) {
-	from := origin{foundBySyncs, model.NodeRef(e.node)}
 	switch {
-	case !failing:
-		e.compare(aboutFailing, from, nil)
-	case e.known[from] == nil:
-		e.compare(aboutFailing, from, []model.Problem{e.aboutNode(fmt.Sprintf(
-			"syncs keep failing, so Services on this node may be out of date; retrying; last error: %v", err))})
+	case !failing && e.failing != nil:
+		e.enqueue(notice{topic: aboutFailing, problem: *e.failing, resolved: true})
+		e.failing = nil
+	case failing && e.failing == nil:
+		p := e.aboutNode(fmt.Sprintf("syncs keep failing, so Services on this node may be out of date; retrying; last error: %v", err))
+		e.enqueue(notice{topic: aboutFailing, problem: p})
+		e.failing = &p
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *events {
+func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *loop {
 	t.Helper()
 	cfg := testConfig()
 	cfg.API, cfg.Log = &rest.Config{Host: s.url}, log
@@ -33,7 +33,18 @@ func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *events {
 		t.Fatal(err)
 	}
 	e.spread, e.retry = 0, time.Millisecond
-	return e
+	return &loop{e, agent.NewKnownProblems(cfg.Node)}
+}
+
+// loop passes reports to events, as the agent does.
+type loop struct {
+	*events
+	known *agent.KnownProblems
+}
+
+func (l *loop) observe(r *agent.Report, failing bool) {
+	l.known.Update(r)
+	l.events.observe(r, failing)
 }
 
 // startEvents runs the sender until the test ends.
@@ -65,7 +76,7 @@ func eventually(t *testing.T, e *events, result string, want float64) {
 func TestEventsOfAProblem(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
-	startEvents(t, e)
+	startEvents(t, e.events)
 	wrong := problemOf(web, "spec.ports[0].port", "not served")
 
 	e.observe(found(web, wrong), false)
@@ -98,12 +109,9 @@ func TestEventsOfAProblem(t *testing.T) {
 	if got := s.next(); got.Type != "Normal" || got.Reason != "ServiceProblemResolved" || got.Note != "resolved: "+changed.String() {
 		t.Errorf("after the end: %s %s %q", got.Type, got.Reason, got.Note)
 	}
-	eventually(t, e, resultPosted, 3)
+	eventually(t, e.events, resultPosted, 3)
 	if n := s.countPosts(); n != 3 {
 		t.Errorf("%d posts, want 3", n)
-	}
-	if len(e.known) != 0 {
-		t.Errorf("not forgotten: %v", e.known)
 	}
 }
 
@@ -121,7 +129,7 @@ func TestEventsOfObjects(t *testing.T) {
 	if e.queue.len() != 1 {
 		t.Fatalf("queue %v, want one Event", e.queue)
 	}
-	startEvents(t, e)
+	startEvents(t, e.events)
 	if got := s.next(); got.Regarding.Name != "web" || got.Note != slice.String() {
 		t.Errorf("%+v", got)
 	}
@@ -153,10 +161,10 @@ func TestNodesShareEvents(t *testing.T) {
 	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNameLifetime)} {
 		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
-	for _, e := range []*events{first, second} {
-		startEvents(t, e)
+	for _, e := range []*loop{first, second} {
+		startEvents(t, e.events)
 		e.observe(found(web, n.problem), false)
-		eventually(t, e, resultDuplicate, 1)
+		eventually(t, e.events, resultDuplicate, 1)
 	}
 }
 
@@ -182,42 +190,42 @@ const (
 // nodeEvents are steps on a node with the Events that each must cause.
 var nodeEvents = []struct {
 	what string
-	do   func(*events)
+	do   func(*loop)
 	want []posted
 }{
-	{"the start", func(e *events) { e.started("v1.2.3", map[inet.Family]error{inet.IPv6: errors.New("no ip6tables")}) }, []posted{
+	{"the start", func(e *loop) { e.started("v1.2.3", map[inet.Family]error{inet.IPv6: errors.New("no ip6tables")}) }, []posted{
 		onNode("Normal", "Starting", "Start", "kube-ipvs v1.2.3 has started"),
 		onNode("Warning", "FamilyNotServed", "Start", "Node node-1: IPv6 Services are not served on this node: no ip6tables"),
 	}},
-	{"another program's virtual server", func(e *events) { e.observe(&agent.Report{Foreign: foreignAtWeb}, false) },
+	{"another program's virtual server", func(e *loop) { e.observe(&agent.Report{Foreign: foreignAtWeb}, false) },
 		[]posted{onWeb("Warning", "ForeignVirtualServer", "SyncService", foreignServer)}},
-	{"removed, after syncs that still saw it", func(e *events) {
+	{"removed, after syncs that still saw it", func(e *loop) {
 		e.observe(&agent.Report{Foreign: foreignAtWeb}, false)
 		e.observe(&agent.Report{}, false)
 		e.observe(&agent.Report{}, false)
 	}, []posted{onWeb("Normal", "ForeignVirtualServerRemoved", "SyncService", "resolved: "+foreignServer)}},
-	{"a health check port in use", func(e *events) { e.observeHealthPort(web, errors.New("0.0.0.0:30999: taken")) },
+	{"a health check port in use", func(e *loop) { e.observeHealthPort(web, errors.New("0.0.0.0:30999: taken")) },
 		[]posted{onWeb("Warning", "FailedToStartServiceHealthcheck", "Listen", portInUse)}},
-	{"free again", func(e *events) { e.observeHealthPort(web, nil); e.observeHealthPort(dns, nil) },
+	{"free again", func(e *loop) { e.observeHealthPort(web, nil); e.observeHealthPort(dns, nil) },
 		[]posted{onWeb("Normal", "StartedServiceHealthcheck", "Listen", "resolved: "+portInUse)}},
-	{"syncs have been failing", func(e *events) {
+	{"syncs have been failing", func(e *loop) {
 		e.observe(&agent.Report{Err: errIO}, false)
 		e.observe(&agent.Report{Err: errIO}, true)
 		e.observe(&agent.Report{Err: errors.New("another error")}, true)
 	}, []posted{onNode("Warning", "SyncFailing", "SyncNode", failingSyncs)}},
-	{"syncs succeed", func(e *events) { e.observe(&agent.Report{}, false) },
+	{"syncs succeed", func(e *loop) { e.observe(&agent.Report{}, false) },
 		[]posted{onNode("Normal", "SyncRecovered", "SyncNode", "resolved: "+failingSyncs)}},
-	{"a wrong Node object", func(e *events) {
+	{"a wrong Node object", func(e *loop) {
 		e.observe(&agent.Report{Unreadable: map[model.ObjectRef][]model.Problem{
 			thisNode: {{Object: thisNode, Field: "spec.podCIDR", Reason: "wrong"}},
 		}}, false)
 	}, []posted{onNode("Warning", "NodeProblem", "SyncNode", "Node node-1: spec.podCIDR: wrong")}},
-	{"a missing scheduler", func(e *events) {
+	{"a missing scheduler", func(e *loop) {
 		lack := model.Problem{Object: thisNode, Field: "--ipvs-scheduler", Value: "twos", Reason: "missing"}
 		e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 		e.observe(&agent.Report{NodeProblems: []model.Problem{lack}}, false)
 	}, []posted{onNode("Warning", "NodeProblem", "SyncNode", `Node node-1: --ipvs-scheduler "twos": missing`)}},
-	{"its module loaded", func(e *events) { e.observe(&agent.Report{}, false) },
+	{"its module loaded", func(e *loop) { e.observe(&agent.Report{}, false) },
 		[]posted{onNode("Normal", "NodeProblemResolved", "SyncNode", `resolved: Node node-1: --ipvs-scheduler "twos": missing`)}},
 }
 
@@ -227,7 +235,7 @@ var foreignAtWeb = map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"
 func TestEventsOfThisNodeOnly(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
-	startEvents(t, e)
+	startEvents(t, e.events)
 	for _, step := range nodeEvents {
 		step.do(e)
 		var got []posted
@@ -240,7 +248,7 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.what, d)
 		}
 	}
-	eventually(t, e, resultPosted, 11)
+	eventually(t, e.events, resultPosted, 11)
 	if n := s.countPosts(); n != 11 {
 		t.Errorf("%d posts, want 11", n)
 	}
@@ -264,9 +272,9 @@ func TestNoEventsOnDeletedServices(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	gone := model.ServiceID{Namespace: "default", Name: "gone"}
-	startEvents(t, e)
+	startEvents(t, e.events)
 	e.observe(found(gone, problemOf(gone, "spec", "wrong")), false)
-	eventually(t, e, resultDropped, 1)
+	eventually(t, e.events, resultDropped, 1)
 	if n := s.countPosts(); n != 0 {
 		t.Errorf("%d posts", n)
 	}
@@ -276,7 +284,7 @@ func TestFailedPosts(t *testing.T) {
 	s := newAPIServer(t)
 	core, logs := observer.New(zap.WarnLevel)
 	e := newTestEvents(t, s, zap.New(core))
-	startEvents(t, e)
+	startEvents(t, e.events)
 
 	s.refuseNext(2, http.StatusInternalServerError)
 	e.observe(found(web, problemOf(web, "spec", "one")), false)
@@ -290,9 +298,9 @@ func TestFailedPosts(t *testing.T) {
 	before := s.countPosts()
 	s.refuseNext(2, http.StatusForbidden)
 	e.observe(found(web, problemOf(web, "spec", "two")), false)
-	eventually(t, e, resultFailed, 1)
+	eventually(t, e.events, resultFailed, 1)
 	e.observe(found(web, problemOf(web, "spec", "three")), false)
-	eventually(t, e, resultFailed, 2)
+	eventually(t, e.events, resultFailed, 2)
 	if n := s.countPosts() - before; n != 2 {
 		t.Errorf("%d posts, want 2", n)
 	}
@@ -312,7 +320,7 @@ func TestObserveNeverBlocks(t *testing.T) {
 	if e.queue.len() != maxEventsWaiting {
 		t.Errorf("%d notices in the queue, want %d", e.queue.len(), maxEventsWaiting)
 	}
-	eventually(t, e, resultDropped, 10)
+	eventually(t, e.events, resultDropped, 10)
 }
 
 // TestShortProblemsPostNothing: a problem and its resolution cancel each other in the queue.

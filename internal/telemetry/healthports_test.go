@@ -49,7 +49,8 @@ func TestHealthPortsOfReports(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = holder.Close() })
 	observe := func(number uint16, local int) {
-		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second, HealthPorts: map[model.ServiceID]compile.HealthPort{web: {Port: number, Local: local}}}
+		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second}
+		r.Served = map[model.ServiceID]compile.Served{web: {Health: compile.HealthPort{Port: number, Local: local}}}
 		all.Observe(r)
 		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // without the Service, so its port stays
 	}

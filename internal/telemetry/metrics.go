@@ -58,9 +58,6 @@ type metrics struct {
 	dataPlane    string
 
 	families []inet.Family
-	// ofService and ofObject are the nonzero numbers of problems. Only the loop uses them.
-	ofService map[model.ServiceID]int
-	ofObject  map[origin]int
 	// countedIn are the series of noLocal in which a Service counts. Only the loop uses it.
 	countedIn map[model.ServiceID][]prometheus.Gauge
 }
@@ -184,8 +181,6 @@ func newMetrics(cfg Config) *metrics {
 		source:       cfg.Source,
 		loopback:     cfg.Loopback, dataPlane: cfg.DataPlane,
 		families:  cfg.Families,
-		ofService: map[model.ServiceID]int{},
-		ofObject:  map[origin]int{},
 		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
 	if cfg.Traffic.Read != nil {
@@ -326,12 +321,12 @@ func programmingBuckets() []float64 {
 
 // observeNoLocal adjusts the counts incrementally: a Report has only the Services that were compiled.
 func (m *metrics) observeNoLocal(r *agent.Report) {
-	for id, policies := range r.NoLocal {
+	for id, served := range r.Served {
 		for _, series := range m.countedIn[id] {
 			series.Dec()
 		}
 		delete(m.countedIn, id)
-		for _, policy := range policies {
+		for _, policy := range served.NoLocal {
 			label := policyInternal
 			if policy.External {
 				label = policyExternal
@@ -411,22 +406,9 @@ func (m *metrics) observeOperations(results []agent.Result) {
 	}
 }
 
-// observeProblems adjusts the counts incrementally: a Report has only the objects that were checked, including those without
-// problems.
 func (m *metrics) observeProblems(r *agent.Report) {
-	for id, problems := range r.Problems {
-		recount(m.problems.WithLabelValues(kindLabel(model.KindService)), m.ofService, id, len(problems))
-	}
-	recount(m.problems.WithLabelValues(kindLabel(model.KindNode)), m.ofObject, origin{by: foundByCompiling}, len(r.NodeProblems))
-	for object, problems := range r.Unreadable {
-		recount(m.problems.WithLabelValues(kindLabel(object.Kind)), m.ofObject, origin{foundByReading, object}, len(problems))
-	}
-}
-
-func recount[K comparable](total prometheus.Gauge, counts map[K]int, key K, n int) {
-	total.Add(float64(n - counts[key]))
-	if counts[key] = n; n == 0 {
-		delete(counts, key)
+	for _, change := range r.ProblemChanges {
+		m.problems.WithLabelValues(kindLabel(change.Object.Kind)).Add(float64(change.More))
 	}
 }
 

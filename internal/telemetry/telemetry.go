@@ -129,9 +129,9 @@ func (t *Telemetry) Checked(at time.Time) { t.health.checked(at) }
 
 // healthPorts are the health check ports in a Report.
 func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {
-	ports := make(map[model.ServiceID]healthport.Port, len(r.HealthPorts))
-	for id, port := range r.HealthPorts {
-		ports[id] = healthport.Port{Number: port.Port, Local: port.Local}
+	ports := make(map[model.ServiceID]healthport.Port, len(r.Served))
+	for id, served := range r.Served {
+		ports[id] = healthport.Port{Number: served.Health.Port, Local: served.Health.Local}
 	}
 	return ports
 }

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// Check is a check of an object. It always reports all Problems of the object, so a missing one is resolved.
+type Check struct {
+	// Reading is true if the check converts an object of the API server, and false for all others.
+	Reading bool
+	Object  model.ObjectRef
+}
+
+// ProblemChange is what has changed in the Problems that a check reports.
+type ProblemChange struct {
+	Check
+	New, Resolved []model.Problem
+	// More is by how much their number has changed.
+	More int
+}
+
+// KnownProblems are the Problems of the reports so far.
+type KnownProblems struct {
+	node    model.ObjectRef
+	byCheck map[Check][]model.Problem
+}
+
+// NewKnownProblems returns none, for the node with this name.
+func NewKnownProblems(node string) *KnownProblems {
+	return &KnownProblems{model.NodeRef(node), map[Check][]model.Problem{}}
+}
+
+// Update compares the Problems of a report with the known ones, and adds what has changed to the report.
+func (k *KnownProblems) Update(r *Report) {
+	for _, id := range slices.SortedFunc(maps.Keys(r.Problems), model.ServiceID.Compare) {
+		k.compare(r, Check{Object: id.Ref()}, r.Problems[id])
+	}
+	k.compare(r, Check{Object: k.node}, r.NodeProblems)
+	for _, object := range slices.SortedFunc(maps.Keys(r.Unreadable), model.ObjectRef.Compare) {
+		k.compare(r, Check{true, object}, r.Unreadable[object])
+	}
+}
+
+func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
+	before := k.byCheck[check]
+	if k.byCheck[check] = now; len(now) == 0 {
+		delete(k.byCheck, check)
+	}
+	c := ProblemChange{Check: check, More: len(now) - len(before)}
+	for _, p := range now {
+		if !slices.Contains(before, p) {
+			c.New = append(c.New, p)
+		}
+	}
+	for _, p := range before {
+		if !slices.ContainsFunc(now, func(other model.Problem) bool { return replaces(other, p) }) {
+			c.Resolved = append(c.Resolved, p)
+		}
+	}
+	if len(c.New)+len(c.Resolved) > 0 || c.More != 0 {
+		r.ProblemChanges = append(r.ProblemChanges, c)
+	}
+}
+
+// replaces reports whether one Problem replaces another, which is then not resolved.
+func replaces(p, q model.Problem) bool {
+	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
+}

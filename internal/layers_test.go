@@ -99,10 +99,15 @@ var layers = map[string]layer{
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
-		ours: []string{"agent", "compile", "config", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
+		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
 			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
+	},
+	"machine": {
+		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live",
+			"kernel/netdev", "kernel/nft", "nodelock", "view", "want"},
+		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
 	},
 	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},
 	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},

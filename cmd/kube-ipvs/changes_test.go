@@ -91,7 +91,7 @@ func TestCleanupThatFails(t *testing.T) {
 // TestCleanupBesideAnAgent: cleanup refuses to run, because the agent would recreate everything.
 func TestCleanupBesideAnAgent(t *testing.T) {
 	s := newStage(t)
-	s.lock = func() (func(), error) { return nil, nodelock.ErrHeld }
+	s.TryLock = func() (func(), error) { return nil, nodelock.ErrHeld }
 	before := s.fake.Dump()
 	for _, args := range [][]string{{"cleanup"}, {"cleanup", "--keep-services"}, {"run", "--cleanup"}} {
 		if _, stderr, status := s.call(t, withFlags(args...)...); status != 1 || !strings.Contains(stderr, "stop it first") || s.fake.Dump() != before {
@@ -112,7 +112,7 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 func TestDryRunReleasesNodeLock(t *testing.T) {
 	s := newStage(t)
 	held := 0
-	s.lock = func() (func(), error) { held++; return func() { held-- }, nil }
+	s.TryLock = func() (func(), error) { held++; return func() { held-- }, nil }
 	open := s.Open
 	s.Open = func(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (daemon.Kernel, kernel.Ports, error) {
 		if held != 0 {
@@ -121,7 +121,7 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 		return open(settings, chosen, log)
 	}
 	for _, mode := range []string{"ipvs", "iptables"} {
-		s.proxyModes = proxyIn(t, mode)
+		s.ProxyModes = proxyIn(t, mode)
 		if _, stderr, status := s.call(t, withFlags("cleanup", "--dry-run")...); status != 0 || strings.Contains(stderr, "--keep-services") != (mode == "ipvs") {
 			t.Errorf("beside kube-proxy in mode %s: status %d, %s", mode, status, stderr)
 		}
@@ -153,7 +153,7 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)
-			s.proxyModes = proxyIn(t, c.mode)
+			s.ProxyModes = proxyIn(t, c.mode)
 			before := s.fake.Dump()
 			args := c.args
 			if args == nil {
@@ -181,14 +181,14 @@ func TestCleanupBesideSlowKubeProxy(t *testing.T) {
 	}{
 		"nobody": {meet: func(*stage) {}},
 		"no answer": {func(s *stage) {
-			s.proxyModes, s.proxyPatience = []string{"http://" + silent.Addr().String() + "/proxyMode"}, time.Millisecond
+			s.ProxyModes, s.ProxyPatience = []string{"http://" + silent.Addr().String() + "/proxyMode"}, time.Millisecond
 		}, "does not answer"},
 		"other mode": {func(s *stage) {
-			s.proxyModes, s.findProcess = proxyIn(t, "nftables"), func(string) string { return "77" }
+			s.ProxyModes, s.FindProcess = proxyIn(t, "nftables"), func(string) string { return "77" }
 		}, ""},
-		"other page": {func(s *stage) { s.proxyModes = proxyIn(t, "<html>") }, ""},
+		"other page": {func(s *stage) { s.ProxyModes = proxyIn(t, "<html>") }, ""},
 		"its process": {func(s *stage) {
-			s.findProcess = func(name string) string { return map[string]string{"kube-proxy": "77"}[name] }
+			s.FindProcess = func(name string) string { return map[string]string{"kube-proxy": "77"}[name] }
 		}, "process 77"},
 		"its rules": {func(s *stage) {
 			rule := []string{"-m", "set", "--match-set", "KUBE-CLUSTER-IP", "dst,dst", "-j", "ACCEPT"}

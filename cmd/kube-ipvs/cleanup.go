@@ -1,15 +1,17 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // cleaning holds the flags of cleanup.
@@ -18,7 +20,7 @@ type cleaning struct {
 	output               string
 }
 
-func newCleanup(m *machine) *cobra.Command {
+func newCleanup(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	var how cleaning
 	cmd := &cobra.Command{
@@ -40,16 +42,9 @@ since kube-ipvs did. If kube-proxy no longer runs, kube-proxy --cleanup removes 
 cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(cmd, how.output); err != nil {
-				return err
-			}
-			loaded, err := loadFlags(cmd, &flags)
-			if err != nil {
-				return err
-			}
-			return cleanup(cmd, m, &loaded.Settings, how)
-		},
+		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
+			return cleanup(cmd, m, settings, how)
+		}),
 	}
 	flags.AddCompile(cmd.Flags())
 	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
@@ -58,7 +53,7 @@ cleanup does not reset sysctls: their previous values are unknown.`,
 	return cmd
 }
 
-func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how cleaning) error {
+func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
 	if err != nil {
@@ -78,7 +73,7 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 		return err
 	}
 	defer node.Close(log)
-	sayNFTables(cmd.ErrOrStderr(), node)
+	sayNFTables(cmd, node)
 	c, err := agent.NewCleanup(ctx, node.Config(settings), node.Kernel)
 	if err != nil {
 		return err
@@ -87,32 +82,30 @@ func cleanup(cmd *cobra.Command, m *machine, settings *config.Settings, how clea
 		c.KeepServices()
 	}
 	if refusal == nil && !how.keepServices {
-		refusal = m.besideKubeProxy(ctx, c.KubeProxyRules)
+		refusal = m.BesideKubeProxy(ctx, c.KubeProxyRules)
 	}
 	if refusal != nil && !how.dryRun {
 		return refusal
 	}
-	tell := newCleanupPrinter(cmd, how)
-	if refusal != nil {
-		tell.refused(refusal)
+	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if how.output != asText {
+		out, notes = io.Discard, io.Discard
 	}
-	err = remove(ctx, c, tell)
-	return errors.Join(err, tell.end())
+	document := inspect.NewCleanup(how.dryRun, out, notes)
+	if refusal != nil {
+		document.Refuse(refusal)
+	}
+	document.Found(c.Plan, c.Foreign)
+	if !how.dryRun {
+		err = c.Run(ctx, document.Did)
+	}
+	return errors.Join(err, printAs(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
 }
 
 // claim keeps agents from starting until leave is called. It fails if an agent is running.
-func claim(m *machine) (leave func(), err error) {
-	if leave, err = m.lock(); err != nil {
+func claim(m *machine.Machine) (leave func(), err error) {
+	if leave, err = m.TryLock(); err != nil {
 		return func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", err)
 	}
 	return leave, nil
-}
-
-// remove prints what cleanup found, and removes it unless this is a dry run.
-func remove(ctx context.Context, c *agent.Cleanup, tell *cleanupPrinter) error {
-	tell.found(c)
-	if tell.DryRun {
-		return nil
-	}
-	return c.Run(ctx, tell.removed)
 }

@@ -43,7 +43,7 @@ configuration file. Warnings go to stderr.`,
 		},
 	}
 	flags.AddRun(cmd.Flags())
-	addConfigOutput(cmd, &output)
+	addForms(cmd, &output, configForms)
 	return cmd
 }
 
@@ -63,22 +63,15 @@ stderr.`,
 			return printConfig(cmd, &flags, output, (*config.Loaded).ChangedYAML, (*config.Loaded).ChangedJSON)
 		},
 	}
-	addConfigOutput(cmd, &output)
+	addForms(cmd, &output, configForms)
 	return cmd
 }
 
 // configForms are the output formats of a configuration.
 var configForms = []string{asYAML, asJSON}
 
-func addConfigOutput(cmd *cobra.Command, output *string) {
-	addForms(cmd, output, configForms)
-}
-
 // printConfig loads a configuration and prints it as YAML or JSON.
 func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
-	if err := checkForm(cmd, output, configForms); err != nil {
-		return err
-	}
 	render := yaml
 	if output == asJSON {
 		render = json
@@ -114,12 +107,7 @@ func newConfigValidate() *cobra.Command {
 this machine. Its exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(cmd, output); err != nil {
-				return err
-			}
-			return validate(cmd, &flags, output)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return validate(cmd, &flags, output) },
 	}
 	flags.AddRun(cmd.Flags())
 	addOutput(cmd, &output)
@@ -141,20 +129,22 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	} else {
 		v.Errors = strings.Split(err.Error(), "\n")
 	}
-	if printErr := encode(cmd.OutOrStdout(), output, v); printErr != nil || err == nil {
+	if printErr := printAs(cmd.OutOrStdout(), output, v, nil); printErr != nil || err == nil {
 		return printErr
 	}
 	return errors.New("the configuration is not valid")
 }
 
-// loadFlags loads the configuration from a command's flags; its errors are usage errors.
-func loadFlags(cmd *cobra.Command, flags *config.Flags) (*config.Loaded, error) {
-	loaded, err := flags.Load()
-	if err != nil {
-		return nil, usageError{err, cmd.CommandPath()}
+// withSettings runs a command without arguments with the settings of its flags. Errors in these are usage errors.
+func withSettings(flags *config.Flags, run func(*cobra.Command, *config.Settings) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		loaded, err := flags.Load()
+		if err != nil {
+			return usageError{err, cmd.CommandPath()}
+		}
+		printWarnings(cmd, loaded)
+		return run(cmd, &loaded.Settings)
 	}
-	printWarnings(cmd, loaded)
-	return loaded, nil
 }
 
 func printWarnings(cmd *cobra.Command, loaded *config.Loaded) {

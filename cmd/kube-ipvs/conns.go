@@ -1,14 +1,17 @@
 package main
 
 import (
-	"fmt"
+	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-func newConns(m *machine) *cobra.Command {
+func newConns(m *machine.Machine) *cobra.Command {
 	l := listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML}}}
 	cmd := &cobra.Command{
 		Use:   "conns [NAMESPACE/NAME | NAME -n NAMESPACE]",
@@ -19,20 +22,19 @@ Lines with the state AFFINITY are not connections: they bind a client to its end
   kube-ipvs conns default/web -o wide`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := l.check(cmd); err != nil {
-				return err
-			}
 			services, err := l.services(cmd, m, args)
 			if err != nil {
 				return err
 			}
-			conns, err := m.connections()
-			if err != nil {
-				return fmt.Errorf("%s", plainly(err))
+			k := m.Kernel(cmd.Context(), machine.Look{Parts: []explain.Part{explain.Connections}})
+			if k.Mode.NFTablesBalances() {
+				return errors.New("nftables balances connections on this node, and does not list them; `conntrack -L` does")
 			}
-			list := inspect.Connections(conns, services)
-			out := cmd.OutOrStdout()
-			return l.print(out, list, func() error { return inspect.PrintConnections(out, list, l.table()) })
+			if unread, is := k.Unread[explain.Connections]; is {
+				return errors.New(unread.Why)
+			}
+			list := inspect.Connections(k.Connections, services)
+			return printAs(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error { return inspect.PrintConnections(w, list, l.table()) })
 		},
 	}
 	l.addFlags(cmd)

@@ -21,13 +21,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 const cliDocs = "../../docs/cli"
 
 // TestCommandReference: docs/cli has exactly one page for each command, generated from its help.
 func TestCommandReference(t *testing.T) {
-	files := clidocs.Files(newRoot(thisMachine()))
+	files := clidocs.Files(newRoot(machine.This()))
 	if *goldentest.Update {
 		for name, content := range files {
 			path := filepath.Join(cliDocs, name)
@@ -78,7 +79,7 @@ var foreignFlags = map[string]string{
 
 // TestPagesNameCommands: every command line and every flag of kube-ipvs that a page names exists.
 func TestPagesNameCommands(t *testing.T) {
-	root := newRoot(thisMachine())
+	root := newRoot(machine.This())
 	flag := regexp.MustCompile(`^--[a-z][a-z-]+`)
 	for name, page := range handwritten(t) {
 		if name == "docs/kubectl.md" || name == "docs/ipvsadm.md" {

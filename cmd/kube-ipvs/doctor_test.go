@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
@@ -22,8 +20,8 @@ func TestDoctorCommand(t *testing.T) {
 	s := newStageOf(t, "testdata/web") // no Service has a Problem
 	args := append(withFlags("doctor"), "--status-socket", s.socket)
 	host := fakeHost{"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200"}
-	s.host = func(context.Context) doctor.Host { return host }
-	s.kernel = func(context.Context, lookedAt) *explain.Kernel { return commented(s.fake) }
+	s.Host = func(context.Context) doctor.Host { return host }
+	s.Kernel = func(context.Context, machine.Look) *explain.Kernel { return commented(s.fake) }
 	printedForms(t, s, "doctor-well", 0, args...)
 
 	host["/proc/1/comm"] = "kube-proxy\n"
@@ -73,22 +71,5 @@ func TestDoctorWithoutRoot(t *testing.T) {
 	out, stderr, status := s.call(t, append(withFlags("doctor"), "--status-socket", s.socket)...)
 	if status != 3 || out != "" || !strings.Contains(stderr, "run the command as root") {
 		t.Errorf("status %d, %s\n%s", status, stderr, out)
-	}
-}
-
-// TestHostGet: Get reads only the beginning of a long response, and fails on a closed port.
-func TestHostGet(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprint(w, strings.Repeat("x", 1<<16))
-	}))
-	h := thisHost{t.Context()}
-	status, body, err := h.Get(server.URL)
-	if err != nil || status != http.StatusServiceUnavailable || len(body) != 1024 {
-		t.Errorf("status %d, %d bytes, %v", status, len(body), err)
-	}
-	server.Close()
-	if _, _, err := h.Get(server.URL); err == nil {
-		t.Error("no error for a closed port")
 	}
 }

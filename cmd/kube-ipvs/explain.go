@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,8 +12,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // statusStops is the exit status of explain if a packet does not arrive.
@@ -21,7 +21,7 @@ const statusStops = statusError(3)
 // statusUnknown is the exit status if it is unknown whether a packet arrives.
 const statusUnknown = statusError(1)
 
-func newExplain(m *machine) *cobra.Command {
+func newExplain(m *machine.Machine) *cobra.Command {
 	l := inspection{forms: textForms}
 	var from, by string
 	var all bool
@@ -44,24 +44,23 @@ state could not be read, or no agent runs on this node and another proxy may ser
   kube-ipvs explain '[fd00:10:96::a]:53/udp' -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := l.check(cmd); err != nil {
-				return err
-			}
 			query, err := explain.ParseQuery(args[0])
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			client, err := parseClient(from, by)
-			if err == nil && by != "" {
-				err = checkInterface(by, m.interfaces)
-			}
-			if err == nil && query.Addr.IsValid() && client.addr.IsValid() && query.Addr.Addr().Is4() != client.addr.Is4() {
-				err = fmt.Errorf("--from %s and %s are of different address families", client.addr, query.Addr)
+			client, err := parseClient(from, by, m.Interfaces)
+			at := query.Addr.Addr()
+			if err == nil && at.IsValid() && client.From.IsValid() && at.Is4() != client.From.Is4() {
+				err = fmt.Errorf("--from %s and %s are of different address families", client.From, query.Addr)
 			}
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			answers, err := explainNow(cmd, m, &l, query, client)
+			v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()})
+			if err != nil {
+				return err
+			}
+			answers, err := m.Explain(cmd.Context(), query, client, v)
 			if err != nil {
 				return err
 			}
@@ -75,66 +74,28 @@ state could not be read, or no agent runs on this node and another proxy may ser
 	return cmd
 }
 
-// client is the sender of the packet.
-type client struct {
-	addr netip.Addr // invalid: any
-	port uint16     // 0: any, for a new connection
-	by   string     // interface; empty: unknown
-}
-
-func parseClient(from, by string) (client, error) {
-	if from == "" {
-		return client{by: by}, nil
+// parseClient parses the flags about the sender of the packet.
+func parseClient(from, by string, interfaces func() ([]string, error)) (explain.Question, error) {
+	client := explain.Question{Interface: by}
+	if by != "" {
+		existing, err := interfaces()
+		if err == nil && !slices.Contains(existing, by) {
+			err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", by, strings.Join(existing, ", "))
+		}
+		if err != nil {
+			return client, err
+		}
 	}
-	if addr, err := netip.ParseAddr(from); err == nil {
-		return client{addr: addr.Unmap(), by: by}, nil
+	if addr, err := netip.ParseAddr(from); from == "" || err == nil {
+		client.From = addr.Unmap()
+		return client, nil
 	}
 	addr, err := netip.ParseAddrPort(from)
 	if err != nil || addr.Port() == 0 {
-		return client{}, fmt.Errorf("--from %q: use an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
+		return client, fmt.Errorf("--from %q: use an IP address such as 10.244.1.7, or with a port such as 10.244.1.7:40312 or [fd00::7]:40312", from)
 	}
-	return client{addr.Addr().Unmap(), addr.Port(), by}, nil
-}
-
-func checkInterface(name string, list func() ([]string, error)) error {
-	existing, err := list()
-	if err == nil && !slices.Contains(existing, name) {
-		err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", name, strings.Join(existing, ", "))
-	}
-	return err
-}
-
-// explainNow queries the agent before the kernel, so the wanted state is never newer than the kernel state.
-func explainNow(cmd *cobra.Command, m *machine, l *inspection, query explain.Query, from client) ([]explain.Explanation, error) {
-	at := query.Addr.Addr()
-	v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()})
-	if err != nil {
-		return nil, err
-	}
-	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables), 0)
-	if v != nil {
-		base = v.Base
-	}
-	k := m.kernel(cmd.Context(), lookedAt{client: from.addr, concerns: query.Concerns(v), sysctls: base.Sysctls})
-	if v == nil {
-		base = k.Closest(view.BaseOf(plainBase(k.Mode), 0).JumpsOnly(), view.BaseOf(baseBeside(k.Mode), 0).JumpsOnly())
-	}
-	places, err := query.Keys(k, v)
-	if err != nil {
-		return nil, err
-	}
-	var answers []explain.Explanation
-	for _, place := range places {
-		if from.addr.IsValid() && from.addr.Is4() != place.Addr.Addr().Is4() {
-			continue
-		}
-		question := explain.Question{To: place, From: from.addr, FromPort: from.port, Interface: from.by}
-		answers = append(answers, explain.Explain(k, v, base, question))
-	}
-	if len(answers) == 0 {
-		return nil, fmt.Errorf("--from %s: no frontend has this address family", from.addr)
-	}
-	return answers, nil
+	client.From, client.FromPort = addr.Addr().Unmap(), addr.Port()
+	return client, nil
 }
 
 // explanationList is the JSON and YAML output of explain.
@@ -144,9 +105,8 @@ type explanationList struct {
 }
 
 func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
-	out := cmd.OutOrStdout()
-	err := l.print(out, explanationList{headerOf("ExplanationList"), answers}, func() error {
-		explain.Print(out, answers, all)
+	err := printAs(cmd.OutOrStdout(), l.output, explanationList{headerOf("ExplanationList"), answers}, func(w io.Writer) error {
+		explain.Print(w, answers, all)
 		return nil
 	})
 	for _, a := range answers {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,8 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // sameInYAML compares a YAML document with a JSON document.
@@ -84,12 +86,11 @@ func TestWithoutIPVS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.table = func(context.Context) (*ipvsTable, error) { return nil, cause.err }
-			read := s.kernel
-			s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
+			read := s.Kernel
+			s.Kernel = func(ctx context.Context, at machine.Look) *explain.Kernel {
 				k := read(ctx, at)
 				k.Servers = nil
-				k.Unread = map[explain.Part]explain.Unread{explain.Servers: {Why: plainly(cause.err), Absent: errors.Is(cause.err, errNoIPVS)}}
+				k.Unread = map[explain.Part]explain.Unread{explain.Servers: machine.Unread(cause.err)}
 				return k
 			}
 			for _, agent := range []bool{true, false} {
@@ -152,10 +153,10 @@ func TestWithoutAgent(t *testing.T) {
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
-	read := s.kernel
-	s.kernel = func(ctx context.Context, at lookedAt) *explain.Kernel {
+	read := s.Kernel
+	s.Kernel = func(ctx context.Context, at machine.Look) *explain.Kernel {
 		k := read(ctx, at)
-		for _, r := range baseBeside(kernel.IPVSWithIPTables).Rulesets {
+		for _, r := range compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: compile.Settings{SideBySide: true}}).Rulesets {
 			k.State.Rules[r.Family] = r.View()
 		}
 		return k

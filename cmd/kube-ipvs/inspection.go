@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
@@ -24,13 +23,12 @@ type inspection struct {
 func (l *inspection) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&l.socket, "status-socket", config.StatusSocket, "status socket of this node's agent")
 	addForms(cmd, &l.output, l.forms)
-}
-
-func (l *inspection) check(cmd *cobra.Command) error {
-	if l.socket == "" {
-		return usageError{errors.New("--status-socket is empty; use the socket of the agent, such as " + config.StatusSocket), cmd.CommandPath()}
-	}
-	return checkForm(cmd, l.output, l.forms)
+	addCheck(cmd, func() error {
+		if l.socket == "" {
+			return errors.New("--status-socket is empty; use the socket of the agent, such as " + config.StatusSocket)
+		}
+		return nil
+	})
 }
 
 // ask returns nil and prints a note if no agent responds, or only to root: the kernel state is part of the answer.
@@ -55,12 +53,4 @@ func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, 
 		return nil, fmt.Errorf("%w; run the command as root", err), nil
 	}
 	return v, nil, err
-}
-
-// print writes a document, or calls printText for the other formats.
-func (l *inspection) print(w io.Writer, document any, printText func() error) error {
-	if l.output == asJSON || l.output == asYAML {
-		return encode(w, l.output, document)
-	}
-	return printText()
 }

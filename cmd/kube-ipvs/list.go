@@ -11,6 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -27,13 +28,12 @@ func (l *listFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&l.headless, "no-headers", false, "print tables without column titles")
 	cmd.Flags().StringVar(&l.sortBy, "sort-by", "", "sort tables by this column, numbers by value")
 	l.inspection.addFlags(cmd)
-}
-
-func (l *listFlags) check(cmd *cobra.Command) error {
-	if l.everyone && l.namespace != "" {
-		return usageError{errors.New("use either --namespace or --all-namespaces"), cmd.CommandPath()}
-	}
-	return l.inspection.check(cmd)
+	addCheck(cmd, func() error {
+		if l.everyone && l.namespace != "" {
+			return errors.New("use either --namespace or --all-namespaces")
+		}
+		return nil
+	})
 }
 
 // table returns the form of tables.
@@ -73,37 +73,31 @@ func (l *listFlags) only(list *inspect.ServiceList) error {
 }
 
 // services joins the agent's view with the kernel's table, or uses whichever is available.
-func (l *listFlags) services(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
-	list, err := l.join(cmd, m, args)
-	if err == nil {
-		err = l.only(&list)
-	}
-	return list, err
-}
-
-func (l *listFlags) join(cmd *cobra.Command, m *machine, args []string) (inspect.ServiceList, error) {
+func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []string) (list inspect.ServiceList, err error) {
 	ask, err := l.query(cmd, args)
 	if err != nil {
-		return inspect.ServiceList{}, err
+		return list, err
 	}
 	v, err := l.ask(cmd, ask)
 	if err != nil {
-		return inspect.ServiceList{}, err
+		return list, err
 	}
-	table, unreadable := m.table(cmd.Context())
+	table, ours, unread := m.Table(cmd.Context())
 	switch {
-	case v == nil && unreadable != nil:
-		return inspect.ServiceList{}, fmt.Errorf("read the virtual servers of this node: %s", plainly(unreadable))
-	case v != nil && len(args) > 0 && len(v.Services) == 0:
-		return inspect.ServiceList{}, fmt.Errorf("this node serves no Service %s "+
-			"(it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
-	case v != nil && unreadable != nil:
-		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing only what the agent knows\n", plainly(unreadable))
-		return inspect.ServicesOfAgent(v.Services, plainly(unreadable)), nil
-	case v != nil:
-		return inspect.ServiceListOf(v.Services, table.servers), nil
-	case len(args) > 0:
-		return inspect.ServiceList{}, fmt.Errorf("only the agent knows which virtual servers belong to %s, and it does not respond", args[0])
+	case v == nil && unread != "":
+		return list, fmt.Errorf("read the virtual servers of this node: %s", unread)
+	case v == nil && len(args) > 0:
+		return list, fmt.Errorf("only the agent knows which virtual servers belong to %s, and it does not respond", args[0])
+	case v == nil:
+		list = inspect.ServicesOfKernel(table.Servers, ours)
+	case len(args) > 0 && len(v.Services) == 0:
+		return list, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
+	case unread != "":
+		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing only what the agent knows\n", unread)
+		list = inspect.ServicesOfAgent(v.Services, unread)
+	default:
+		list = inspect.ServiceListOf(v.Services, table.Servers)
 	}
-	return inspect.ServicesOfKernel(table.servers, table.ours), nil
+	err = l.only(&list)
+	return list, err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
@@ -34,7 +35,7 @@ import (
 
 // stage is a machine with a fake kernel, on which an agent serves the Services of testdata/inspect.
 type stage struct {
-	*machine
+	*machine.Machine
 	fake *kerneltest.Fake
 	// socket is the agent's status socket.
 	socket string
@@ -96,7 +97,7 @@ func newStageOf(t *testing.T, dir string) *stage {
 		}
 		time.Sleep(time.Millisecond) // until the agent listens
 	}
-	s.kernel = func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, cfg) }
+	s.Kernel = func(context.Context, machine.Look) *explain.Kernel { return explained(s.fake, cfg) }
 	return s
 }
 
@@ -105,7 +106,7 @@ func newMachine(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{fake: kerneltest.New(compile.Chains...), socket: filepath.Join(t.TempDir(), "agent.sock")}
 	s.fake.SetNodeAddresses(nodeAddr)
-	s.machine = &machine{
+	s.Machine = &machine.Machine{
 		Machine: daemon.Machine{
 			Check: func(context.Context, preflight.Needs) preflight.Result {
 				return preflight.Result{Choice: preflight.Choice{Families: inet.Families}}
@@ -114,21 +115,17 @@ func newMachine(t *testing.T) *stage {
 				return inMemory{s.fake}, kernel.Ports{}, nil
 			},
 		},
-		lock: func() (func(), error) { return func() {}, nil },
-		table: func(context.Context) (*ipvsTable, error) {
-			state := s.fake.State()
-			return &ipvsTable{servers: state.Servers, members: state.Members, ledger: plainBase(kernel.IPVSWithIPTables).Ledger}, nil
+		TryLock:    func() (func(), error) { return func() {}, nil },
+		Kernel:     func(context.Context, machine.Look) *explain.Kernel { return explained(s.fake, compile.Config{}) },
+		Interfaces: func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
+		Release:    func() string { return "6.1.0-1-amd64" },
+		Host: func(context.Context) doctor.Host {
+			return fakeHost{"/proc/modules": "ip_vs 1\nip_vs_rr 1\nip_tables 1\n"}
 		},
-		connections: func() ([]kernel.Connection, error) { return someConnections, nil },
-		kernel:      func(context.Context, lookedAt) *explain.Kernel { return explained(s.fake, compile.Config{}) },
-		interfaces:  func() ([]string, error) { return []string{"lo", "eth0", "eth9"}, nil },
-		release:     func() string { return "6.1.0-1-amd64" },
-		modules:     func() []string { return []string{"ip_vs", "ip_vs_rr"} },
-		host:        func(context.Context) doctor.Host { return fakeHost{} },
-		proxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
-		findProcess: func(string) string { return "" },
+		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
+		FindProcess: func(string) string { return "" },
 
-		proxyPatience: 10 * time.Second,
+		ProxyPatience: 10 * time.Second,
 	}
 	return s
 }
@@ -163,7 +160,7 @@ func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }
 // settingsOf returns the settings of commandFlags.
 func settingsOf(t *testing.T) *config.Loaded {
 	t.Helper()
-	cmd, flags := newRun(thisMachine()), config.Flags{}
+	cmd, flags := newRun(machine.This()), config.Flags{}
 	cmd.ResetFlags()
 	flags.AddRun(cmd.Flags())
 	if err := cmd.ParseFlags(commandFlags); err != nil {
@@ -241,7 +238,7 @@ func listing(r kernel.Ruleset) kernel.RuleListing {
 func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = executeOn(t.Context(), s.machine, args, &out, &err)
+	status = executeOn(t.Context(), s.Machine, args, &out, &err)
 	return out.String(), err.String(), status
 }
 

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 func main() {
@@ -25,10 +27,10 @@ func main() {
 // execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for an invalid command line, 3 if plan found a
 // difference or explain a packet that does not arrive. The exit status of doctor is its verdict.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return executeOn(ctx, thisMachine(), args, stdout, stderr)
+	return executeOn(ctx, machine.This(), args, stdout, stderr)
 }
 
-func executeOn(ctx context.Context, m *machine, args []string, stdout, stderr io.Writer) int {
+func executeOn(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(m)
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -59,7 +61,7 @@ type usageError struct {
 	command string
 }
 
-func newRoot(m *machine) *cobra.Command {
+func newRoot(m *machine.Machine) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kube-ipvs",
 		Short: "Serve Kubernetes Services with the kernel's IP Virtual Server",

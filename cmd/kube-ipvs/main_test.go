@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // call runs a command line in this process.
@@ -129,7 +130,7 @@ func TestInvalidCommandLines(t *testing.T) {
 
 // TestHelpHasExamples walks every command.
 func TestHelpHasExamples(t *testing.T) {
-	for _, cmd := range newRoot(thisMachine()).Commands() {
+	for _, cmd := range newRoot(machine.This()).Commands() {
 		if cmd.Hidden {
 			continue
 		}

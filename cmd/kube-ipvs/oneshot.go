@@ -1,20 +1,16 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // oneShot holds the flags that make run do one task and exit. Most tasks are also commands. The flags are kube-proxy's, so its
@@ -41,7 +37,7 @@ func (o *oneShot) check() error {
 }
 
 // action returns the action of the flags, in kube-proxy's order of precedence; false if none is set.
-func (o *oneShot) action(cmd *cobra.Command, m *machine, loaded *config.Loaded) (func() error, bool) {
+func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.Loaded) (func() error, bool) {
 	switch {
 	case o.version != "false":
 		return func() error { return printVersion(cmd, asText) }, true
@@ -68,7 +64,7 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 }
 
 // initialize sets the sysctls that the agent cannot set with CAP_NET_ADMIN and CAP_NET_RAW alone.
-func initialize(cmd *cobra.Command, m *machine, settings *config.Settings) error {
+func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)
 	if err != nil {
@@ -79,31 +75,5 @@ func initialize(cmd *cobra.Command, m *machine, settings *config.Settings) error
 		return err
 	}
 	defer node.Close(log)
-	return setSysctls(ctx, node.Kernel, compile.Base(node.Config(settings)).Sysctls, log)
-}
-
-func setSysctls(ctx context.Context, k daemon.Kernel, sysctls []kernel.SysctlSetting, log *zap.Logger) error {
-	have, err := k.Read(ctx)
-	if err != nil {
-		return err
-	}
-	var ops []kernel.Op
-	for _, s := range sysctls {
-		if have.Sysctls[s.Name] != s.Value {
-			ops = append(ops, kernel.Op{Verb: kernel.Ensure, Object: s})
-		}
-	}
-	var failed []error
-	for i, err := range k.Apply(ctx, ops) {
-		switch {
-		case err == nil:
-			log.Info(ops[i].String())
-		case ops[i].Object.(kernel.SysctlSetting).Optional:
-			log.Warn("failed", zap.Stringer("op", ops[i]), zap.Error(err))
-		default:
-			failed = append(failed, err)
-		}
-	}
-	log.Info("sysctls set", zap.Int("changes", len(ops)-len(failed)))
-	return errors.Join(failed...)
+	return node.SetSysctls(ctx, settings, log)
 }

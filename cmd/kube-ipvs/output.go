@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -28,19 +30,30 @@ var textForms = []string{asText, asJSON, asYAML}
 
 func addOutput(cmd *cobra.Command, output *string) { addForms(cmd, output, textForms) }
 
-func checkOutput(cmd *cobra.Command, output string) error { return checkForm(cmd, output, textForms) }
-
 // addForms adds --output. The first format is the default.
 func addForms(cmd *cobra.Command, output *string, forms []string) {
 	cmd.Flags().StringVarP(output, "output", "o", forms[0], strings.Join(forms, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+	addCheck(cmd, func() error {
+		if slices.Contains(forms, *output) {
+			return nil
+		}
+		return fmt.Errorf("--output %q: use one of %s", *output, strings.Join(forms, ", "))
+	})
 }
 
-func checkForm(cmd *cobra.Command, output string, forms []string) error {
-	if slices.Contains(forms, output) {
-		return nil
+// addCheck adds a check of a command's flags, which runs before the earlier ones. Its error is a usage error.
+func addCheck(cmd *cobra.Command, check func() error) {
+	others := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := check(); err != nil {
+			return usageError{err, cmd.CommandPath()}
+		}
+		if others == nil {
+			return nil
+		}
+		return others(cmd, args)
 	}
-	return usageError{fmt.Errorf("--output %q: use one of %s", output, strings.Join(forms, ", ")), cmd.CommandPath()}
 }
 
 // header starts every JSON and YAML document.
@@ -51,17 +64,21 @@ type header struct {
 
 func headerOf(kind string) header { return header{view.Version, kind} }
 
-// encode prints a value as YAML or JSON, with the same fields.
-func encode(w io.Writer, form string, value any) error {
-	if form == asYAML {
-		text, err := yaml.Marshal(value)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
-		return err
+// printAs prints a value as YAML or JSON, with the same fields. It calls printText for the other formats.
+func printAs(w io.Writer, form string, value any, printText func(io.Writer) error) error {
+	out := bufio.NewWriter(w)
+	var err error
+	switch form {
+	case asYAML:
+		var text []byte
+		text, err = yaml.Marshal(value)
+		_, _ = out.Write(text) // Flush returns the error
+	case asJSON:
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		err = e.Encode(value)
+	default:
+		err = printText(out)
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
+	return errors.Join(err, out.Flush())
 }

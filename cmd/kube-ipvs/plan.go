@@ -1,35 +1,19 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/agent"
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
-	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// planTimeout bounds the wait for an API server.
-const planTimeout = 30 * time.Second
-
-func newPlan(m *machine) *cobra.Command {
+func newPlan(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	var dir, output string
 	cmd := &cobra.Command{
@@ -46,111 +30,69 @@ Its exit status is 3 if there is a difference.`,
   kube-ipvs plan -f manifests/ -o json
   kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(cmd, output); err != nil {
-				return err
-			}
-			if dir == "" && cmd.Flags().Changed("filename") {
-				return usageError{errors.New("--filename is empty; use a directory of manifests"), cmd.CommandPath()}
-			}
-			loaded, err := loadFlags(cmd, &flags)
-			if err != nil {
-				return err
-			}
+		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
 			if dir != "" {
-				return planDir(cmd, &loaded.Settings, dir, output)
+				return planDir(cmd, settings, dir, output)
 			}
-			return planNode(cmd.Context(), m, cmd.OutOrStdout(), cmd.ErrOrStderr(), &loaded.Settings, output)
-		},
+			return planNode(cmd, m, settings, output)
+		}),
 	}
 	flags.AddRun(cmd.Flags())
 	cmd.Flags().StringVarP(&dir, "filename", "f", "", "directory of Service, EndpointSlice and Node manifests")
 	addOutput(cmd, &output)
+	addCheck(cmd, func() error {
+		if dir == "" && cmd.Flags().Changed("filename") {
+			return errors.New("--filename is empty; use a directory of manifests")
+		}
+		return nil
+	})
 	return cmd
 }
 
 // planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
 func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output string) error {
-	name, err := settings.Hostname()
+	state, problems, err := daemon.PlanDir(settings, dir)
 	if err != nil {
 		return err
 	}
-	cfg := compile.Config{
-		Host:     compile.Host{NodeName: name, Families: inet.Families},
-		Settings: settings.Compile(),
-	}
-	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
+	err = printAs(cmd.OutOrStdout(), output, inspect.AsJSON(state), func(w io.Writer) error {
+		inspect.State(w, state)
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("--filename: %w", hintAt(dir, err))
-	}
-	var problems []model.Problem
-	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
-		problems = append(problems, changes.Problems[object]...)
-	}
-	cluster := compile.NewCluster(cfg)
-	// plan -f knows no listening processes, and reads no addresses from the kernel.
-	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, Listeners: kernel.Listeners{}}
-	if node := changes.Nodes[name]; node != nil {
-		facts.Addresses = node.Addresses
-	}
-	for _, id := range cluster.Apply(facts, want.NewTouched()) {
-		problems = append(problems, cluster.Problems(id)...)
-	}
-	if err := printState(cmd.OutOrStdout(), cluster.Want(), output); err != nil {
 		return err
 	}
 	for _, p := range problems {
 		fmt.Fprintln(cmd.ErrOrStderr(), p)
 	}
-	if len(problems) > 0 {
-		noun := "problems"
-		if len(problems) == 1 {
-			noun = "problem"
-		}
-		return fmt.Errorf("%d %s in %s; the plan covers everything else", len(problems), noun, dir)
+	switch len(problems) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("1 problem in %s; the plan covers everything else", dir)
 	}
-	return nil
-}
-
-// hintAt adds the remedy to an error of reading a directory of manifests.
-func hintAt(dir string, err error) error {
-	info, unseen := os.Stat(dir)
-	switch {
-	case unseen == nil && !info.IsDir():
-		return fmt.Errorf("%w; use the directory that contains it (%s): every .yaml, .yml and .json file in it is read", err, filepath.Dir(dir))
-	case unseen != nil:
-		return fmt.Errorf("%w; use a directory of Service, EndpointSlice and Node manifests", err)
-	}
-	return err
-}
-
-func printState(w io.Writer, state *want.State, output string) error {
-	if output != asText {
-		return encode(w, output, inspect.AsJSON(state))
-	}
-	text := bufio.NewWriter(w)
-	inspect.State(text, state)
-	return text.Flush()
+	return fmt.Errorf("%d problems in %s; the plan covers everything else", len(problems), dir)
 }
 
 // errDiffers gives plan its exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
 // sayNFTables says how to read the commands that stand for operations.
-func sayNFTables(stderr io.Writer, node *daemon.Node) {
+func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	if node.Mode.RulesInNFTables() {
-		fmt.Fprintf(stderr, "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())
+		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())
 	}
 }
 
 // planNode prints the difference between this node's kernel and the wanted state.
-func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, settings *config.Settings, output string) error {
+func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
 	if dir := settings.Manifests; dir != "" { // fail now; an agent would wait for the directory to be mounted
-		if _, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName)); err != nil {
-			return hintAt(dir, err)
+		if _, err := daemon.LoadDir(settings, dir); err != nil {
+			return err
 		}
 	}
-	log, _, err := newLogger(stderr, "error", "text")
+	ctx := cmd.Context()
+	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
 	if err != nil {
 		return err
 	}
@@ -159,26 +101,15 @@ func planNode(ctx context.Context, m *machine, stdout, stderr io.Writer, setting
 		return err
 	}
 	defer node.Close(log)
-	sayNFTables(stderr, node)
-	from, err := node.OpenSource(settings, version, log)
+	sayNFTables(cmd, node)
+	plan, err := node.Plan(ctx, settings, version, log)
 	if err != nil {
 		return err
 	}
-	if err := from.AwaitSync(ctx, planTimeout); err != nil {
-		return err
-	}
-	loop := agent.New(agent.Config{Compile: node.Config(settings)}, from.Source, node.Kernel, log)
-	plan, err := loop.Plan(ctx)
-	if err != nil {
-		return err
-	}
-	if output != asText {
-		err = encode(stdout, output, inspect.PlanAsJSON(plan))
-	} else {
-		text := bufio.NewWriter(stdout)
-		inspect.Plan(text, plan)
-		err = text.Flush()
-	}
+	err = printAs(cmd.OutOrStdout(), output, inspect.PlanAsJSON(plan), func(w io.Writer) error {
+		inspect.Plan(w, plan)
+		return nil
+	})
 	if err == nil && plan.Len() > 0 {
 		err = errDiffers
 	}

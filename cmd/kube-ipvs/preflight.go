@@ -10,9 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-func newPreflight(m *machine) *cobra.Command {
+func newPreflight(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	var output string
 	cmd := &cobra.Command{
@@ -23,24 +25,12 @@ iptables or nftables, capabilities and sysctls. It changes nothing, but a check 
 module. Its exit status is 1 if something is missing that every Service needs.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(cmd, output); err != nil {
-				return err
-			}
-			loaded, err := loadFlags(cmd, &flags)
-			if err != nil {
-				return err
-			}
-			found := m.Preflight(cmd.Context(), &loaded.Settings)
-			err = errors.Join(printFindings(cmd.OutOrStdout(), output, found.Findings), daemon.Fatal(found.Findings))
-			if found.Mode.NFTablesBalances() && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "connections are balanced by %s\n", found.DataPlane())
-			}
-			if found.Mode.RulesInNFTables() && output == asText {
-				fmt.Fprintf(cmd.OutOrStdout(), "sets and rules are kept in %s\n", found.Rules())
-			}
-			return err
-		},
+		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
+			found := m.Preflight(cmd.Context(), settings)
+			document := findingList{headerOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
+			err := printAs(cmd.OutOrStdout(), output, document, func(w io.Writer) error { return printPreflight(w, found) })
+			return errors.Join(err, daemon.Fatal(found.Findings))
+		}),
 	}
 	flags.AddCompile(cmd.Flags())
 	addOutput(cmd, &output)
@@ -53,12 +43,16 @@ type findingList struct {
 	Items []finding.Finding `json:"items"`
 }
 
-func printFindings(w io.Writer, output string, found []finding.Finding) error {
-	if output != asText {
-		return encode(w, output, findingList{headerOf("FindingList"), append([]finding.Finding{}, found...)})
-	}
-	if len(found) == 0 {
+func printPreflight(w io.Writer, found preflight.Result) error {
+	if len(found.Findings) == 0 {
 		fmt.Fprintln(w, "nothing is missing")
 	}
-	return finding.Print(w, found)
+	err := finding.Print(w, found.Findings)
+	if found.Mode.NFTablesBalances() {
+		fmt.Fprintf(w, "connections are balanced by %s\n", found.DataPlane())
+	}
+	if found.Mode.RulesInNFTables() {
+		fmt.Fprintf(w, "sets and rules are kept in %s\n", found.Rules())
+	}
+	return err
 }

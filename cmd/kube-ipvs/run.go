@@ -7,9 +7,10 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-func newRun(m *machine) *cobra.Command {
+func newRun(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	var once oneShot
 	cmd := &cobra.Command{

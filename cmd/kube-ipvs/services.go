@@ -1,12 +1,15 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-func newServices(m *machine) *cobra.Command {
+func newServices(m *machine.Machine) *cobra.Command {
 	l := listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML, asName}}}
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME | NAME -n NAMESPACE]",
@@ -23,22 +26,18 @@ cannot be read, it shows what the agent knows. In both cases it says what is unk
   kube-ipvs services -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := l.check(cmd); err != nil {
-				return err
-			}
 			list, err := l.services(cmd, m, args)
 			if err != nil {
 				return err
 			}
-			out := cmd.OutOrStdout()
-			return l.print(out, list, func() error {
+			return printAs(cmd.OutOrStdout(), l.output, list, func(w io.Writer) error {
 				if l.output == asName {
-					return inspect.PrintNames(out, list)
+					return inspect.PrintNames(w, list)
 				}
 				if len(args) > 0 && l.output == asTable {
-					return inspect.PrintService(out, list.Items[0])
+					return inspect.PrintService(w, list.Items[0])
 				}
-				return inspect.PrintServices(out, list, l.table())
+				return inspect.PrintServices(w, list, l.table())
 			})
 		},
 	}

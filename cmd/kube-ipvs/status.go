@@ -2,22 +2,22 @@ package main
 
 import (
 	"errors"
+	"io"
 	"io/fs"
-	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
 // statusUnwell is the exit status if the agent does not respond or is not well.
 const statusUnwell = statusError(3)
 
-func newStatus(m *machine) *cobra.Command {
+func newStatus(m *machine.Machine) *cobra.Command {
 	l := inspection{forms: []string{asTable, asJSON, asYAML}}
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -35,32 +35,27 @@ names the cause and the remedy.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := l.check(cmd); err != nil {
-				return err
-			}
 			v, silence, err := l.askWhy(cmd, agent.Query{})
 			if err != nil {
 				return err
 			}
-			machine := inspect.Machine{Kernel: m.release(), Modules: m.modules()}
-			if table, err := m.table(cmd.Context()); err == nil {
-				machine.Count(table.servers, table.mode, table.ours)
-			} else {
-				machine.Error = plainly(err)
+			table, ours, unread := m.Table(cmd.Context())
+			node := inspect.Machine{Kernel: m.Release(), Modules: doctor.Modules(m.Host(cmd.Context()), "ip_vs"), Error: unread}
+			if unread == "" {
+				node.Count(table.Servers, table.Mode, ours)
 			}
 			why := ""
 			if silence != nil {
 				why = silence.Error()
 			}
-			document := inspect.StatusOf(v, why, machine)
+			document := inspect.StatusOf(v, why, node)
 			if errors.Is(silence, fs.ErrPermission) { // the agent may be well
 				document.Findings[0].Severity = finding.Warning
 			}
-			out := cmd.OutOrStdout()
-			if err := l.print(out, document, func() error { return inspect.PrintStatus(out, document) }); err != nil {
-				return err
-			}
+			err = printAs(cmd.OutOrStdout(), l.output, document, func(w io.Writer) error { return inspect.PrintStatus(w, document) })
 			switch {
+			case err != nil:
+				return err
 			case errors.Is(silence, fs.ErrPermission):
 				return statusUnknown
 			case len(document.Unwell) > 0:
@@ -71,20 +66,4 @@ names the cause and the remedy.`,
 	}
 	l.addFlags(cmd)
 	return cmd
-}
-
-// ipvsModules are the loaded IPVS modules, sorted.
-func ipvsModules() []string {
-	modules := []string{}
-	text, err := os.ReadFile("/proc/modules")
-	if err != nil {
-		return modules // a kernel without modules
-	}
-	for line := range strings.Lines(string(text)) {
-		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, "ip_vs") {
-			modules = append(modules, name)
-		}
-	}
-	slices.Sort(modules)
-	return modules
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -56,12 +57,7 @@ func newVersion() *cobra.Command {
 		Short:   "Print the version",
 		Example: "  kube-ipvs version\n  kube-ipvs version -o json",
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(cmd, output); err != nil {
-				return err
-			}
-			return printVersion(cmd, output)
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd, output) },
 	}
 	addOutput(cmd, &output)
 	return cmd
@@ -69,9 +65,8 @@ func newVersion() *cobra.Command {
 
 func printVersion(cmd *cobra.Command, output string) error {
 	info := buildVersion()
-	if output != asText {
-		return encode(cmd.OutOrStdout(), output, versionDocument{headerOf("Version"), info})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), info)
-	return err
+	return printAs(cmd.OutOrStdout(), output, versionDocument{headerOf("Version"), info}, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, info)
+		return err
+	})
 }

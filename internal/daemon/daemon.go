@@ -70,7 +70,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer node.Close(log)
 	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
-	source, err := node.OpenSource(settings, cfg.Version, log)
+	source, err := openSource(settings, node.Host.NodeName, cfg.Version, log)
 	if err != nil {
 		return err
 	}

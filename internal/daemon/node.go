@@ -120,11 +120,6 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	return &Node{found.Choice, opened, compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode, LocalPorts: ports}}, nil
 }
 
-// OpenSource opens the source of Services for this node.
-func (n *Node) OpenSource(settings *config.Settings, version string, log *zap.Logger) (*Source, error) {
-	return openSource(settings, n.Host.NodeName, version, log)
-}
-
 // Config is the configuration of compile for this node.
 func (n *Node) Config(settings *config.Settings) compile.Config {
 	return compile.Config{Host: n.Host, Settings: settings.Compile()}

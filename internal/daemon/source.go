@@ -125,8 +125,8 @@ func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	return failure
 }
 
-// AwaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.
-func (s *Source) AwaitSync(ctx context.Context, timeout time.Duration) error {
+// awaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.
+func (s *Source) awaitSync(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ended := make(chan error, 1)

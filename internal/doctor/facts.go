@@ -150,13 +150,21 @@ func (f *Facts) number(sysctl string) (n int, ok bool) {
 	return n, err == nil
 }
 
-func (f *Facts) readModules(h Host) {
-	if text, err := h.ReadFile("/proc/modules"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			name, _, _ := strings.Cut(line, " ")
-			f.Modules = append(f.Modules, name)
+// Modules lists the loaded modules whose names begin with a prefix, sorted.
+func Modules(h Host, prefix string) []string {
+	modules := []string{}
+	text, _ := h.ReadFile("/proc/modules") // a kernel without modules lacks it
+	for line := range strings.Lines(string(text)) {
+		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, prefix) {
+			modules = append(modules, name)
 		}
 	}
+	slices.Sort(modules)
+	return modules
+}
+
+func (f *Facts) readModules(h Host) {
+	f.Modules = Modules(h, "")
 	if _, err := h.ReadFile("/etc/os-release"); err != nil {
 		f.Unread = append(f.Unread, "modules loaded at boot: the host's /etc is not visible from here")
 		return

@@ -1,6 +1,9 @@
 package doctor
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
@@ -45,6 +48,16 @@ func Examine(f Facts) Report {
 		r.Verdict = string(r.Findings[0].Severity)
 	}
 	return r
+}
+
+// Print writes the report as text.
+func (r Report) Print(w io.Writer) error {
+	err := finding.Print(w, r.Findings)
+	for _, u := range r.Unchecked {
+		fmt.Fprintf(w, "not checked: %s\n", u)
+	}
+	_, failed := fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
+	return errors.Join(err, failed)
 }
 
 // checkPreflight takes over the findings of preflight.

@@ -85,6 +85,24 @@ func (q Query) Keys(k *Kernel, v *view.View) ([]kernel.ServerKey, error) {
 	return places, nil
 }
 
+// Explain traces a client's packet to every frontend of the query that has the client's address family.
+func (q Query) Explain(k *Kernel, v *view.View, base view.Base, client Question) ([]Explanation, error) {
+	places, err := q.Keys(k, v)
+	if err != nil {
+		return nil, err
+	}
+	var answers []Explanation
+	for _, client.To = range places {
+		if !client.From.IsValid() || client.From.Is4() == client.To.Addr.Addr().Is4() {
+			answers = append(answers, Explain(k, v, base, client))
+		}
+	}
+	if len(answers) == 0 {
+		return nil, fmt.Errorf("--from %s: no frontend has this address family", client.From)
+	}
+	return answers, nil
+}
+
 // Concerns selects the virtual servers of the query, as far as known before the kernel is read.
 func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	if q.Addr.IsValid() || v == nil {

@@ -1,4 +1,4 @@
-package main
+package machine
 
 import (
 	"context"
@@ -20,9 +20,9 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 // proxyPatience is how long kube-proxy may take to respond on a busy node.
 const proxyPatience = 10 * time.Second
 
-// besideKubeProxy returns an error if a kube-proxy may use what cleanup would remove. rules names a chain that kube-proxy has written since
+// BesideKubeProxy returns an error if a kube-proxy may use what cleanup would remove. rules names a chain that kube-proxy has written since
 // the agent did; empty if there is none.
-func (m *machine) besideKubeProxy(ctx context.Context, rules string) error {
+func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 	why := m.kubeProxy(ctx, rules)
 	if why == "" {
 		return nil
@@ -33,8 +33,8 @@ func (m *machine) besideKubeProxy(ctx context.Context, rules string) error {
 
 // kubeProxy says why a kube-proxy may run in ipvs mode; empty if none does. Only a refused connection at every address means that nobody is
 // there: a slow node answers late.
-func (m *machine) kubeProxy(ctx context.Context, rules string) (why string) {
-	for _, url := range m.proxyModes {
+func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
+	for _, url := range m.ProxyModes {
 		switch mode, err := m.askMode(ctx, url); {
 		case err != nil:
 			return fmt.Sprintf("%s does not answer: %v", url, err)
@@ -44,7 +44,7 @@ func (m *machine) kubeProxy(ctx context.Context, rules string) (why string) {
 			return "" // kube-proxy runs in another mode
 		}
 	}
-	if process := m.findProcess("kube-proxy"); process != "" {
+	if process := m.FindProcess("kube-proxy"); process != "" {
 		return "process " + process + " is called kube-proxy"
 	}
 	if rules != "" {
@@ -54,8 +54,8 @@ func (m *machine) kubeProxy(ctx context.Context, rules string) (why string) {
 }
 
 // askMode returns the mode that a URL responds with. It is empty if nobody listens there, or if it is another program's.
-func (m *machine) askMode(ctx context.Context, url string) (mode string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.proxyPatience)
+func (m *Machine) askMode(ctx context.Context, url string) (mode string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.ProxyPatience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+)
+
+// planTimeout bounds the wait for an API server.
+const planTimeout = 30 * time.Second
+
+// LoadDir reads a directory of manifests. Its errors have a remedy.
+func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
+	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
+	if err == nil {
+		return changes, nil
+	}
+	switch info, unseen := os.Stat(dir); {
+	case unseen != nil:
+		err = fmt.Errorf("%w; use a directory of Service, EndpointSlice and Node manifests", err)
+	case !info.IsDir():
+		err = fmt.Errorf("%w; use the directory that contains it (%s): every .yaml, .yml and .json file in it is read", err, filepath.Dir(dir))
+	}
+	return changes, err
+}
+
+// PlanDir returns the wanted state for a directory of manifests, and the Problems of its objects. It uses nothing of this machine.
+func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Problem, error) {
+	name, err := settings.Hostname()
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, err := LoadDir(settings, dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--filename: %w", err)
+	}
+	var problems []model.Problem
+	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
+		problems = append(problems, changes.Problems[object]...)
+	}
+	cluster := compile.NewCluster(compile.Config{Host: compile.Host{NodeName: name, Families: inet.Families}, Settings: settings.Compile()})
+	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, Listeners: kernel.Listeners{}}
+	if node := changes.Nodes[name]; node != nil {
+		facts.Addresses = node.Addresses
+	}
+	for _, id := range cluster.Apply(facts, want.NewTouched()) {
+		problems = append(problems, cluster.Problems(id)...)
+	}
+	return cluster.Want(), problems, nil
+}
+
+// Plan returns what an agent would do on this node now.
+func (n *Node) Plan(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (diff.Plan, error) {
+	from, err := openSource(settings, n.Host.NodeName, version, log)
+	if err == nil {
+		err = from.awaitSync(ctx, planTimeout)
+	}
+	if err != nil {
+		return diff.Plan{}, err
+	}
+	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log).Plan(ctx)
+}
+
+// SetSysctls sets the sysctls, which the agent cannot do with CAP_NET_ADMIN and CAP_NET_RAW alone.
+func (n *Node) SetSysctls(ctx context.Context, settings *config.Settings, log *zap.Logger) error {
+	have, err := n.Kernel.Read(ctx)
+	if err != nil {
+		return err
+	}
+	sysctls := want.New(want.Base{Sysctls: compile.Base(n.Config(settings)).Sysctls})
+	present := &kernel.State{Sysctls: have.Sysctls, Device: true}
+	ops := diff.Decide(diff.NewTarget(sysctls), present, diff.Scope{All: true, Touched: want.NewTouched()}, diff.Options{}).Plan.Ops()
+	var failed []error
+	for i, err := range n.Kernel.Apply(ctx, ops) {
+		switch {
+		case err == nil:
+			log.Info(ops[i].String())
+		case ops[i].Object.(kernel.SysctlSetting).Optional:
+			log.Warn("failed", zap.Stringer("op", ops[i]), zap.Error(err))
+		default:
+			failed = append(failed, err)
+		}
+	}
+	log.Info("sysctls set", zap.Int("changes", len(ops)-len(failed)))
+	return errors.Join(failed...)
+}

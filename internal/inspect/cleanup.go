@@ -1,0 +1,76 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// Cleanup is the document of the command cleanup. Operations are written as the equivalent commands.
+type Cleanup struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	DryRun     bool   `json:"dryRun"`
+	// Refused is the reason why cleanup would refuse without --dry-run.
+	Refused string `json:"refused,omitempty"`
+	// ToRemove is the result of a dry run, Removed and Failed that of a real run.
+	ToRemove []string         `json:"toRemove"`
+	Removed  []string         `json:"removed"`
+	Failed   []cleanupFailure `json:"failed"`
+	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has any.
+	ForeignAddresses []string `json:"foreignAddresses"`
+
+	out, notes io.Writer
+}
+
+type cleanupFailure struct {
+	Operation string `json:"operation"`
+	Error     string `json:"error"`
+}
+
+// NewCleanup returns a document without results. It also writes what it gets as text: results to out, and the rest to notes.
+func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
+	return &Cleanup{
+		APIVersion: view.Version, Kind: "Cleanup", DryRun: dryRun,
+		ToRemove: []string{}, Removed: []string{}, Failed: []cleanupFailure{}, ForeignAddresses: []string{},
+		out: out, notes: notes,
+	}
+}
+
+// Refuse takes the reason why cleanup would refuse without --dry-run.
+func (c *Cleanup) Refuse(why error) {
+	c.Refused = why.Error()
+	fmt.Fprintln(c.notes, "without --dry-run, cleanup would refuse:", why)
+}
+
+// Found takes what is to be removed, and other programs' addresses on kube-ipvs0.
+func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
+	for _, addr := range foreign {
+		c.ForeignAddresses = append(c.ForeignAddresses, addr.String())
+		fmt.Fprintf(c.notes, "address %s on %s belongs to another program; keeping the address and the device\n", addr, kernel.Device)
+	}
+	switch {
+	case plan.Len() == 0:
+		fmt.Fprintln(c.out, "no objects of kube-ipvs on this node")
+	case c.DryRun:
+		Plan(c.out, plan)
+		for _, op := range plan.Ops() {
+			c.ToRemove = append(c.ToRemove, op.String())
+		}
+	}
+}
+
+// Did takes the result of an operation.
+func (c *Cleanup) Did(op kernel.Op, err error) {
+	if err != nil {
+		c.Failed = append(c.Failed, cleanupFailure{op.String(), err.Error()})
+		fmt.Fprintf(c.notes, "failed: %s: %v\n", op, err)
+		return
+	}
+	c.Removed = append(c.Removed, op.String())
+	fmt.Fprintln(c.out, op)
+}

@@ -1,0 +1,49 @@
+package live
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+)
+
+// The functions of this file are for commands: each opens the backend that has the objects, reads them once, and closes it.
+
+// FindMode returns the mode of the agent that wrote this node's kernel state. If nftables cannot be read, it has none of that state, or the
+// other functions return the better error.
+func FindMode(ctx context.Context) kernel.Mode {
+	b, err := nft.New(inet.Families, nil)
+	if err != nil {
+		return kernel.IPVSWithIPTables
+	}
+	defer func() { _ = b.Close() }()
+	if exists, err := b.Exists(ctx); err != nil || !exists {
+		return kernel.IPVSWithIPTables
+	}
+	if balances, err := b.Balances(ctx); err != nil || !balances {
+		return kernel.IPVSWithNFTables
+	}
+	return kernel.NFTablesOnly
+}
+
+// ReadServers reads all virtual servers.
+func ReadServers(ctx context.Context, mode kernel.Mode) (map[kernel.ServerKey]kernel.ObservedServer, error) {
+	b, _, err := openServers(Config{Families: inet.Families, Mode: mode})
+	if err != nil {
+		return nil, err
+	}
+	servers, err := b.Read(ctx)
+	return servers, errors.Join(err, b.Close())
+}
+
+// ReadSets reads the sets whose names begin with the prefix, and their members.
+func ReadSets(ctx context.Context, mode kernel.Mode, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
+	b, read, _, err := openSets(Config{Families: inet.Families, Mode: mode})
+	if err != nil {
+		return nil, nil, err
+	}
+	sets, members, err := read(ctx, prefix)
+	return sets, members, errors.Join(err, b.Close())
+}

@@ -1,0 +1,169 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// Look selects what to read of the kernel.
+type Look struct {
+	// Parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
+	Parts []explain.Part
+	// Client may be invalid. Concerns selects virtual servers; nil selects none. The routes to the client and to their destinations are read.
+	Client   netip.Addr
+	Concerns func(kernel.ServerKey) bool
+	Sysctls  []view.Sysctl
+}
+
+// readKernel reads what can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
+func readKernel(ctx context.Context, at Look) *explain.Kernel {
+	k := &explain.Kernel{
+		State: &kernel.State{}, Mode: live.FindMode(ctx), Via: map[netip.Addr]string{}, Unread: map[explain.Part]explain.Unread{},
+	}
+	note := func(part explain.Part, err error) {
+		if err != nil {
+			k.Unread[part] = Unread(err)
+		}
+	}
+	read := func(part explain.Part, read func() error) {
+		if at.Parts == nil || slices.Contains(at.Parts, part) {
+			note(part, read())
+		}
+	}
+	read(explain.Servers, func() (err error) {
+		k.Servers, err = live.ReadServers(ctx, k.Mode)
+		return err
+	})
+	read(explain.Sets, func() (err error) {
+		k.Sets, k.Members, err = live.ReadSets(ctx, k.Mode, compile.SetPrefix)
+		return err
+	})
+	read(explain.Rules, func() error { return readRules(ctx, k, note) })
+	read(explain.Addresses, func() error {
+		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
+	})
+	if _, unread := k.Unread[explain.Servers]; !unread && !k.Mode.NFTablesBalances() {
+		read(explain.Connections, func() (err error) {
+			k.Connections, err = ipvs.Connections()
+			return err
+		})
+	}
+	return k
+}
+
+// Unread describes a failed read of the kernel and its remedy.
+func Unread(err error) explain.Unread {
+	u := explain.Unread{Why: err.Error(), Absent: errors.Is(err, kernel.ErrUnavailable)}
+	if errors.Is(err, fs.ErrPermission) {
+		u.Why = fmt.Sprintf("only root may read it (capability NET_ADMIN); run the command as root (%v)", err)
+	}
+	return u
+}
+
+func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families, compile.Chains) }
+
+// using opens a backend, uses it and closes it.
+func using[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
+	b, err := open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(use(b), b.Close())
+}
+
+func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, error)) error {
+	found, err := iptables.Detect(ctx)
+	installed := err == nil
+	if !installed && !k.Mode.RulesInNFTables() {
+		return err
+	}
+	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: found.Variant, Families: found.Families})
+	k.Chains, err = tables.BaseChains(ctx)
+	note(explain.Chains, err)
+	if installed {
+		k.State.Rules = map[inet.Family]kernel.RulesView{}
+		for _, f := range found.Families {
+			if k.State.Rules[f], err = tables.Read(ctx, f); err != nil {
+				return err
+			}
+		}
+		if k.Rules, err = tables.List(ctx); err != nil {
+			return err
+		}
+	}
+	if !k.Mode.RulesInNFTables() {
+		return nil
+	}
+	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })
+}
+
+// readNFTables adds the agent's table. Its chains see a packet before those of iptables, and decide about new connections for both.
+func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
+	k.Chains = slices.DeleteFunc(k.Chains, func(c kernel.BaseChain) bool { return c.Family == "inet" && c.Table == nft.Table })
+	if k.State.Rules, err = b.Read(ctx); err != nil {
+		return err
+	}
+	ours, err := b.List(ctx)
+	if err != nil {
+		return err
+	}
+	for family, listing := range ours {
+		theirs := k.Rules[family]
+		maps.Copy(listing.Policies, theirs.Policies)
+		for id, rules := range theirs.Rules {
+			listing.Rules[id] = append(listing.Rules[id], rules...)
+		}
+	}
+	k.Rules = ours
+	return nil
+}
+
+func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at Look, note func(explain.Part, error)) error {
+	var names []string
+	for _, s := range at.Sysctls {
+		names = append(names, s.Name)
+	}
+	var errs [4]error
+	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
+	note(explain.Sysctls, errs[0])
+	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
+	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
+	k.Bridges, errs[3] = b.Bridges()
+	findWays(b, k, at)
+	return errors.Join(errs[1:]...)
+}
+
+// findWays looks up the interface to the client and to each destination. Rules that match an unknown interface are skipped.
+func findWays(b *netdev.Backend, k *explain.Kernel, at Look) {
+	find := func(addr netip.Addr) {
+		if name, err := b.InterfaceTo(addr); err == nil {
+			k.Via[addr] = name
+		}
+	}
+	if at.Client.IsValid() {
+		find(at.Client)
+	}
+	for key, server := range k.Servers {
+		if at.Concerns != nil && at.Concerns(key) {
+			for _, d := range server.Destinations {
+				find(d.Addr.Addr())
+			}
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package machine is the machine that commands run on. It reads what they show, without an agent: the parts of the kernel that can affect a
+// packet, the files that doctor examines, and whether a kube-proxy may run. A part that cannot be read does not affect the others.
+//
+// May import: everything that it reads and combines, and x/sys/unix.
+package machine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Machine is the machine that commands run on. Tests replace it.
+type Machine struct {
+	daemon.Machine
+	// TryLock takes the node lock, which keeps agents from starting, until release is called.
+	TryLock func() (release func(), err error)
+	// Kernel reads the kernel for inspection. It records read errors per part in its result.
+	Kernel     func(context.Context, Look) *explain.Kernel
+	Interfaces func() ([]string, error)
+	Release    func() string
+	// Host has the files and ports that doctor examines.
+	Host func(context.Context) doctor.Host
+	// ProxyModes are the URLs of kube-proxy's mode, and ProxyPatience is how long it may take to respond.
+	ProxyModes    []string
+	ProxyPatience time.Duration
+	// FindProcess returns the ID of a process with this name; empty if there is none.
+	FindProcess func(name string) (id string)
+}
+
+// This is the machine that the process runs on.
+func This() *Machine {
+	return &Machine{
+		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Interfaces: interfaceNames, Release: daemon.KernelRelease,
+		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
+		ProxyModes: proxyModeURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
+	}
+}
+
+func takeNodeLock() (release func(), err error) {
+	lock, err := nodelock.TryAcquire()
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = lock.Release() }, nil
+}
+
+// Table reads the virtual servers, and the owner records that say which are ours. unread is why that failed; empty if it did not.
+func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
+	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
+	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
+	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
+	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
+}
+
+// plainBase is the wanted state without Services under the default configuration, or for an agent beside another proxy. Other configurations
+// change only some rules.
+func plainBase(mode kernel.Mode, beside bool) want.Base {
+	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
+}
+
+// Explain answers a query about the packets of a client. The view is older than the kernel state that it reads, so the wanted state is never
+// newer than the kernel state; it is nil if no agent responds.
+func (m *Machine) Explain(ctx context.Context, query explain.Query, client explain.Question, v *view.View) ([]explain.Explanation, error) {
+	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
+	if v != nil {
+		base = v.Base
+	}
+	k := m.Kernel(ctx, Look{Client: client.From, Concerns: query.Concerns(v), Sysctls: base.Sysctls})
+	if v == nil {
+		base = k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
+	}
+	return query.Explain(k, v, base, client)
+}
+
+// Facts are what doctor examines. If the agent did not respond, v is nil, silence is the reason, and the settings are those of the flags.
+func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings) doctor.Facts {
+	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
+	if v == nil {
+		facts.Silence = silence.Error()
+		facts.Preflight = m.Preflight(ctx, settings).Findings
+	} else {
+		facts.Now = v.Time
+		facts.Preflight = m.Check(ctx, facts.Needs()).Findings
+	}
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}})
+	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
+	for _, s := range k.Servers {
+		facts.Destinations += len(s.Destinations)
+		for _, d := range s.Destinations {
+			facts.Connections += uint64(d.Stats.Active) + uint64(d.Stats.Inactive)
+		}
+	}
+	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
+		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, k.Unread[part].Why))
+	}
+	facts.Read(m.Host(ctx))
+	return facts
+}

@@ -144,7 +144,7 @@ var layers = map[string]layer{
 	},
 	"../cmd/kube-ipvs": {
 		wires: true, why: "the only package that may import every other package",
-		others: []string{"github.com/spf13/", "go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/unix", "k8s.io/client-go/rest", "sigs.k8s.io/yaml"},
+		others: []string{"github.com/spf13/", "go.uber.org/zap", "sigs.k8s.io/yaml"},
 	},
 }
 

@@ -72,16 +72,12 @@ var configForms = []string{asYAML, asJSON}
 
 // printConfig loads a configuration and prints it as YAML or JSON.
 func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
-	render := yaml
-	if output == asJSON {
-		render = json
-	}
 	loaded, err := flags.Load()
 	if err != nil {
 		return err
 	}
 	printWarnings(cmd, loaded)
-	text, err := render(loaded)
+	text, err := map[string]func(*config.Loaded) ([]byte, error){asYAML: yaml, asJSON: json}[output](loaded)
 	if err != nil {
 		return err
 	}

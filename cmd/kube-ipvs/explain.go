@@ -98,14 +98,8 @@ func parseClient(from, by string, interfaces func() ([]string, error)) (explain.
 	return client, nil
 }
 
-// explanationList is the JSON and YAML output of explain.
-type explanationList struct {
-	header
-	Items []explain.Explanation `json:"items"`
-}
-
 func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
-	err := printAs(cmd.OutOrStdout(), l.output, explanationList{headerOf("ExplanationList"), answers}, func(w io.Writer) error {
+	err := printAs(cmd.OutOrStdout(), l.output, list[explain.Explanation]{headerOf("ExplanationList"), answers}, func(w io.Writer) error {
 		explain.Print(w, answers, all)
 		return nil
 	})

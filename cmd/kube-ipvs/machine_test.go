@@ -238,7 +238,7 @@ func listing(r kernel.Ruleset) kernel.RuleListing {
 func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = executeOn(t.Context(), s.Machine, args, &out, &err)
+	status = execute(t.Context(), s.Machine, args, &out, &err)
 	return out.String(), err.String(), status
 }
 

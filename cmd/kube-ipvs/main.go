@@ -21,16 +21,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	os.Exit(execute(ctx, arguments(os.Args), os.Stdout, os.Stderr))
+	os.Exit(execute(ctx, machine.This(), arguments(os.Args), os.Stdout, os.Stderr))
 }
 
 // execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for an invalid command line, 3 if plan found a
 // difference or explain a packet that does not arrive. The exit status of doctor is its verdict.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return executeOn(ctx, machine.This(), args, stdout, stderr)
-}
-
-func executeOn(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
+func execute(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(m)
 	root.SetArgs(args)
 	root.SetOut(stdout)

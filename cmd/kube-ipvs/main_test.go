@@ -15,7 +15,7 @@ import (
 func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, err bytes.Buffer
-	status = execute(t.Context(), args, &out, &err)
+	status = execute(t.Context(), machine.This(), args, &out, &err)
 	return out.String(), err.String(), status
 }
 

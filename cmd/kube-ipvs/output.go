@@ -64,6 +64,12 @@ type header struct {
 
 func headerOf(kind string) header { return header{view.Version, kind} }
 
+// list is a document with items.
+type list[T any] struct {
+	header
+	Items []T `json:"items"`
+}
+
 // printAs prints a value as YAML or JSON, with the same fields. It calls printText for the other formats.
 func printAs(w io.Writer, form string, value any, printText func(io.Writer) error) error {
 	out := bufio.NewWriter(w)

@@ -27,7 +27,7 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
 			found := m.Preflight(cmd.Context(), settings)
-			document := findingList{headerOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
+			document := list[finding.Finding]{headerOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
 			err := printAs(cmd.OutOrStdout(), output, document, func(w io.Writer) error { return printPreflight(w, found) })
 			return errors.Join(err, daemon.Fatal(found.Findings))
 		}),
@@ -35,12 +35,6 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 	flags.AddCompile(cmd.Flags())
 	addOutput(cmd, &output)
 	return cmd
-}
-
-// findingList is the JSON and YAML output of preflight.
-type findingList struct {
-	header
-	Items []finding.Finding `json:"items"`
 }
 
 func printPreflight(w io.Writer, found preflight.Result) error {

@@ -16,21 +16,17 @@ var (
 	commit  string
 )
 
+// versionInfo is the JSON and YAML output of version.
 type versionInfo struct {
+	header
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// versionDocument is the JSON and YAML output of version.
-type versionDocument struct {
-	header
-	versionInfo
-}
-
 func buildVersion() versionInfo {
-	info := versionInfo{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info := versionInfo{headerOf("Version"), version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 	if build, ok := debug.ReadBuildInfo(); ok && commit == "" {
 		for _, s := range build.Settings {
 			if s.Key == "vcs.revision" {
@@ -65,7 +61,7 @@ func newVersion() *cobra.Command {
 
 func printVersion(cmd *cobra.Command, output string) error {
 	info := buildVersion()
-	return printAs(cmd.OutOrStdout(), output, versionDocument{headerOf("Version"), info}, func(w io.Writer) error {
+	return printAs(cmd.OutOrStdout(), output, info, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, info)
 		return err
 	})

@@ -52,9 +52,11 @@ func (thisHost) ClockSynchronized() (bool, error) {
 }
 
 // Get reads only the beginning of a response: metrics of a large node can be megabytes.
-func (h thisHost) Get(url string) (int, string, error) {
-	const longest, patience = 1024, 3 * time.Second
-	ctx, cancel := context.WithTimeout(h.ctx, patience)
+func (h thisHost) Get(url string) (int, string, error) { return get(h.ctx, url, 1024, 3*time.Second) }
+
+// get returns the status and the first bytes of a response.
+func get(ctx context.Context, url string, longest int64, patience time.Duration) (status int, body string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -65,8 +67,8 @@ func (h thisHost) Get(url string) (int, string, error) {
 		return 0, "", err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, longest))
-	return response.StatusCode, string(body), err
+	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	return response.StatusCode, string(text), err
 }
 
 // interfaceNames lists the interfaces of this process's network namespace.

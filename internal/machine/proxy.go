@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,27 +54,15 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 
 // askMode returns the mode that a URL responds with. It is empty if nobody listens there, or if it is another program's.
 func (m *Machine) askMode(ctx context.Context, url string) (mode string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.ProxyPatience)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
+	status, text, err := get(ctx, url, 64, m.ProxyPatience)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENETUNREACH) ||
 		errors.Is(err, syscall.EAFNOSUPPORT) {
 		return "", nil // nobody listens, or this machine has no such address
 	}
-	if err != nil {
+	if err != nil || status != http.StatusOK {
 		return "", err
 	}
-	defer response.Body.Close()
-	const longest = 64
-	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
-	if err != nil || response.StatusCode != http.StatusOK {
-		return "", err
-	}
-	switch mode := strings.TrimSpace(string(text)); mode {
+	switch mode := strings.TrimSpace(text); mode {
 	case "ipvs", "iptables", "nftables":
 		return mode, nil
 	}

@@ -59,7 +59,10 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	if err != nil {
 		return err
 	}
-	leave, refusal := claim(m)
+	leave, refusal := m.TryLock() // keeps agents from starting
+	if refusal != nil {
+		leave, refusal = func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", refusal)
+	}
 	switch {
 	case how.dryRun:
 		leave()
@@ -100,12 +103,4 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 		err = c.Run(ctx, document.Did)
 	}
 	return errors.Join(err, printAs(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
-}
-
-// claim keeps agents from starting until leave is called. It fails if an agent is running.
-func claim(m *machine.Machine) (leave func(), err error) {
-	if leave, err = m.TryLock(); err != nil {
-		return func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", err)
-	}
-	return leave, nil
 }

@@ -17,7 +17,7 @@ type Scope struct {
 	Touched *want.Touched
 	// Listed is true if have has just been listed. A list may lack virtual servers, and shows no connection limits.
 	Listed bool
-	// LookedUp reports whether a virtual server was looked up for this decision.
+	// LookedUp reports whether a virtual server was looked up for this decision; nil if none was.
 	LookedUp func(kernel.ServerKey) bool
 	// Withhold removes the objects that must wait from the touched ones; nil if none must.
 	Withhold func(*want.Touched)
@@ -77,8 +77,7 @@ func (t *Target) decideAll(have *kernel.State, touched *want.Touched, opt Option
 			t.forget(server, touched)
 		}
 	}
-	known := maps.Clone(t.lingersIn(have))
-	d.Moved = t.settleLingering(have, known, touched, opt) || d.Moved
+	d.Moved = t.settleLingering(have, t.mayLinger(have), touched, opt) || d.Moved
 	for _, key := range foreign(t, have, t.Keys(), opt) {
 		t.occupy(key, touched)
 	}
@@ -89,8 +88,8 @@ func (t *Target) decideAll(have *kernel.State, touched *want.Touched, opt Option
 	return d
 }
 
-// lingersIn lists all virtual servers that may linger.
-func (t *Target) lingersIn(have *kernel.State) map[kernel.ServerKey]struct{} {
+// mayLinger lists all virtual servers that may linger.
+func (t *Target) mayLinger(have *kernel.State) map[kernel.ServerKey]struct{} {
 	keys := make(map[kernel.ServerKey]struct{}, len(have.Servers))
 	for key := range have.Servers {
 		keys[key] = struct{}{}
@@ -124,7 +123,7 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 	} else {
 		keys = claims(t, have, s.Touched, opt)
 	}
-	return slices.DeleteFunc(keys, s.LookedUp)
+	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
 }
 
 // Look finds what the kernel has beside what is wanted.

@@ -41,7 +41,7 @@ func commented(fake *kerneltest.Fake) *explain.Kernel {
 	for _, rules := range k.Rules {
 		for _, chain := range rules.Rules {
 			for i := range chain {
-				chain[i].Spec = `-m comment --comment "kube-ipvs:0123456789 why" ` + chain[i].Spec
+				chain[i].Spec, chain[i].Tag = `-m comment --comment "kube-ipvs:0123456789 why" `+chain[i].Spec, "kube-ipvs:0123456789"
 			}
 		}
 	}

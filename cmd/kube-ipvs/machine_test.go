@@ -220,7 +220,7 @@ func listing(r kernel.Ruleset) kernel.RuleListing {
 	add := func(id kernel.ChainID, rule kernel.Rule) {
 		// iptables lists the MARK options in a different form.
 		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
-		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec})
+		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec, Rule: kernel.Rule{Conditions: rule.Conditions, Verdict: rule.Verdict}})
 	}
 	for _, c := range r.Chains {
 		l.Rules[c.ChainID] = nil

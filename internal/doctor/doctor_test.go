@@ -18,6 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -127,7 +128,7 @@ func (n *node) forward(specs ...string) {
 	l := n.Rules[inet.IPv4]
 	l.Policies = map[kernel.ChainID]string{forward: "DROP"}
 	for _, spec := range specs {
-		l.Rules[forward] = append(l.Rules[forward], kernel.SavedRule{ChainID: forward, Spec: spec})
+		l.Rules[forward] = append(l.Rules[forward], iptables.ParseRule(forward, spec))
 	}
 	n.Rules[inet.IPv4] = l
 }
@@ -135,7 +136,7 @@ func (n *node) forward(specs ...string) {
 func (n *node) rules(specs ...string) {
 	at := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
 	for _, spec := range specs {
-		n.Rules[inet.IPv4].Rules[at] = append(n.Rules[inet.IPv4].Rules[at], kernel.SavedRule{ChainID: at, Spec: spec})
+		n.Rules[inet.IPv4].Rules[at] = append(n.Rules[inet.IPv4].Rules[at], iptables.ParseRule(at, spec))
 	}
 }
 
@@ -305,7 +306,7 @@ var breakages = []breakage{
 		n.balance()
 		n.forward("-j FLANNEL-FWD")
 		at := kernel.ChainID{Table: "filter", Chain: "FLANNEL-FWD"}
-		n.Rules[inet.IPv4].Rules[at] = []kernel.SavedRule{{ChainID: at, Spec: "-s 10.244.0.0/16 -j ACCEPT"}, {ChainID: at, Spec: "-j FLANNEL-FWD"}}
+		n.Rules[inet.IPv4].Rules[at] = []kernel.SavedRule{iptables.ParseRule(at, "-s 10.244.0.0/16 -j ACCEPT"), iptables.ParseRule(at, "-j FLANNEL-FWD")}
 	}, "", nil},
 	{"forwarded packets in nftables", func(_ *testing.T, n *node) {
 		n.balance()

@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -53,27 +52,35 @@ func acceptsForwarded(l kernel.RuleListing) bool {
 		}
 		seen[next[0]] = true
 		for _, rule := range l.Rules[kernel.ChainID{Table: forward.Table, Chain: next[0]}] {
-			args := rule.Args()
-			target := after(args, "-j") + after(args, "-g")
-			if target == "ACCEPT" && after(args, "-i") == "" && after(args, "-o") == "" && acceptsNew(args) {
-				return true
+			switch v := rule.Rule.Verdict.(type) {
+			case kernel.Final:
+				if v == kernel.Accept && matchesForwarded(rule.Rule) {
+					return true
+				}
+			case kernel.JumpTo:
+				next = append(next, string(v))
 			}
-			next = append(next, target)
 		}
 	}
 	return false
 }
 
-// acceptsNew reports whether a rule matches the first packet of a connection that is translated.
-func acceptsNew(args []string) bool {
-	states := after(args, "--ctstate") + after(args, "--state")
-	return states == "" || strings.Contains(states, "NEW") || strings.Contains(states, "DNAT")
-}
-
-// after returns the argument that follows an option; empty if there is none.
-func after(args []string, option string) string {
-	if i := slices.Index(args, option); i >= 0 && i+1 < len(args) {
-		return args[i+1]
-	}
-	return ""
+// matchesForwarded reports whether a rule matches the first packet of a connection that is translated, at any interface. It ignores
+// conditions that can match such packets.
+func matchesForwarded(r kernel.Rule) bool {
+	return !slices.ContainsFunc(r.Conditions, func(c kernel.Condition) bool {
+		negated, not := c.(kernel.Negated)
+		if not {
+			c = negated.Condition
+		}
+		switch c := c.(type) {
+		case kernel.Arrives, kernel.Leaves:
+			return true
+		case kernel.Established:
+			return not == c.Not
+		case kernel.States:
+			return not == (slices.Contains(c, "NEW") || slices.Contains(c, "DNAT"))
+		}
+		return false
+	})
 }

@@ -54,7 +54,7 @@ func proxyRules(f Facts) []string {
 	for _, family := range inet.Families {
 		for _, chain := range sortedChains(f.Rules[family]) {
 			for _, rule := range f.Rules[family].Rules[chain] {
-				if builtIn(rule) && !owned(rule) && jumpsToProxy(rule) {
+				if builtIn(rule) && rule.Tag == "" && jumpsToProxy(rule) {
 					found = append(found, family.String()+": "+rule.String())
 				}
 			}
@@ -73,23 +73,16 @@ func proxyRules(f Facts) []string {
 
 // jumpsToProxy reports whether a rule jumps to one of kube-proxy's chains. (The kubelet has some KUBE- chains, too.)
 func jumpsToProxy(r kernel.SavedRule) bool {
-	_, target, _ := strings.Cut(" "+r.Spec, " -j ")
-	return slices.Contains([]string{
+	to, jumps := r.Rule.Verdict.(kernel.JumpTo)
+	return jumps && slices.Contains([]kernel.JumpTo{
 		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-NODE-PORT", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-IPVS-FILTER",
 		"KUBE-IPVS-OUT-FILTER",
-	}, target)
+	}, to)
 }
 
 // builtIn reports whether a rule is in a built-in chain.
 func builtIn(r kernel.SavedRule) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
-}
-
-// owned reports whether a rule's comment has the agent's mark.
-func owned(r kernel.SavedRule) bool {
-	args := r.Args()
-	i := slices.Index(args, "--comment")
-	return i >= 0 && i+1 < len(args) && kernel.TagOf(args[i+1]) != ""
 }
 
 func sortedChains(l kernel.RuleListing) []kernel.ChainID {
@@ -108,7 +101,7 @@ func checkRulesInFront(f Facts) []finding.Finding {
 		for _, chain := range sortedChains(f.Rules[family]) {
 			for _, rule := range inFront(f.Rules[family].Rules[chain]) {
 				text := family.String() + ": " + rule.String()
-				if strings.HasPrefix(rule.Spec, "-j ") {
+				if len(rule.Rule.Conditions) == 0 {
 					all = append(all, text)
 				} else {
 					some = append(some, text)
@@ -131,16 +124,18 @@ func checkRulesInFront(f Facts) []finding.Finding {
 // inFront returns the rules before the agent's first rule that drop or redirect packets. It returns none for a chain without a
 // rule of the agent.
 func inFront(rules []kernel.SavedRule) []kernel.SavedRule {
-	ours := slices.IndexFunc(rules, func(r kernel.SavedRule) bool {
-		return strings.Contains(r.Spec, `"kube-ipvs:`) || strings.Contains(r.Spec, "-j KIPVS-")
-	})
-	if ours < 0 || strings.HasPrefix(rules[0].Chain, "KIPVS-") {
+	ours := slices.IndexFunc(rules, func(r kernel.SavedRule) bool { return r.Tag != "" })
+	if ours < 0 {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(rules[:ours]), func(r kernel.SavedRule) bool {
-		_, target, _ := strings.Cut(" "+r.Spec, " -j ")
-		target, _, _ = strings.Cut(target, " ")
-		return !slices.Contains([]string{"DROP", "REJECT", "DNAT", "REDIRECT"}, target)
+		switch v := r.Rule.Verdict.(type) {
+		case kernel.Reject, kernel.Redirect:
+			return false
+		case kernel.Final:
+			return v != kernel.Drop
+		}
+		return true
 	})
 }
 

@@ -24,7 +24,7 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 	}
 	from := netip.AddrPortFrom(e.q.From, e.q.FromPort)
 	for _, c := range e.k.Connections {
-		if c.Client != from || c.Virtual != e.q.To.Addr || !isProtocol(e.q.To.Protocol, strings.ToLower(c.Protocol)) {
+		if c.Client != from || c.Virtual != e.q.To.Addr || !strings.EqualFold(c.Protocol, e.q.To.Protocol.String()) {
 			continue
 		}
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)

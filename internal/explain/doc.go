@@ -4,7 +4,8 @@
 // It is pure: it turns the kernel state, the agent's view (if any) and the question into steps. It evaluates the rules in the
 // kernel rather than the wanted ones, so it also shows what other programs do to the packet.
 //
-// Most of the code evaluates iptables rules (match.go, walk.go), which finds the foreign rule that stops a packet.
+// Most of the code evaluates rules (match.go, walk.go), which finds the foreign rule that stops a packet. It gets them typed: those of
+// the agent as they were written, those of other programs as kernel/iptables parsed them.
 //
 // May import: inet, kernel, model and view.
 package explain

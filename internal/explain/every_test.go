@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -167,6 +168,30 @@ func (w *world) questions() (questions []explain.Question) {
 		}
 	}
 	return questions
+}
+
+// TestParsedRules: the agent's rules as text, such as those of another version, give the same explanations.
+func TestParsedRules(t *testing.T) {
+	w := newWorld(t, everyKind()...)
+	parsed := copied(w.kernel)
+	parsed.Rules = map[inet.Family]kernel.RuleListing{}
+	for family, l := range w.kernel.Rules {
+		parsed.Rules[family] = kernel.RuleListing{Policies: l.Policies, Rules: map[kernel.ChainID][]kernel.SavedRule{}}
+		for id, rules := range l.Rules {
+			for _, r := range rules {
+				parsed.Rules[family].Rules[id] = append(parsed.Rules[family].Rules[id], iptables.ParseRule(id, r.Spec))
+			}
+		}
+	}
+	for _, q := range w.questions() {
+		for _, from := range []netip.Addr{q.From, {}} {
+			q.From = from
+			want, have := explain.Explain(w.kernel, w.view, w.view.Base, q), explain.Explain(parsed, w.view, w.view.Base, q)
+			if steps(have) != steps(want) {
+				t.Errorf("%s from %s: want\n%s, have\n%s", q.To, q.From, steps(want), steps(have))
+			}
+		}
+	}
 }
 
 // TestTextsWithoutIPVS: where nftables balances, no explanation speaks of IPVS, ipset or iptables, whatever is broken.

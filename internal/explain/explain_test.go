@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
@@ -246,7 +247,7 @@ func TestInactive(t *testing.T) {
 	base := w.view.Base.JumpsOnly()
 	proxied := w.kernel
 	prerouting := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
-	redirection := kernel.SavedRule{ChainID: prerouting, Spec: "-d 192.0.2.1/32 -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.1:8080"}
+	redirection := iptables.ParseRule(prerouting, "-d 192.0.2.1/32 -p tcp --dport 30080 -j DNAT --to-destination 10.244.0.1:8080")
 	proxied.Rules = map[inet.Family]kernel.RuleListing{
 		inet.IPv4: {Rules: map[kernel.ChainID][]kernel.SavedRule{prerouting: {redirection}}},
 	}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"net/netip"
+	"regexp"
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
@@ -18,20 +19,17 @@ type cost struct{ rules, lookups int }
 // other matches, and the first match that fails ends the rule.
 type counter struct {
 	k     *Kernel
-	rules map[kernel.ChainID][]rule
+	rules map[kernel.ChainID][]kernel.Rule
 	cost  cost
 }
 
 func newCounter(k *Kernel, ruleset kernel.Ruleset) *counter {
-	c := &counter{k: k, rules: map[kernel.ChainID][]rule{}}
+	c := &counter{k: k, rules: map[kernel.ChainID][]kernel.Rule{}}
 	for _, chain := range ruleset.Chains {
-		c.rules[chain.ChainID] = nil
-		for _, r := range chain.Rules {
-			c.rules[chain.ChainID] = append(c.rules[chain.ChainID], parse(r.Args()))
-		}
+		c.rules[chain.ChainID] = chain.Rules
 	}
 	for _, j := range ruleset.Jumps {
-		c.rules[j.ChainID] = append(c.rules[j.ChainID], parse(j.Args()))
+		c.rules[j.ChainID] = append(c.rules[j.ChainID], j.Rule)
 	}
 	return c
 }
@@ -42,38 +40,35 @@ func (c *counter) chain(p *packet, id kernel.ChainID) end {
 		if !c.matches(p, r) {
 			continue
 		}
-		to := kernel.ChainID{Table: id.Table, Chain: r.target}
-		if _, isChain := c.rules[to]; isChain {
-			if e := c.chain(p, to); e != continues {
+		switch v := r.Verdict.(type) {
+		case kernel.JumpTo:
+			if e := c.chain(p, kernel.ChainID{Table: id.Table, Chain: string(v)}); e != continues {
 				return e
 			}
-			continue
-		}
-		switch r.target {
-		case "ACCEPT", "MASQUERADE":
+		case kernel.Final:
+			return map[kernel.Final]end{kernel.Accept: accepted, kernel.Drop: stopped, kernel.Return: continues}[v]
+		case kernel.Masquerade:
 			return accepted
-		case "DROP", "REJECT":
+		case kernel.Reject:
 			return stopped
-		case "RETURN":
-			return continues
-		case "MARK":
+		case kernel.SetMark, kernel.FlipMark:
 			p.mark ^= 0x4000
 		}
 	}
 	return continues
 }
 
-func (c *counter) matches(p *packet, r rule) bool {
-	inHeader := func(m match) bool { return len(m.name) == 2 }
+func (c *counter) matches(p *packet, r kernel.Rule) bool {
+	inHeader := func(m kernel.Condition) bool { return regexp.MustCompile(`^-\w `).MatchString(kernel.ConditionText(m)) }
 	for _, header := range []bool{true, false} {
-		for _, m := range r.matches {
+		for _, m := range r.Conditions {
 			if inHeader(m) != header {
 				continue
 			}
-			if m.name == "--match-set" {
+			if _, isLookup := m.(kernel.InSet); isLookup {
 				c.cost.lookups++
 			}
-			if (m.evaluate(c.k, p) == yes) == m.negated {
+			if matches(m, c.k, p) != yes {
 				return false
 			}
 		}

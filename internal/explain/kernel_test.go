@@ -108,6 +108,9 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	var errs [6]error
 	k.State, errs[0] = n.kernel.Read(t.Context())
 	k.Rules, errs[1] = n.tables.List(t.Context())
+	for _, r := range compile.Base(compiletest.Config()).Rulesets {
+		k.Rules[r.Family].Recognize(r)
+	}
 	k.NodeAddresses, errs[2] = n.kernel.NodeAddresses(t.Context())
 	k.Connections, errs[3] = ipvs.Connections()
 	k.Chains, errs[4] = n.tables.BaseChains(t.Context())

@@ -3,10 +3,8 @@ package explain
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -28,58 +26,6 @@ func resultOf(is bool) matchResult {
 	return no
 }
 
-// rule is a parsed iptables rule.
-type rule struct {
-	matches []match
-	target  string
-	options []string // of the target
-	comment string
-}
-
-type match struct {
-	name    string
-	words   []string
-	negated bool
-}
-
-// parse parses a rule as iptables-save prints it: options with their arguments, up to the target.
-func parse(words []string) rule {
-	var r rule
-	negated := false
-	for i := 0; i < len(words); i++ {
-		word := words[i]
-		switch {
-		case word == "!":
-			negated = true
-			continue
-		case word == "-j" || word == "-g":
-			if i+1 < len(words) {
-				r.target, r.options = words[i+1], words[i+2:]
-			}
-			return r
-		case strings.HasPrefix(word, "-"):
-			m := match{name: word, negated: negated}
-			for i+1 < len(words) && words[i+1] != "!" && !strings.HasPrefix(words[i+1], "-") {
-				i++
-				m.words = append(m.words, words[i])
-			}
-			r.add(m)
-		}
-		negated = false
-	}
-	return r
-}
-
-func (r *rule) add(m match) {
-	switch m.name {
-	case "--comment":
-		r.comment = strings.Join(m.words, " ")
-	case "-m": // the extension's own options follow
-	default:
-		r.matches = append(r.matches, m)
-	}
-}
-
 // condition is what decides whether an uncertain rule matches.
 type condition struct {
 	// text lists the matches with an unknown result.
@@ -93,15 +39,12 @@ func (c condition) and(d condition) condition {
 }
 
 // evaluate returns the least certain of the match results, and the condition if it is unknown.
-func (r rule) evaluate(k *Kernel, p *packet) (matchResult, condition) {
+func evaluate(r kernel.Rule, k *Kernel, p *packet) (matchResult, condition) {
 	least, unknown := yes, condition{}
-	for _, m := range r.matches {
-		a := m.evaluate(k, p)
-		if m.negated {
-			a = a.not()
-		}
+	for _, c := range r.Conditions {
+		a := matches(c, k, p)
 		if a == maybe {
-			unknown = unknown.and(condition{m.String(), !m.dependsOnClient(k, p)})
+			unknown = unknown.and(condition{kernel.ConditionText(c), !dependsOnClient(c, k, p)})
 		}
 		least = min(least, a)
 	}
@@ -109,158 +52,108 @@ func (r rule) evaluate(k *Kernel, p *packet) (matchResult, condition) {
 }
 
 // dependsOnClient reports whether a match has an unknown result only because the client, or the interface on which it arrives, is unknown.
-func (m match) dependsOnClient(k *Kernel, p *packet) bool {
-	switch {
-	case m.name == "-i":
+func dependsOnClient(c kernel.Condition, k *Kernel, p *packet) bool {
+	switch c := c.(type) {
+	case kernel.Negated:
+		return dependsOnClient(c.Condition, k, p)
+	case kernel.Arrives:
 		return p.in == ""
-	case p.from.IsValid():
-		return false
-	}
-	switch m.name {
-	case "-s", "--src-type":
-		return true
-	case "--match-set":
-		_, ours := k.Sets[strings.Join(m.words[:min(len(m.words), 1)], "")]
-		return ours
+	case kernel.From, kernel.FromThisNode:
+		return !p.from.IsValid()
+	case kernel.InSet:
+		_, ours := k.Sets[c.Set]
+		return ours && !p.from.IsValid()
 	}
 	return false
 }
 
-func (m match) String() string {
-	text := m.name + " " + strings.Join(m.words, " ")
-	if m.negated {
-		return "! " + text
-	}
-	return text
-}
-
-func (m match) evaluate(k *Kernel, p *packet) matchResult {
-	word := ""
-	if len(m.words) > 0 {
-		word = m.words[0]
-	}
-	switch m.name {
-	case "-s":
-		return within(p.from, word)
-	case "-d":
-		return within(p.to.Addr(), word)
-	case "-p":
-		return resultOf(isProtocol(p.protocol, word))
-	case "-i":
-		return arrives(p, word)
-	case "-o":
-		return through(p.out, word)
-	case "--dport", "--dports":
-		return resultOf(hasPort(p.to.Port(), word))
-	case "--ctstate", "--state":
-		return resultOf(slices.Contains(strings.Split(word, ","), p.tracking))
-	case "--mark":
-		return hasMark(p.mark, word)
-	case "--dst-type":
-		return localType(word, k.isLocal(p.to.Addr()))
-	case "--src-type":
+func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
+	switch c := c.(type) {
+	case kernel.Negated:
+		return matches(c.Condition, k, p).not()
+	case kernel.From:
+		return within(p.from, c.Prefix)
+	case kernel.To:
+		return within(p.to.Addr(), c.Prefix)
+	case kernel.ToThisNode:
+		return resultOf(k.isLocal(p.to.Addr()))
+	case kernel.FromThisNode:
 		if !p.from.IsValid() {
 			return maybe
 		}
-		return localType(word, p.sent)
-	case "--match-set":
-		if len(m.words) == 2 {
-			return inSet(k, p, word, m.words[1])
+		return resultOf(p.sent)
+	case kernel.Arrives:
+		return arrives(p, c)
+	case kernel.Leaves:
+		return through(p.out, c.Interface, c.Prefix)
+	case kernel.InSet:
+		if c.Not {
+			return inSet(k, p, c).not()
 		}
+		return inSet(k, p, c)
+	}
+	return p.matches(c)
+}
+
+// matches evaluates the conditions that only the packet decides.
+func (p *packet) matches(c kernel.Condition) matchResult {
+	switch c := c.(type) {
+	case kernel.OfProtocol:
+		return resultOf(p.protocol == c.Protocol)
+	case kernel.ToPorts:
+		return resultOf(c.Contain(p.to.Port()))
+	case kernel.Established:
+		return resultOf((p.tracking == established) != c.Not)
+	case kernel.States:
+		return resultOf(slices.Contains(c, p.tracking))
+	case kernel.Ping, kernel.Invalid: // packets to Services are neither
+		return no
+	case kernel.Marked:
+		return resultOf((p.mark&c.Bits == c.Bits) != c.Not)
+	case kernel.MarkIs:
+		return resultOf(p.mark&c.Mask == c.Bits)
 	}
 	return maybe
 }
 
-func within(a netip.Addr, text string) matchResult {
+func within(a netip.Addr, r netip.Prefix) matchResult {
 	if !a.IsValid() {
 		return maybe
 	}
-	if prefix, err := netip.ParsePrefix(text); err == nil {
-		return resultOf(prefix.Contains(a))
-	}
-	if single, err := netip.ParseAddr(text); err == nil {
-		return resultOf(single == a)
-	}
-	return maybe
+	return resultOf(r.Contains(a))
 }
 
 // arrives matches the incoming interface, which packets sent by this node do not have. It records that a rule depends on it.
-func arrives(p *packet, word string) matchResult {
+func arrives(p *packet, c kernel.Arrives) matchResult {
 	if p.sent {
 		return no
 	}
 	p.arrivalAsked = true
-	return through(p.in, word)
+	return through(p.in, c.Interface, c.Prefix)
 }
 
-// through matches an interface name; a trailing plus is a wildcard.
-func through(name, word string) matchResult {
+// through compares the name of an interface, which may be unknown.
+func through(name, wanted string, isPrefix bool) matchResult {
 	if name == "" {
 		return maybe
 	}
-	if prefix, any := strings.CutSuffix(word, "+"); any {
-		return resultOf(strings.HasPrefix(name, prefix))
-	}
-	return resultOf(name == word)
-}
-
-func isProtocol(p inet.Protocol, word string) bool {
-	return word == p.String() || word == "all" || word == strconv.Itoa(int(p))
-}
-
-// hasPort parses 80, 8000:8080 and lists of them.
-func hasPort(port uint16, list string) bool {
-	return slices.ContainsFunc(strings.Split(list, ","), func(part string) bool {
-		first, last, isRange := strings.Cut(part, ":")
-		if !isRange {
-			last = first
-		}
-		low, errLow := strconv.ParseUint(first, 10, 16)
-		high, errHigh := strconv.ParseUint(last, 10, 16)
-		return errLow == nil && errHigh == nil && uint64(port) >= low && uint64(port) <= high
-	})
-}
-
-func hasMark(mark uint32, word string) matchResult {
-	value, mask, err := parseMark(word)
-	if err != nil {
-		return maybe
-	}
-	return resultOf(mark&mask == value)
-}
-
-// parseMark parses 0x4000 and 0x4000/0xff00.
-func parseMark(word string) (value, mask uint32, err error) {
-	first, second, masked := strings.Cut(word, "/")
-	v, err := strconv.ParseUint(first, 0, 32)
-	if err != nil || !masked {
-		return uint32(v), ^uint32(0), err
-	}
-	m, err := strconv.ParseUint(second, 0, 32)
-	return uint32(v), uint32(m), err
-}
-
-func localType(word string, local bool) matchResult {
-	if word != "LOCAL" {
-		return maybe
-	}
-	return resultOf(local)
+	return resultOf(name == wanted || isPrefix && strings.HasPrefix(name, wanted))
 }
 
 // inSet looks the packet up in one of the agent's ipsets. Other ipsets were not read.
-func inSet(k *Kernel, p *packet, name, by string) matchResult {
-	set, ours := k.Sets[name]
+func inSet(k *Kernel, p *packet, c kernel.InSet) matchResult {
+	set, ours := k.Sets[c.Set]
 	if !ours {
 		return maybe
 	}
-	members := k.Members[name]
-	switch by {
-	case "dst", "dst,dst":
+	members := k.Members[c.Set]
+	switch c.Key {
+	case kernel.KeyDestination, kernel.KeyDestinationPort:
 		_, in := members[p.element(set.Type)]
 		return resultOf(in)
-	case "src":
+	case kernel.KeySource:
 		return holdsSource(p, members)
-	case "dst,dst,src":
+	case kernel.KeyDestinationClient:
 		return holdsClient(p, set.Type, members)
 	}
 	return maybe

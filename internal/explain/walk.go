@@ -2,8 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -63,15 +61,14 @@ func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered conditi
 		return continues
 	}
 	for _, saved := range w.listing.Rules[id] {
-		r := parse(saved.Args())
-		a, unknown := r.evaluate(w.k, p)
+		a, unknown := evaluate(saved.Rule, w.k, p)
 		if a == no {
 			continue
 		}
-		if e := w.act(p, saved, r, certain && a == yes, entered.and(unknown), depth); e != continues {
+		if e := w.act(p, saved, certain && a == yes, entered.and(unknown), depth); e != continues {
 			return e
 		}
-		if r.target == "RETURN" && certain && a == yes {
+		if saved.Rule.Verdict == kernel.Return && certain && a == yes {
 			return continues
 		}
 	}
@@ -79,70 +76,78 @@ func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered conditi
 }
 
 // act applies a rule that matches. A rule that only may match is recorded without effect.
-func (w *walk) act(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition, depth int) end {
-	to := kernel.ChainID{Table: saved.Table, Chain: r.target}
-	if _, isChain := w.listing.Rules[to]; isChain {
-		return w.chain(p, to, certain, on, depth+1)
-	}
-	switch r.target {
-	case "BALANCE":
-		w.leave(saved, r, certain, "nftables balances the connection", on)
-		return ifCertain(certain, accepted)
-	case "ACCEPT":
-		w.leave(saved, r, certain, "accepted, the remaining rules here are skipped", on)
-		return ifCertain(certain, accepted)
-	case "RETURN":
-		w.leave(saved, r, certain, "returns to the calling chain", on)
-	case "DROP":
-		return w.stop(saved, r, certain, "dropped, the client gets no reply", on)
-	case "REJECT":
-		return w.stop(saved, r, certain, "rejected, the client gets an error immediately", on)
-	case "MARK":
-		w.setMark(p, saved, r, certain, on)
-	case "MASQUERADE", "SNAT":
-		return w.masquerade(saved, r, certain, on)
-	case "NOTRACK", "CT":
-		w.notrack(p, saved, r, certain, on)
-	case "DNAT", "REDIRECT", "TPROXY":
-		how := w.stop(saved, r, certain, "redirected before an endpoint is selected", on)
+func (w *walk) act(p *packet, saved kernel.SavedRule, certain bool, on condition, depth int) end {
+	switch v := saved.Rule.Verdict.(type) {
+	case kernel.JumpTo:
+		return w.chain(p, kernel.ChainID{Table: saved.Table, Chain: string(v)}, certain, on, depth+1)
+	case kernel.Balance:
+		return w.accept(saved, certain, "nftables balances the connection", on)
+	case kernel.Final:
+		return w.final(saved, v, certain, on)
+	case kernel.Reject:
+		return w.stop(saved, certain, "rejected, the client gets an error immediately", on)
+	case kernel.SetMark:
+		w.changeMark(p, saved, kernel.ChangeMark{Invert: uint32(v), Mask: uint32(v)}, certain, on)
+	case kernel.FlipMark:
+		w.changeMark(p, saved, kernel.ChangeMark{Invert: uint32(v)}, certain, on)
+	case kernel.ChangeMark:
+		w.changeMark(p, saved, v, certain, on)
+	case kernel.Masquerade:
+		return w.masquerade(saved, certain, on)
+	case kernel.NoTrack:
+		w.notrack(p, saved, certain, on)
+	case kernel.Redirect:
+		how := w.stop(saved, certain, "redirected before an endpoint is selected", on)
 		w.redirected = how == stopped
 		return how
 	}
 	return continues
 }
 
-func ifCertain(certain bool, e end) end {
+func (w *walk) final(saved kernel.SavedRule, v kernel.Final, certain bool, on condition) end {
+	switch v {
+	case kernel.Accept:
+		return w.accept(saved, certain, "accepted, the remaining rules here are skipped", on)
+	case kernel.Drop:
+		return w.stop(saved, certain, "dropped, the client gets no reply", on)
+	}
+	w.leave(saved, certain, "returns to the calling chain", on)
+	return continues
+}
+
+func (w *walk) accept(saved kernel.SavedRule, certain bool, says string, on condition) end {
+	w.leave(saved, certain, says, on)
 	if certain {
-		return e
+		return accepted
 	}
 	return continues
 }
 
-func (w *walk) leave(saved kernel.SavedRule, r rule, certain bool, says string, on condition) {
-	w.record(saved, r, certain, says, Passes, on)
+func (w *walk) leave(saved kernel.SavedRule, certain bool, says string, on condition) {
+	w.record(saved, certain, says, Passes, on)
 	if !certain {
 		w.exempts = on
 	}
 }
 
 // stop stops the packet. If an earlier rule may have accepted it, the answer depends on that rule.
-func (w *walk) stop(saved kernel.SavedRule, r rule, certain bool, says string, on condition) end {
+func (w *walk) stop(saved kernel.SavedRule, certain bool, says string, on condition) end {
 	if certain && w.exempts.text == "" {
-		w.record(saved, r, true, says, Stops, on)
+		w.record(saved, true, says, Stops, on)
 		return stopped
 	}
 	w.maybeStops = append(w.maybeStops, saved.String())
 	w.opaque = w.opaque || on.opaque || w.exempts.opaque
 	if !certain {
-		w.record(saved, r, false, says, Stops, on)
+		w.record(saved, false, says, Stops, on)
 		return continues
 	}
-	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", reason(r.comment), says, w.exempts.text), Depends)
+	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", saved.Rule.Why, says, w.exempts.text), Depends)
 	return accepted
 }
 
-func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, on condition) end {
-	w.record(saved, r, certain, "the endpoint sees this node's address instead of the client's", Passes, on)
+func (w *walk) masquerade(saved kernel.SavedRule, certain bool, on condition) end {
+	w.record(saved, certain, "the endpoint sees this node's address instead of the client's", Passes, on)
 	if !certain {
 		w.depends = append(w.depends, on.text)
 		return continues
@@ -151,36 +156,27 @@ func (w *walk) masquerade(saved kernel.SavedRule, r rule, certain bool, on condi
 	return accepted
 }
 
-// setMark parses the form in which iptables-save prints --or-mark, --xor-mark and --set-mark: clear the mask's bits, then flip
-// the value's.
-func (w *walk) setMark(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition) {
-	if len(r.options) < 2 || r.options[0] != "--set-xmark" {
+func (w *walk) changeMark(p *packet, saved kernel.SavedRule, change kernel.ChangeMark, certain bool, on condition) {
+	if !certain {
+		w.record(saved, false, "the packet is marked", Passes, on)
 		return
 	}
-	value, mask, err := parseMark(r.options[1])
-	if err != nil || !certain {
-		w.record(saved, r, false, "the packet is marked", Passes, on)
-		return
-	}
-	p.mark = p.mark&^mask ^ value
-	w.record(saved, r, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, condition{})
+	p.mark = p.mark&^change.Mask ^ change.Invert
+	w.record(saved, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, condition{})
 }
 
-// notrack disables connection tracking for the packet. (Other options of CT have no effect here.)
-func (w *walk) notrack(p *packet, saved kernel.SavedRule, r rule, certain bool, on condition) {
-	if r.target == "CT" && !slices.Contains(r.options, "--notrack") {
-		return
-	}
+// notrack disables connection tracking for the packet.
+func (w *walk) notrack(p *packet, saved kernel.SavedRule, certain bool, on condition) {
 	w.untracks = append(w.untracks, saved.String())
-	w.record(saved, r, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, on)
+	w.record(saved, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, on)
 	if certain {
 		p.tracking = untracked
 	}
 }
 
-// record adds a step with the reason from the rule's comment and the rule's effect.
-func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string, v Verdict, on condition) {
-	if why := reason(r.comment); why != "" {
+// record adds a step with the rule's reason and its effect.
+func (w *walk) record(saved kernel.SavedRule, certain bool, says string, v Verdict, on condition) {
+	if why := saved.Rule.Why; why != "" {
 		says = why + ": " + says
 	}
 	if !certain {
@@ -188,14 +184,6 @@ func (w *walk) record(saved kernel.SavedRule, r rule, certain bool, says string,
 		v = Depends
 	}
 	w.note(saved.String(), says, v)
-}
-
-// reason returns the text of a comment after its tag. Comments of foreign rules have no tag.
-func reason(comment string) string {
-	if tag := kernel.TagOf(comment); tag != "" {
-		return strings.TrimSpace(strings.TrimPrefix(comment, tag))
-	}
-	return comment
 }
 
 func (w *walk) note(object, says string, v Verdict) {

@@ -18,6 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -103,7 +104,7 @@ func saved(at kernel.ChainID, r kernel.Rule) kernel.SavedRule {
 	for _, rewritten := range []struct{ option, mask string }{{"--or-mark 0x4000", "0x4000/0x4000"}, {"--xor-mark 0x4000", "0x4000/0x0"}} {
 		spec = strings.Replace(spec, rewritten.option, "--set-xmark "+rewritten.mask, 1)
 	}
-	return kernel.SavedRule{ChainID: at, Spec: spec}
+	return kernel.SavedRule{ChainID: at, Spec: spec, Rule: r, Tag: r.Tag()}
 }
 
 // ask explains with an agent's view.
@@ -131,7 +132,7 @@ func question(to, from string) explain.Question {
 func (w *world) insert(table, chain, spec string) {
 	id := kernel.ChainID{Table: table, Chain: chain}
 	rules := w.kernel.Rules[inet.IPv4].Rules
-	rules[id] = slices.Insert(rules[id], 0, kernel.SavedRule{ChainID: id, Spec: spec})
+	rules[id] = slices.Insert(rules[id], 0, iptables.ParseRule(id, spec))
 }
 
 func says(e explain.Explanation, text string) bool {

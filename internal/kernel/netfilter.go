@@ -15,11 +15,34 @@ type RuleListing struct {
 	Rules map[ChainID][]SavedRule
 }
 
+// Recognize replaces the rules that the listing has in common with a ruleset, by their tags, with those of the ruleset.
+func (l RuleListing) Recognize(r Ruleset) {
+	ours := map[string]Rule{}
+	for _, c := range r.Chains {
+		for _, rule := range c.Rules {
+			ours[rule.Tag()] = rule
+		}
+	}
+	for _, j := range r.Jumps {
+		ours[j.Tag()] = j.Rule
+	}
+	for _, rules := range l.Rules {
+		for i := range rules {
+			if rule, known := ours[rules[i].Tag]; known {
+				rules[i].Rule = rule
+			}
+		}
+	}
+}
+
 // SavedRule is a rule as iptables-save prints it.
 type SavedRule struct {
 	ChainID
 	// Spec is the rule without its chain. iptables-restore accepts it unchanged.
 	Spec string
+	// Rule is what the rule does, and Tag the agent's tag; empty for a rule of another program. Only a listing has them.
+	Rule Rule
+	Tag  string
 }
 
 // Args returns the rule as arguments of the iptables command.

@@ -17,7 +17,8 @@ type Rule struct {
 	Verdict    Verdict
 }
 
-// Condition is one of InSet, Established, Invalid, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked.
+// Condition is one of InSet, Established, Invalid, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked. Rules of other programs have more
+// conditions and verdicts.
 type Condition interface{ condition() []string }
 
 // Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject, Balance.
@@ -103,10 +104,14 @@ func (ToThisNode) condition() []string   { return []string{"-m", "addrtype", "--
 func (m OfProtocol) condition() []string { return []string{"-p", m.String()} }
 
 func (m Arrives) condition() []string {
-	if m.Prefix {
-		return []string{"-i", m.Interface + "+"}
+	return []string{"-i", interfaces(m.Interface, m.Prefix)}
+}
+
+func interfaces(name string, isPrefix bool) string {
+	if isPrefix {
+		return name + "+"
 	}
-	return []string{"-i", m.Interface}
+	return name
 }
 
 func (m Ping) condition() []string {

@@ -35,7 +35,7 @@ func (s saved) listing(text string) kernel.RuleListing {
 		l.Rules[id] = nil
 	}
 	for _, r := range s.rules {
-		l.Rules[r.ChainID] = append(l.Rules[r.ChainID], r)
+		l.Rules[r.ChainID] = append(l.Rules[r.ChainID], ParseRule(r.ChainID, r.Spec))
 	}
 	return l
 }

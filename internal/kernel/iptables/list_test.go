@@ -31,10 +31,16 @@ COMMIT
 	got := s.listing(text)
 	if d := cmp.Diff(map[kernel.ChainID][]kernel.SavedRule{
 		id("INPUT"): {
-			{ChainID: id("INPUT"), Spec: `-m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER`},
-			{ChainID: id("INPUT"), Spec: "-i lo -j ACCEPT"},
+			{
+				ChainID: id("INPUT"), Spec: `-m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER`,
+				Rule: kernel.Rule{Why: "ports", Verdict: kernel.JumpTo("KUBE-IPVS-FILTER")}, Tag: "kube-ipvs:0123456789",
+			},
+			{
+				ChainID: id("INPUT"), Spec: "-i lo -j ACCEPT",
+				Rule: kernel.Rule{Conditions: []kernel.Condition{kernel.Arrives{Interface: "lo"}}, Verdict: kernel.Accept},
+			},
 		},
-		id("KUBE-IPVS-FILTER"): {{ChainID: id("KUBE-IPVS-FILTER"), Spec: "-j RETURN"}},
+		id("KUBE-IPVS-FILTER"): {{ChainID: id("KUBE-IPVS-FILTER"), Spec: "-j RETURN", Rule: kernel.Rule{Verdict: kernel.Return}}},
 		id("EMPTY"):            nil,
 	}, got.Rules); d != "" {
 		t.Error(d)

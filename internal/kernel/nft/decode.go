@@ -38,7 +38,7 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 		for _, p := range payloads {
 			_, _, text, wrong := decodeRule(p)
 			err = errors.Join(err, wrong)
-			listings[f].Rules[id] = append(listings[f].Rules[id], kernel.SavedRule{ChainID: id, Spec: spec(f, id, p, text)})
+			listings[f].Rules[id] = append(listings[f].Rules[id], listed(f, id, p, text))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read rules of %s: %w", name, err)
@@ -47,12 +47,9 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	return listings, nil
 }
 
-// spec returns a rule in the format of iptables-save. The tag shows whether it was read as it was written.
-func spec(f inet.Family, id kernel.ChainID, payload []byte, comment string) string {
-	tag, why := kernel.TagOf(comment), ""
-	if tag != "" {
-		why = strings.TrimPrefix(strings.TrimPrefix(comment, tag), " ")
-	}
+// listed returns a rule, with its text in the format of iptables-save. The tag shows whether it was read as it was written.
+func listed(f inet.Family, id kernel.ChainID, payload []byte, comment string) kernel.SavedRule {
+	r := kernel.SavedRule{ChainID: id, Tag: kernel.TagOf(comment)}
 	d := decoder{family: f, table: id.Table}
 	err := eachAttr(payload, func(typ uint16, v []byte) error {
 		if typ != unix.NFTA_RULE_EXPRESSIONS {
@@ -60,12 +57,17 @@ func spec(f inet.Family, id kernel.ChainID, payload []byte, comment string) stri
 		}
 		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error { return d.expression(v) })
 	})
-	if err != nil || d.rule.Verdict == nil || kernel.TagFor(d.rule.Args(), why) != tag {
-		return fmt.Sprintf("--nftables unknown -m comment --comment %q", comment)
+	d.rule.Why = strings.TrimPrefix(strings.TrimPrefix(comment, r.Tag), " ")
+	if err != nil || d.rule.Verdict == nil || d.rule.Tag() != r.Tag {
+		const unknown = "--nftables unknown"
+		r.Spec, r.Rule.Conditions = fmt.Sprintf(unknown+" -m comment --comment %q", comment), []kernel.Condition{kernel.Unknown(unknown)}
+		return r
 	}
 	args := d.rule.Args()
 	verdict := slices.Index(args, "-j")
-	return strings.Join(slices.Concat(args[:verdict], []string{"-m", "comment", "--comment", fmt.Sprintf("%q", comment)}, args[verdict:]), " ")
+	r.Rule = d.rule
+	r.Spec = strings.Join(slices.Concat(args[:verdict], []string{"-m", "comment", "--comment", fmt.Sprintf("%q", comment)}, args[verdict:]), " ")
+	return r
 }
 
 var errExpression = errors.New("not an expression of the agent's rules")

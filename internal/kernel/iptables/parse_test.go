@@ -1,0 +1,96 @@
+package iptables
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// TestParseRule: rules of other programs, as iptables-save prints them.
+func TestParseRule(t *testing.T) {
+	pods := netip.MustParsePrefix("10.244.0.0/16")
+	all := func(conditions ...kernel.Condition) []kernel.Condition { return conditions }
+	for _, c := range []struct {
+		spec string
+		want kernel.Rule
+	}{
+		{"-j LOG", kernel.Rule{Verdict: kernel.JumpTo("LOG")}},
+		{"-p tcp", kernel.Rule{Conditions: all(kernel.OfProtocol{Protocol: inet.TCP})}},
+		{"-s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE --random-fully", kernel.Rule{
+			Conditions: all(kernel.From{Prefix: pods}, kernel.Negated{Condition: kernel.To{Prefix: pods}}), Verdict: kernel.Masquerade{RandomPort: true},
+		}},
+		{`-m comment --comment "-j ! \"it\"" -i veth+ ! -o docker0 -g DOCKER`, kernel.Rule{
+			Why:        `-j ! "it"`,
+			Conditions: all(kernel.Arrives{Interface: "veth", Prefix: true}, kernel.Negated{Condition: kernel.Leaves{Interface: "docker0"}}), Verdict: kernel.JumpTo("DOCKER"),
+		}},
+		{"-p udp -m multiport --dports 53,8000:8080 -j DROP", kernel.Rule{
+			Conditions: all(kernel.OfProtocol{Protocol: inet.UDP}, kernel.ToPorts{Ports: kernel.Ports{{First: 53, Last: 53}, {First: 8000, Last: 8080}}}), Verdict: kernel.Drop,
+		}},
+		{"-p esp -m conntrack --ctstate NEW,DNAT -j ACCEPT", kernel.Rule{
+			Conditions: all(kernel.OfProtocol{}, kernel.States{"NEW", "DNAT"}), Verdict: kernel.Accept,
+		}},
+		{"-m mark --mark 0x1/0xf -j MARK --set-xmark 0x0/0xffffffff", kernel.Rule{
+			Conditions: all(kernel.MarkIs{Bits: 1, Mask: 0xf}), Verdict: kernel.ChangeMark{Mask: 0xffffffff},
+		}},
+		{"-m mark --mark 0x1 -j REJECT --reject-with icmp-port-unreachable", kernel.Rule{
+			Conditions: all(kernel.MarkIs{Bits: 1, Mask: 0xffffffff}), Verdict: kernel.PortUnreachable,
+		}},
+		{"-m addrtype --src-type LOCAL -m addrtype --dst-type LOCAL -j RETURN", kernel.Rule{
+			Conditions: all(kernel.FromThisNode{}, kernel.ToThisNode{}), Verdict: kernel.Return,
+		}},
+		{"-m set ! --match-set KUBE-LOOP-BACK dst,dst,src -j SNAT --to-source 192.0.2.1", kernel.Rule{
+			Conditions: all(kernel.Negated{Condition: kernel.InSet{Set: "KUBE-LOOP-BACK", Key: kernel.KeyDestinationClient}}), Verdict: kernel.Masquerade{},
+		}},
+		{"-m string ! --string attack --algo bm -m addrtype --dst-type BROADCAST -j CT --notrack", kernel.Rule{
+			Conditions: all(kernel.Negated{Condition: kernel.Unknown("--string attack")}, kernel.Unknown("--algo bm"), kernel.Unknown("--dst-type BROADCAST")),
+			Verdict:    kernel.NoTrack{},
+		}},
+		{"-j CT --zone 5", kernel.Rule{Verdict: kernel.JumpTo("CT")}},
+		{"-j DNAT --to-destination 10.244.0.1:80", kernel.Rule{Verdict: kernel.Redirect{}}},
+	} {
+		got := ParseRule(kernel.ChainID{}, c.spec)
+		if d := cmp.Diff(c.want, got.Rule, cmpopts.EquateComparable(netip.Prefix{})); d != "" || got.Tag != "" || got.Spec != c.spec {
+			t.Errorf("%s: tag %q, spec %q, -want +got\n%s", c.spec, got.Tag, got.Spec, d)
+		}
+	}
+}
+
+// TestRecognize: a rule with a known tag gets the form in which it was written.
+func TestRecognize(t *testing.T) {
+	id := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
+	ours := kernel.Rule{Why: "mark", Verdict: kernel.SetMark(0x4000)}
+	of := func(r kernel.Rule) kernel.SavedRule {
+		return ParseRule(id, `-m comment --comment "`+r.Comment()+`" -j MARK --set-xmark 0x4000/0x4000`)
+	}
+	other := kernel.Rule{Why: "mark", Verdict: kernel.SetMark(0x8000)}
+	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{id: {of(ours), of(other), ParseRule(id, "-j RETURN")}}}
+	l.Recognize(kernel.Ruleset{Chains: []kernel.Chain{{ChainID: id, Rules: []kernel.Rule{ours}}}})
+	for i, want := range []kernel.Rule{
+		ours, {Why: "mark", Verdict: kernel.ChangeMark{Invert: 0x4000, Mask: 0x4000}}, {Verdict: kernel.Return},
+	} {
+		if d := cmp.Diff(want, l.Rules[id][i].Rule); d != "" {
+			t.Errorf("rule %d: -want +have\n%s", i, d)
+		}
+	}
+}
+
+// FuzzParseRule: every rule has a form, and every condition a text.
+func FuzzParseRule(f *testing.F) {
+	for _, seed := range []string{"", "!", "-j", `-m comment --comment`, `! "" -s 10.0.0.0/33`, "--mark 0x1/", "-i + -j ACCEPT"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		r := ParseRule(kernel.ChainID{}, spec)
+		for _, c := range r.Rule.Conditions {
+			kernel.ConditionText(c)
+		}
+		if r.Spec != spec {
+			t.Error(r.Spec)
+		}
+	})
+}

@@ -51,6 +51,23 @@ func loadFile(t *testing.T, file string) (*Loaded, error) {
 	return (&Flags{File: filepath.Base(file)}).load(content)
 }
 
+// TestWith: the settings that are given make the same settings again.
+func TestWith(t *testing.T) {
+	for _, file := range files(t) {
+		loaded, err := loadFile(t, file)
+		if err != nil {
+			continue
+		}
+		values := map[string]string{"no.such": "setting", "logging.level": "no such level"}
+		for _, g := range loaded.Given() {
+			values[g.Path] = g.Value
+		}
+		if d := cmp.Diff(&loaded.Settings, With(values), byText); d != "" {
+			t.Errorf("%s: -want +have\n%s", file, d)
+		}
+	}
+}
+
 // Every printed form of a configuration is a file with the same meaning.
 func TestPrintedConfigurationLoads(t *testing.T) {
 	for _, file := range files(t) {

@@ -33,6 +33,17 @@ func (l *Loaded) Given() []Given {
 	return all
 }
 
+// With returns the defaults with other values, by path. It leaves out settings and values that this version does not have.
+func With(values map[string]string) *Settings {
+	l := newLoading()
+	for _, row := range table {
+		if value, set := values[row.path]; set {
+			row.value(&l.settings).set(row.words(value))
+		}
+	}
+	return &l.settings
+}
+
 // Load reads the file, if there is one, and applies the flags over it. The error has one line for each mistake.
 func (f *Flags) Load() (*Loaded, error) {
 	if f.File == "" {

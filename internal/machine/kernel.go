@@ -29,6 +29,8 @@ type Look struct {
 	Client   netip.Addr
 	Concerns func(kernel.ServerKey) bool
 	Sysctls  []view.Sysctl
+	// Ours are the rulesets that the agent may have in iptables.
+	Ours []kernel.Ruleset
 }
 
 // readKernel reads what can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
@@ -54,7 +56,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		k.Sets, k.Members, err = live.ReadSets(ctx, k.Mode, compile.SetPrefix)
 		return err
 	})
-	read(explain.Rules, func() error { return readRules(ctx, k, note) })
+	read(explain.Rules, func() error { return readRules(ctx, k, at, note) })
 	read(explain.Addresses, func() error {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
 	})
@@ -87,7 +89,7 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 	return errors.Join(use(b), b.Close())
 }
 
-func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, error)) error {
+func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explain.Part, error)) error {
 	found, err := iptables.Detect(ctx)
 	installed := err == nil
 	if !installed && !k.Mode.RulesInNFTables() {
@@ -105,6 +107,9 @@ func readRules(ctx context.Context, k *explain.Kernel, note func(explain.Part, e
 		}
 		if k.Rules, err = tables.List(ctx); err != nil {
 			return err
+		}
+		for _, r := range at.Ours {
+			k.Rules[r.Family].Recognize(r)
 		}
 	}
 	if !k.Mode.RulesInNFTables() {

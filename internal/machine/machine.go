@@ -73,6 +73,22 @@ func plainBase(mode kernel.Mode, beside bool) want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
 }
 
+// agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; they are then those of the default configuration.
+// Only what the agent learns from the cluster is missing.
+func agentRules(v *view.View) (all []kernel.Ruleset) {
+	values := map[string]string{}
+	if v != nil {
+		for _, s := range v.Node.Settings {
+			values[s.Name] = s.Value
+		}
+	}
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: config.With(values).Compile()}
+	for _, cfg.SideBySide = range []bool{cfg.SideBySide, true} {
+		all = append(all, compile.Base(cfg).Rulesets...)
+	}
+	return all
+}
+
 // Explain answers a query about the packets of a client. The view is older than the kernel state that it reads, so the wanted state is never
 // newer than the kernel state; it is nil if no agent responds.
 func (m *Machine) Explain(ctx context.Context, query explain.Query, client explain.Question, v *view.View) ([]explain.Explanation, error) {
@@ -80,7 +96,7 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	if v != nil {
 		base = v.Base
 	}
-	k := m.Kernel(ctx, Look{Client: client.From, Concerns: query.Concerns(v), Sysctls: base.Sysctls})
+	k := m.Kernel(ctx, Look{Client: client.From, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
 	if v == nil {
 		base = k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 	}

@@ -106,7 +106,7 @@ var layers = map[string]layer{
 	},
 	"machine": {
 		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live",
-			"kernel/netdev", "kernel/nft", "nodelock", "view", "want"},
+			"kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
 		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
 	},
 	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},

@@ -31,6 +31,8 @@ type Look struct {
 	Sysctls  []view.Sysctl
 	// Ours are the rulesets that the agent may have in iptables.
 	Ours []kernel.Ruleset
+	// Tables is this node's iptables; empty if unknown.
+	Tables iptables.Detection
 }
 
 // readKernel reads what can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
@@ -89,8 +91,11 @@ func using[B interface{ Close() error }](open func() (B, error), use func(B) err
 	return errors.Join(use(b), b.Close())
 }
 
-func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explain.Part, error)) error {
-	found, err := iptables.Detect(ctx)
+func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explain.Part, error)) (err error) {
+	found := at.Tables
+	if found.Variant == "" {
+		found, err = iptables.Detect(ctx)
+	}
 	installed := err == nil
 	if !installed && !k.Mode.RulesInNFTables() {
 		return err

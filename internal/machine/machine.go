@@ -20,6 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -106,14 +107,16 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 // Facts are what doctor examines. If the agent did not respond, v is nil, silence is the reason, and the settings are those of the flags.
 func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings) doctor.Facts {
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
+	var found preflight.Result
 	if v == nil {
 		facts.Silence = silence.Error()
-		facts.Preflight = m.Preflight(ctx, settings).Findings
+		found = m.Preflight(ctx, settings)
 	} else {
 		facts.Now = v.Time
-		facts.Preflight = m.Check(ctx, facts.Needs()).Findings
+		found = m.Check(ctx, facts.Needs())
 	}
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}})
+	facts.Preflight = found.Findings
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables})
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for _, s := range k.Servers {
 		facts.Destinations += len(s.Destinations)

@@ -35,6 +35,8 @@ type Result struct {
 	// Findings are what the machine lacks, the most serious first. What is broken keeps the agent from serving any Service.
 	Findings []finding.Finding
 	Choice
+	// IPTables is what Check found out about iptables; empty if it did not look, or iptables does not work.
+	IPTables iptables.Detection
 	// NoRules is why the node has no place for sets and rules; nil if it has one.
 	NoRules error
 }
@@ -42,7 +44,7 @@ type Result struct {
 // Check probes the machine, in the network namespace of the calling thread, and chooses its mode.
 func Check(ctx context.Context, needs Needs) Result {
 	f := probeMode(ctx, needs)
-	r := Result{Choice: choose(f, needs)}
+	r := Result{Choice: choose(f, needs), IPTables: f.detected}
 	var objects Objects
 	if needs.Objects != nil {
 		objects = needs.Objects(r.Mode)

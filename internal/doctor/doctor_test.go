@@ -229,6 +229,7 @@ var breakages = []breakage{
 	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, finding.Notice,
 		[]string{"as configured with service-proxy-name"}},
 	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
+	{"rule in front of all, with a comment", func(_ *testing.T, n *node) { n.rules("-m comment --comment closed -j DROP", ourJump) }, finding.Broken, []string{"takes every packet"}},
 	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, finding.Notice, []string{"--to-ports 8080"}},
 	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
 	{"rules behind", func(_ *testing.T, n *node) { n.rules("-j FIREWALL", "-i lo -j ACCEPT", ourJump, "-j DROP") }, "", nil},
@@ -301,6 +302,10 @@ var breakages = []breakage{
 	{"accepted forwarded packets", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-m conntrack --ctstate DNAT -j ACCEPT")
+	}, "", nil},
+	{"accepted forwarded packets of every state but one", func(_ *testing.T, n *node) {
+		n.balance()
+		n.forward("-m conntrack ! --ctstate INVALID -j ACCEPT")
 	}, "", nil},
 	{"forwarded packets that another chain accepts", func(_ *testing.T, n *node) {
 		n.balance()

@@ -64,14 +64,8 @@ var options = map[string]func(args string) (c kernel.Condition, ok bool){
 		r, ok := parseRange(args)
 		return kernel.To{Prefix: r}, ok
 	},
-	"-i": func(args string) (kernel.Condition, bool) {
-		name, isPrefix := strings.CutSuffix(args, "+")
-		return kernel.Arrives{Interface: name, Prefix: isPrefix}, true
-	},
-	"-o": func(args string) (kernel.Condition, bool) {
-		name, isPrefix := strings.CutSuffix(args, "+")
-		return kernel.Leaves{Interface: name, Prefix: isPrefix}, true
-	},
+	"-i": func(args string) (kernel.Condition, bool) { return parseInterface(args), true },
+	"-o": func(args string) (kernel.Condition, bool) { return kernel.Leaves(parseInterface(args)), true },
 	"-p": parseProtocol, "--dport": parsePorts, "--dports": parsePorts, "--ctstate": parseStates, "--state": parseStates,
 	"--mark": func(args string) (kernel.Condition, bool) {
 		bits, mask, ok := parseMark(args)
@@ -91,6 +85,11 @@ func parseRange(text string) (netip.Prefix, bool) {
 	}
 	r, err := netip.ParsePrefix(text)
 	return r.Masked(), err == nil
+}
+
+func parseInterface(text string) kernel.Arrives {
+	name, isPrefix := strings.CutSuffix(text, "+")
+	return kernel.Arrives{Interface: name, Prefix: isPrefix}
 }
 
 // parseProtocol returns protocol 0, which matches no packet to a Service, for protocols that Services cannot have.

@@ -49,7 +49,9 @@ func (s saved) removal(ours map[kernel.ChainID]bool) removal {
 	for _, r := range s.rules {
 		if tagOf(r, ours) == "" {
 			shared[r.ChainID] = true
-			referenced[kernel.ChainID{Table: r.Table, Chain: targetOf(r)}] = true
+			if to, jumps := ParseRule(r.ChainID, r.Spec).Rule.Verdict.(kernel.JumpTo); jumps {
+				referenced[kernel.ChainID{Table: r.Table, Chain: string(to)}] = true
+			}
 		}
 	}
 	var plan removal

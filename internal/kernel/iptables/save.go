@@ -16,29 +16,10 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 		return ""
 	}
 	// Do the cheap test first: with another proxy on the node, nearly all of many thousand rules are foreign.
-	if !strings.Contains(r.Spec, "--comment") {
+	if !strings.Contains(r.Spec, kernel.TagPrefix) {
 		return ""
 	}
-	words := r.Args()
-	for i, w := range words[:max(len(words)-1, 0)] {
-		if w == "--comment" {
-			if tag := kernel.TagOf(words[i+1]); tag != "" {
-				return tag
-			}
-		}
-	}
-	return ""
-}
-
-// targetOf returns the chain or target of the rule.
-func targetOf(r kernel.SavedRule) string {
-	words := r.Args()
-	for i, w := range words[:max(len(words)-1, 0)] {
-		if w == "-j" || w == "-g" {
-			return words[i+1]
-		}
-	}
-	return ""
+	return ParseRule(r.ChainID, r.Spec).Tag
 }
 
 // saved is the output of save for the tables of interest.
@@ -120,7 +101,7 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 		switch {
 		case !builtIn[r.Chain] || !r.OrderDecides():
 		case tagOf(r, ours) == "":
-			if kernel.EndsChain(targetOf(r)) {
+			if v, final := ParseRule(r.ChainID, r.Spec).Rule.Verdict.(kernel.Final); final && kernel.EndsChain(string(v)) {
 				accepting[r.ChainID] = append(accepting[r.ChainID], r.Spec)
 			}
 		case len(accepting[r.ChainID]) > 0:

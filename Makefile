@@ -56,7 +56,7 @@ race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list
 # complete. The longest come first.
-concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft ./internal/lastknown ./internal/loopback ./internal/status ./internal/telemetry
+concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft ./internal/lastknown ./internal/loopback ./internal/status ./internal/telemetry
 
 .PHONY: check
 check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root
@@ -93,7 +93,7 @@ chart_sums := find charts e2e/chart -type f | sort | xargs sha256sum
 
 .PHONY: golden
 golden: ## Rewrite the golden files with the code's current output; read the diff before you commit it
-	@go test ./internal/compile ./internal/config ./internal/watch ./internal/inspect ./internal/telemetry ./cmd/kube-ipvs ./e2e/differential/judge -update \
+	@go test ./internal/compile ./internal/config ./internal/watch ./internal/watch/manifests ./internal/inspect ./internal/telemetry ./cmd/kube-ipvs ./e2e/differential/judge -update \
 		-skip '^Test(CompileTimeIsBounded|API|WatchFromFutureVersion|BothSourcesAgree|FileOverTheLimit|StopCuts|Occupant)'
 	@mkdir -p .cache; test "$$($(chart_sums))" = "$$(cat .cache/golden-chart 2>/dev/null)" || { \
 		echo 'rendering the chart (minutes, the first time, to compile Helm)' >&2; \

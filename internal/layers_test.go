@@ -50,10 +50,13 @@ var layers = map[string]layer{
 		why: "gets values from the loop and serves them to root",
 	},
 	"watch": {
-		ours: []string{"inet", "model"},
-		others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/go-logr/", "github.com/fsnotify/fsnotify",
-			"golang.org/x/net/http2", "go.yaml.in/yaml"},
-		why: "I1: sources do not know how the agent uses their objects",
+		ours:   []string{"inet", "model"},
+		others: []string{"k8s.io/", "go.uber.org/zap", "github.com/go-logr/", "golang.org/x/net/http2"},
+		why:    sourceOnly,
+	},
+	"watch/manifests": {
+		ours: []string{"model", "watch"}, others: []string{"k8s.io/", "sigs.k8s.io/yaml", "go.uber.org/zap", "github.com/fsnotify/fsnotify"},
+		why: sourceOnly,
 	},
 	"agent": {
 		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",
@@ -100,7 +103,7 @@ var layers = map[string]layer{
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
-			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch"},
+			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
@@ -150,6 +153,9 @@ var layers = map[string]layer{
 
 // noClock is the reason of the agent's parts.
 const noClock = "a part of the loop without I/O or clock: the loop passes the time"
+
+// sourceOnly is the reason of the sources.
+const sourceOnly = "I1: sources do not know how the agent uses their objects"
 
 func backend(others ...string) layer {
 	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch", "kernel/sockopt"}, others: others, why: "a backend only reads and writes, so it does not know the model"}

@@ -30,7 +30,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/status"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
-	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
 // stage is a machine with a fake kernel, on which an agent serves the Services of testdata/inspect.
@@ -76,7 +76,7 @@ func newStageOf(t *testing.T, dir string) *stage {
 	s := newMachine(t)
 	loaded := settingsOf(t)
 	cfg := compile.Config{Host: compile.Host{NodeName: "node-1", Families: inet.Families}, Settings: loaded.Settings.Compile()}
-	changes, err := watch.LoadDir(dir, "")
+	changes, err := manifests.Load(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
-	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
 var update = flag.Bool("update", false, "write what was compiled into the golden files")
@@ -95,13 +95,13 @@ func add(archive *txtar.Archive, name, text string) {
 	archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// compileYAML compiles manifests like an agent.
-func compileYAML(t *testing.T, manifests string, cfg setup) (cluster *compile.Cluster, health, problems string) {
+// compileYAML compiles objects like an agent.
+func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(manifests), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(objects), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := watch.LoadDir(dir, "")
+	changes, err := manifests.Load(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
 // planTimeout bounds the wait for an API server.
@@ -28,7 +29,7 @@ const planTimeout = 30 * time.Second
 
 // LoadDir reads a directory of manifests. Its errors have a remedy.
 func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
-	changes, err := watch.LoadDir(dir, watch.Proxy(settings.ServiceProxyName))
+	changes, err := manifests.Load(dir, watch.Proxy(settings.ServiceProxyName))
 	if err == nil {
 		return changes, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
 // Runner is a source of Services that must run.
@@ -45,7 +46,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 	proxy := watch.Proxy(settings.ServiceProxyName)
 	if settings.Manifests != "" {
 		log.Info("serving manifests", zap.String("directory", settings.Manifests))
-		return &Source{Source: watch.NewManifests(settings.Manifests, proxy, log)}, nil
+		return &Source{Source: manifests.New(settings.Manifests, proxy, log)}, nil
 	}
 	watch.RedirectKlog(log)
 	api, err := watch.RESTConfig(settings.Kubeconfig, settings.Master)

@@ -47,7 +47,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 type addresses struct {
 	list []netip.Addr
 	seen map[netip.Addr]struct{} // one object can have tens of thousands
-	*problems
+	*Problems
 }
 
 func (a *addresses) addUnique(addr netip.Addr) {
@@ -65,9 +65,9 @@ func (a *addresses) parse(field, value string) {
 	addr, err := parseAddr(value)
 	switch {
 	case err != nil:
-		a.add(field, value, "%v. The address is not served", err)
+		a.Add(field, value, "%v. The address is not served", err)
 	case inet.CheckUnicast(addr) != nil:
-		a.add(field, value, "must be an address that clients can reach; this %v. The address is not served", inet.CheckUnicast(addr))
+		a.Add(field, value, "must be an address that clients can reach; this %v. The address is not served", inet.CheckUnicast(addr))
 	default:
 		a.addUnique(addr)
 	}

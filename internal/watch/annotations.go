@@ -169,7 +169,7 @@ var nodeAnnotations = []annotation[model.Node]{
 }
 
 // annotate parses the annotations of an object by a table. An invalid annotation is a Problem and counts as missing.
-func annotate[T any](into *T, annotations map[string]string, table []annotation[T], p *problems) {
+func annotate[T any](into *T, annotations map[string]string, table []annotation[T], p *Problems) {
 	for _, row := range table {
 		for _, key := range []string{row.Key, row.Alias} {
 			value, given := annotations[key]
@@ -182,13 +182,13 @@ func annotate[T any](into *T, annotations map[string]string, table []annotation[
 				break
 			}
 			*into = before
-			p.add("metadata.annotations["+key+"]", value, "%v. The annotation has no effect", err)
+			p.Add("metadata.annotations["+key+"]", value, "%v. The annotation has no effect", err)
 		}
 	}
 	unknownAnnotations(annotations, table, p)
 }
 
-func unknownAnnotations[T any](annotations map[string]string, table []annotation[T], p *problems) {
+func unknownAnnotations[T any](annotations map[string]string, table []annotation[T], p *Problems) {
 	var unknown []string
 	for key := range annotations {
 		known := slices.ContainsFunc(table, func(row annotation[T]) bool { return row.Key == key })
@@ -202,18 +202,18 @@ func unknownAnnotations[T any](annotations map[string]string, table []annotation
 		valid[i] = strings.TrimPrefix(row.Key, annotationPrefix)
 	}
 	for _, key := range unknown {
-		p.addWithRemedy("metadata.annotations["+key+"]", annotations[key],
+		p.AddWithRemedy("metadata.annotations["+key+"]", annotations[key],
 			"unknown kube-ipvs.io annotation for this kind of object; ignored", "use one of these after the slash: "+strings.Join(valid, ", "))
 	}
 }
 
 // balancing parses the annotations of a Service and checks that they agree with each other and with the Service.
-func balancing(s *model.Service, annotations map[string]string, p *problems) {
+func balancing(s *model.Service, annotations map[string]string, p *Problems) {
 	annotate(s, annotations, serviceAnnotations, p)
 	b := &s.Balancing
 	wrong := func(name, format string, args ...any) {
 		key := annotationPrefix + name
-		p.add("metadata.annotations["+key+"]", annotations[key], format+". The annotation has no effect", args...)
+		p.Add("metadata.annotations["+key+"]", annotations[key], format+". The annotation has no effect", args...)
 	}
 	if b.ResumeConnections > 0 && b.ResumeConnections >= b.MaxConnections {
 		wrong("resume-connections", "must be less than the annotation %smax-connections", annotationPrefix)

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 var update = flag.Bool("update", false, "update golden files and docs/annotations.md")
@@ -68,12 +69,12 @@ func TestServiceAnnotations(t *testing.T) {
 		{written{"slow-start": "90"}, model.Balancing{SlowStart: 90 * time.Second}},
 		{written{"slow-start": "1h"}, model.Balancing{SlowStart: time.Hour}},
 	} {
-		r, err := newTestConverter().convert(annotated(c.annotations), "")
+		r, err := newTestConverter().Convert(annotated(c.annotations), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(c.want, r.service.Balancing); d != "" || len(r.problems) > 0 {
-			t.Errorf("%v: problems %v, (-want +got)\n%s", c.annotations, r.problems, d)
+		if d := cmp.Diff(c.want, r.Service.Balancing); d != "" || len(r.Problems) > 0 {
+			t.Errorf("%v: problems %v, (-want +got)\n%s", c.annotations, r.Problems, d)
 		}
 	}
 }
@@ -83,10 +84,10 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 		"10m": 10 * time.Minute, "1": time.Second, "744h": 31 * 24 * time.Hour, // valid: overrides sessionAffinity
 		"0": 3 * time.Hour, "744h1s": 3 * time.Hour, "1500ms": 3 * time.Hour, // invalid: no effect
 	} {
-		r, _ := newTestConverter().convert(annotated(written{"affinity-timeout": value}), "")
+		r, _ := newTestConverter().Convert(annotated(written{"affinity-timeout": value}), "")
 		bad := want == 3*time.Hour
-		if r.service.AffinityTimeout != want || r.service.Balancing.AffinitySet == bad || len(r.problems) > 0 != bad {
-			t.Errorf("%s: %s, by annotation %t, problems %v", value, r.service.AffinityTimeout, r.service.Balancing.AffinitySet, r.problems)
+		if r.Service.AffinityTimeout != want || r.Service.Balancing.AffinitySet == bad || len(r.Problems) > 0 != bad {
+			t.Errorf("%s: %s, by annotation %t, problems %v", value, r.Service.AffinityTimeout, r.Service.Balancing.AffinitySet, r.Problems)
 		}
 	}
 }
@@ -132,20 +133,20 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"slow-start", "", "must be a duration"},
 		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored"},
 	} {
-		r, err := newTestConverter().convert(annotated(written{c.key: c.value}), "")
+		r, err := newTestConverter().Convert(annotated(written{c.key: c.value}), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(r.problems) != 1 {
-			t.Errorf("%s %q: problems %v", c.key, c.value, r.problems)
+		if len(r.Problems) != 1 {
+			t.Errorf("%s %q: problems %v", c.key, c.value, r.Problems)
 			continue
 		}
-		p := r.problems[0]
+		p := r.Problems[0]
 		if !strings.HasSuffix(p.Field, "/"+strings.TrimPrefix(c.key, "kube-router.io/")+"]") || p.Value != c.value ||
 			!strings.Contains(p.Reason, c.says) || !strings.Contains(p.Reason, "has no effect") && !strings.Contains(p.Reason, "ignored") {
 			t.Errorf("%s %q: %s", c.key, c.value, p)
 		}
-		if d := cmp.Diff(model.Balancing{}, r.service.Balancing); d != "" || r.service.AffinityTimeout != 3*time.Hour {
+		if d := cmp.Diff(model.Balancing{}, r.Service.Balancing); d != "" || r.Service.AffinityTimeout != 3*time.Hour {
 			t.Errorf("%s %q: has an effect: %s", c.key, c.value, d)
 		}
 	}
@@ -153,18 +154,18 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 
 // An invalid annotation counts as missing, so kube-router's alias applies.
 func TestInvalidAnnotationBesideItsAlias(t *testing.T) {
-	r, err := newTestConverter().convert(annotated(written{
+	r, err := newTestConverter().Convert(annotated(written{
 		"scheduler": "fastest", "kube-router.io/service.scheduler": "sh",
 		"scheduler-flags": "sh-prot", "kube-router.io/service.schedflags": "sh-port",
 	}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(model.Balancing{Scheduler: "sh", Flags: 2, FlagsSet: true}, r.service.Balancing); d != "" {
+	if d := cmp.Diff(model.Balancing{Scheduler: "sh", Flags: 2, FlagsSet: true}, r.Service.Balancing); d != "" {
 		t.Error(d)
 	}
-	if len(r.problems) != 2 {
-		t.Errorf("problems %v, want one for each invalid annotation", r.problems)
+	if len(r.Problems) != 2 {
+		t.Errorf("problems %v, want one for each invalid annotation", r.Problems)
 	}
 }
 
@@ -181,21 +182,21 @@ func TestConflictingAnnotations(t *testing.T) {
 		{written{"scheduler": "lc", "scheduler-flags": "lc-port"}, "must be none: the scheduler lc has no flags"},
 		{written{"max-connections": "10", "resume-connections": "10"}, "must be less than"},
 	} {
-		r, _ := newTestConverter().convert(annotated(c.annotations), "")
-		if len(r.problems) != 1 || !strings.Contains(r.problems[0].Reason, c.says) || r.service.Balancing.FlagsSet || r.service.Balancing.ResumeConnections > 0 {
-			t.Errorf("%v: problems %v, %+v", c.annotations, r.problems, r.service.Balancing)
+		r, _ := newTestConverter().Convert(annotated(c.annotations), "")
+		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Reason, c.says) || r.Service.Balancing.FlagsSet || r.Service.Balancing.ResumeConnections > 0 {
+			t.Errorf("%v: problems %v, %+v", c.annotations, r.Problems, r.Service.Balancing)
 		}
 	}
 	plain := testService("web", func(s *v1.Service) {
 		s.Annotations = map[string]string{annotationPrefix + "one-packet": "true", annotationPrefix + "affinity-prefix-ipv4": "24",
 			annotationPrefix + "affinity-ports": "all"}
 	})
-	r, _ := newTestConverter().convert(plain, "")
+	r, _ := newTestConverter().Convert(plain, "")
 	const requires = "requires session affinity: set spec.sessionAffinity to ClientIP"
-	if len(r.problems) != 3 || !strings.Contains(r.problems[0].Reason, requires) || !strings.Contains(r.problems[1].Reason, requires) ||
-		!strings.Contains(r.problems[2].Reason, "requires a UDP port") ||
-		r.service.Balancing.OnePacket || r.service.Balancing.ClientBits4 != 0 || r.service.Balancing.AllPorts {
-		t.Errorf("problems %v, %+v", r.problems, r.service.Balancing)
+	if len(r.Problems) != 3 || !strings.Contains(r.Problems[0].Reason, requires) || !strings.Contains(r.Problems[1].Reason, requires) ||
+		!strings.Contains(r.Problems[2].Reason, "requires a UDP port") ||
+		r.Service.Balancing.OnePacket || r.Service.Balancing.ClientBits4 != 0 || r.Service.Balancing.AllPorts {
+		t.Errorf("problems %v, %+v", r.Problems, r.Service.Balancing)
 	}
 }
 
@@ -207,9 +208,9 @@ func TestNodeAnnotations(t *testing.T) {
 	}{{"0", 0, true}, {"4", 4, true}, {"-1", 0, false}, {"4x", 0, false}} {
 		node := testNode()
 		node.Annotations = map[string]string{annotationPrefix + "weight": c.value, "other": "thing"}
-		r, _ := newTestConverter().convert(node, "")
-		if r.node.Weight != c.weight || r.node.WeightSet != c.set || len(r.problems) > 0 == c.set {
-			t.Errorf("%s: %+v, problems %v", c.value, r.node, r.problems)
+		r, _ := newTestConverter().Convert(node, "")
+		if r.Node.Weight != c.weight || r.Node.WeightSet != c.set || len(r.Problems) > 0 == c.set {
+			t.Errorf("%s: %+v, problems %v", c.value, r.Node, r.Problems)
 		}
 	}
 }
@@ -223,21 +224,21 @@ func FuzzAnnotations(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, number uint8, value, scheduler string) {
 		row := serviceAnnotations[int(number)%len(serviceAnnotations)]
-		r, err := newTestConverter().convert(annotated(written{"scheduler": scheduler, row.Key: value}), "")
+		r, err := newTestConverter().Convert(annotated(written{"scheduler": scheduler, row.Key: value}), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range r.problems {
-			checkProblem(t, p)
+		for _, p := range r.Problems {
+			watchtest.CheckProblem(t, p)
 			if !utf8.ValidString(p.Value) || !strings.HasPrefix(p.Field, "metadata.annotations["+annotationPrefix) {
 				t.Errorf("%+v", p)
 			}
 		}
-		checkBalancing(t, r.service)
+		checkBalancing(t, r.Service)
 		node := testNode()
 		node.Annotations = map[string]string{annotationPrefix + "weight": value}
-		if n, _ := newTestConverter().convert(node, ""); n.node.Weight > model.MaxWeight || n.node.WeightSet != (len(n.problems) == 0) {
-			t.Errorf("%q: %+v", value, n.node)
+		if n, _ := newTestConverter().Convert(node, ""); n.Node.Weight > model.MaxWeight || n.Node.WeightSet != (len(n.Problems) == 0) {
+			t.Errorf("%q: %+v", value, n.Node)
 		}
 	})
 }
@@ -286,8 +287,8 @@ func TestAnnotationsPage(t *testing.T) {
 		t.Errorf("%s is out of date (-want +got); update it with `go test ./internal/watch -run TestAnnotationsPage -update`:\n%s", file, d)
 	}
 	for _, row := range serviceAnnotations {
-		r, _ := newTestConverter().convert(annotated(written{"scheduler": "mh", "max-connections": "1000", row.Key: row.Example}), "")
-		for _, p := range r.problems {
+		r, _ := newTestConverter().Convert(annotated(written{"scheduler": "mh", "max-connections": "1000", row.Key: row.Example}), "")
+		for _, p := range r.Problems {
 			if row.Key != annotationPrefix+"affinity-prefix-ipv6" { // this Service has no IPv6 address
 				t.Errorf("the example of %s: %s", row.Key, p)
 			}

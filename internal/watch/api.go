@@ -92,7 +92,7 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	if options.Logger == nil {
 		options.Logger = zap.NewNop()
 	}
-	store := newStore(options.Proxy)
+	store := NewStore(options.Proxy)
 	contacts := newContacts(store.setAPIServer)
 	core, discovery, err := newClients(config, options.UserAgent, timing, contacts)
 	if err != nil {

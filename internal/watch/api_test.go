@@ -48,7 +48,7 @@ func mustAPI(t *testing.T, config *rest.Config, timing timing) *API {
 }
 
 // startAPI starts a server with one Service, one slice and one Node, and a source that has read them.
-func startAPI(t *testing.T, timing timing, prepare func(*watchtest.Server)) (*watchtest.Server, *API, *view) {
+func startAPI(t *testing.T, timing timing, prepare func(*watchtest.Server)) (*watchtest.Server, *API, *watchtest.View) {
 	t.Helper()
 	server := watchtest.New(t)
 	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
@@ -57,8 +57,8 @@ func startAPI(t *testing.T, timing timing, prepare func(*watchtest.Server)) (*wa
 	}
 	api := mustAPI(t, watchtest.Config(server.Start()), timing)
 	run(t, api)
-	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
+	v := watchtest.NewView()
+	v.AwaitText(t, api, "first list", webText+"\n"+ownNode)
 	return server, api, v
 }
 
@@ -67,13 +67,13 @@ func TestAPIFollowsTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, api, v := startAPI(t, quick(), func(s *watchtest.Server) { s.NoStreaming = noStreaming })
 			server.Put(testService("api", nil))
-			v.awaitText(t, api, "added", apiText+"\n"+webText+"\n"+ownNode)
+			v.AwaitText(t, api, "added", apiText+"\n"+webText+"\n"+ownNode)
 			server.Delete(testSlice("web-1", "web", nil))
-			v.awaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+ownNode)
+			v.AwaitText(t, api, "slice deleted", apiText+"\ndefault/web [10.96.0.10] http=80/tcp\n"+ownNode)
 			server.Put(testService("web", func(s *v1.Service) { s.Spec.Ports[0].Port = 0 }))
-			v.await(t, api, "spoilt", func() bool { return len(v.services) == 1 && len(v.problems[webID.Ref()]) > 0 })
+			v.Await(t, api, "spoilt", func() bool { return len(v.Services) == 1 && len(v.Problems[webID.Ref()]) > 0 })
 			server.Delete(testService("web", nil))
-			v.awaitText(t, api, "deleted", apiText+"\n"+ownNode)
+			v.AwaitText(t, api, "deleted", apiText+"\n"+ownNode)
 
 			for _, kind := range listedKinds {
 				if api.LastContact()[kind].IsZero() {
@@ -129,7 +129,7 @@ func TestAPIRelistsAfterGone(t *testing.T) {
 	server.CutWatches()
 	want := changeUnheard(server)
 	server.SetFault(nil)
-	v.awaitText(t, api, "after 410", want)
+	v.AwaitText(t, api, "after 410", want)
 }
 
 func TestAPIEmptyList(t *testing.T) {
@@ -137,7 +137,7 @@ func TestAPIEmptyList(t *testing.T) {
 	server.Delete(testService("web", nil), testSlice("web-1", "web", nil))
 	server.Compact()
 	server.CutWatches()
-	v.awaitText(t, api, "an empty list counts", ownNode)
+	v.AwaitText(t, api, "an empty list counts", ownNode)
 }
 
 // No failure removes anything; LastError reports it; the source recovers.
@@ -189,15 +189,15 @@ func TestAPISurvivesFailures(t *testing.T) {
 			server.CutWatches()
 			select {
 			case <-again:
-			case <-time.After(deadline):
+			case <-time.After(watchtest.Deadline):
 				t.Fatalf("%d requests", asked.Load())
 			}
-			if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
+			if v.Take(api.Take()); v.String() != webText+"\n"+ownNode {
 				t.Errorf("the failure changed the model to\n%s", v)
 			}
 			want := changeUnheard(server)
 			server.SetFault(nil)
-			v.awaitText(t, api, "afterwards", want)
+			v.AwaitText(t, api, "afterwards", want)
 			for kind, err := range api.LastError() {
 				if kind == model.KindService {
 					t.Errorf("still an error: %v", err)
@@ -222,7 +222,7 @@ func TestAPIIgnoresTruncatedEvent(t *testing.T) {
 	})
 	server.CutWatches()
 	server.Put(testService("api", nil))
-	v.awaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+ownNode)
+	v.AwaitText(t, api, "after three cuts", apiText+"\n"+webText+"\n"+ownNode)
 }
 
 // HTTP/2 pings detect a connection that stays open but drops all packets.
@@ -232,18 +232,18 @@ func TestAPIDetectsBlackHole(t *testing.T) {
 	p := watchtest.NewProxy(t, server.Start().Listener.Addr().String())
 	api := mustAPI(t, &rest.Config{Host: p.URL(), TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, quick())
 	run(t, api)
-	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
+	v := watchtest.NewView()
+	v.AwaitText(t, api, "first list", webText+"\n"+ownNode)
 
 	p.BlackHole()
 	server.Put(testService("api", nil))
 	awaitError(t, api)
-	if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
+	if v.Take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("silence changed the model to\n%s", v)
 	}
 	start := time.Now()
 	p.Open()
-	v.awaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+ownNode)
+	v.AwaitText(t, api, "after the black hole", apiText+"\n"+webText+"\n"+ownNode)
 	t.Logf("recovered in %v", time.Since(start))
 }
 
@@ -260,8 +260,8 @@ func TestAPISurvivesUnavailableServer(t *testing.T) {
 		t.Error("synced without a server")
 	}
 	p.Open()
-	v := newView()
-	v.awaitText(t, api, "first list", webText+"\n"+ownNode)
+	v := watchtest.NewView()
+	v.AwaitText(t, api, "first list", webText+"\n"+ownNode)
 	for range 3 {
 		p.CutOff()
 		awaitError(t, api)
@@ -269,12 +269,12 @@ func TestAPISurvivesUnavailableServer(t *testing.T) {
 	}
 	want := changeUnheard(server)
 	server.CutWatches()
-	v.awaitText(t, api, "after flapping", want)
+	v.AwaitText(t, api, "after flapping", want)
 }
 
 func awaitError(t *testing.T, api *API) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, deadline, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, watchtest.Deadline, true, func(context.Context) (bool, error) {
 		return len(api.LastError()) > 0, nil
 	})
 	if err != nil {
@@ -312,13 +312,13 @@ func TestAPIRetriesOnSilentServer(t *testing.T) {
 		}
 		select {
 		case <-r.Context().Done():
-		case <-time.After(deadline):
+		case <-time.After(watchtest.Deadline):
 		}
 		return true
 	})
 	server.CutWatches()
 	server.Put(testService("api", nil))
-	v.awaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
+	v.AwaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
 }
 
 // A server that closes every watch after one event does not get a thousand watches per second.
@@ -345,7 +345,7 @@ func TestAPILimitsWatchRate(t *testing.T) {
 	if n := opened.Load(); n > 10 {
 		t.Errorf("%d watches in a second", n)
 	}
-	if v.take(api.Take()); v.String() != webText+"\n"+ownNode {
+	if v.Take(api.Take()); v.String() != webText+"\n"+ownNode {
 		t.Errorf("got\n%s", v)
 	}
 }
@@ -358,5 +358,5 @@ func TestAPIServesOnlyEligibleObjects(t *testing.T) {
 		testSlice("fq", "web", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		testService("api", nil),
 	)
-	v.awaitText(t, api, "only eligible objects", apiText+"\n"+webText+"\n"+ownNode)
+	v.AwaitText(t, api, "only eligible objects", apiText+"\n"+webText+"\n"+ownNode)
 }

@@ -1,11 +1,12 @@
 package watch
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 // quick is the timing for tests: milliseconds instead of seconds, and a limited watch rate.
@@ -16,26 +17,13 @@ func quick() timing {
 	return t
 }
 
-// run starts a source and stops it at the end of the test. So every test checks that the source stops.
-func run(t *testing.T, source interface{ Run(context.Context) error }) {
+// run starts a source, and stops it and closes its connections at the end of the test.
+func run(t *testing.T, api *API) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- source.Run(ctx) }()
 	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(5 * time.Second):
-			t.Error("Run continues after its context ended")
-		}
-		if api, ok := source.(*API); ok {
-			for _, f := range api.feeds {
-				f.client.(*rest.RESTClient).Client.CloseIdleConnections()
-			}
+		for _, f := range api.feeds {
+			f.client.(*rest.RESTClient).Client.CloseIdleConnections()
 		}
 	})
+	watchtest.Run(t, api)
 }

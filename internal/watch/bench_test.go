@@ -12,6 +12,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 // cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Like strings from a
@@ -54,14 +55,14 @@ func BenchmarkFirstList(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		s, v := newStore(""), newView()
+		s, v := NewStore(""), watchtest.NewView()
 		b.StartTimer()
 		load(b, s, services, slices)
-		v.take(s.Take())
+		v.Take(s.Take())
 		b.StopTimer()
 		b.ReportMetric(float64(int64(heap())-int64(before))/(1<<20), "MiB-kept")
-		if len(v.services) != 10000 {
-			b.Fatal(len(v.services))
+		if len(v.Services) != 10000 {
+			b.Fatal(len(v.Services))
 		}
 		runtime.KeepAlive(s)
 		b.StartTimer()
@@ -100,15 +101,15 @@ func BenchmarkNodes(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		before := heap()
-		s, v := newStore(""), newView()
+		s, v := NewStore(""), watchtest.NewView()
 		b.StartTimer()
 		mustReplace(b, s, model.KindNode, nodes...)
-		v.take(s.Take())
+		v.Take(s.Take())
 		for _, node := range nodes {
 			mustPut(b, s, node)
 		}
-		if got := s.Take(); got.Nodes != nil || len(v.nodes) != len(nodes) {
-			b.Fatalf("%d Nodes, and %d changed by heartbeats", len(v.nodes), len(got.Nodes))
+		if got := s.Take(); got.Nodes != nil || len(v.Nodes) != len(nodes) {
+			b.Fatalf("%d Nodes, and %d changed by heartbeats", len(v.Nodes), len(got.Nodes))
 		}
 		b.StopTimer()
 		b.ReportMetric(float64(int64(heap())-int64(before))/float64(len(nodes)), "B-kept/node")
@@ -127,7 +128,7 @@ func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
 // BenchmarkRelist converts the same list again.
 func BenchmarkRelist(b *testing.B) {
 	services, slices := cluster(10000)
-	s := newStore("")
+	s := NewStore("")
 	load(b, s, services, slices)
 	s.Take()
 	for b.Loop() {
@@ -141,7 +142,7 @@ func BenchmarkRelist(b *testing.B) {
 // BenchmarkOneEndpoint applies and takes a change of one slice among 10,000.
 func BenchmarkOneEndpoint(b *testing.B) {
 	services, slices := cluster(10000)
-	s := newStore("")
+	s := NewStore("")
 	load(b, s, services, slices)
 	s.Take()
 	versions := [2]*discoveryv1.EndpointSlice{slices[5000].(*discoveryv1.EndpointSlice), slices[5000].DeepCopyObject().(*discoveryv1.EndpointSlice)}

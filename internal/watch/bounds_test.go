@@ -100,11 +100,11 @@ func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	labtest.Need(t)
 	tryEach(t, serviceAnnotations, serviceTrials, func(annotations map[string]string) (*model.Service, *model.Node, int) {
 		r := newConverter("").service(boundsService(annotations), "")
-		return r.service, &model.Node{Name: "node-b"}, len(r.problems)
+		return r.Service, &model.Node{Name: "node-b"}, len(r.Problems)
 	})
 	tryEach(t, nodeAnnotations, nodeTrials, func(annotations map[string]string) (*model.Service, *model.Node, int) {
 		r := newConverter("").node(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-b", Annotations: annotations}}, "")
-		return newConverter("").service(boundsService(nil), "").service, r.node, len(r.problems)
+		return newConverter("").service(boundsService(nil), "").Service, r.Node, len(r.Problems)
 	})
 }
 

@@ -25,8 +25,8 @@ const (
 	contentJSON     = runtime.ContentTypeJSON
 )
 
-// newScheme returns a scheme with the two API groups that are watched. The full clientset has sixty and doubles the binary.
-func newScheme() *runtime.Scheme {
+// NewScheme returns a scheme with the two API groups that are watched. The full clientset has sixty and doubles the binary.
+func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -41,7 +41,7 @@ func newClients(config *rest.Config, userAgent string, timing timing, contacts *
 	config = rest.CopyConfig(config)
 	// The default content type is JSON, which takes several times as long to decode.
 	config.ContentType, config.AcceptContentTypes = contentProtobuf, contentProtobuf+","+contentJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme()).WithoutConversion()
+	config.NegotiatedSerializer = serializer.NewCodecFactory(NewScheme()).WithoutConversion()
 	config.Timeout = 0 // it would end every watch; each request has its own timeout
 	if userAgent != "" {
 		config.UserAgent = userAgent

@@ -1,15 +1,11 @@
 package watch
 
 import (
-	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
-	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -90,51 +86,6 @@ apiVersion: v1
 kind: Node
 metadata: {name: n2}
 `
-
-// Objects from a real API server give the same model as the manifest that created them.
-func TestBothSourcesAgree(t *testing.T) {
-	server := controlplane.Start(t, controlplane.Config{})
-	if err := server.Apply(t.Context(), everyType); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "all.yaml"), everyType)
-	changes, err := LoadDir(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifests := newView()
-	manifests.take(changes)
-	if len(manifests.services) != 4 || len(manifests.nodes) != 2 || len(manifests.problems) > 0 {
-		t.Fatalf("from manifests:\n%s", manifests)
-	}
-
-	api := mustAPI(t, server.Client(), defaultTiming())
-	run(t, api)
-	v := newView()
-	v.await(t, api, "the same, want\n"+manifests.String(), func() bool {
-		// The manifest does not have the API server's own Service and slice.
-		delete(v.services, model.ServiceID{Namespace: "default", Name: "kubernetes"})
-		return v.String() == manifests.String()
-	})
-	for id, want := range manifests.services {
-		got := *v.services[id]
-		if got.UID == "" || got.Created.IsZero() {
-			t.Errorf("%v: UID %q, created %v: want the values from the API server", id, got.UID, got.Created)
-		}
-		got.UID, got.Created = "", time.Time{}.UTC()
-		expected := *want
-		expected.Created = got.Created
-		sameSlices := slices.EqualFunc(got.Slices, want.Slices, equalSlice)
-		got.Slices, expected.Slices = nil, nil
-		if !sameSlices || !equalService(&got, &expected) {
-			t.Errorf("%v: got %+v, want %+v", id, got, expected)
-		}
-	}
-	if !maps.EqualFunc(v.nodes, manifests.nodes, equalNode) {
-		t.Errorf("Nodes %v, want %v", v.nodes, manifests.nodes)
-	}
-}
 
 // A real API server accepts a watch from a version that it has not reached yet, and sends nothing. The source therefore
 // requests the newest version first.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 const notServed = "-"
@@ -161,15 +162,15 @@ func checkConversion(t *testing.T, change func(*v1.Service), want string, proble
 	t.Helper()
 	r := newTestConverter().service(testService("web", change), "")
 	got := notServed
-	if r.service != nil {
-		got = serviceText(r.service)
+	if r.Service != nil {
+		got = watchtest.ServiceText(r.Service)
 	}
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	diffProblems(t, r.problems, problems)
-	checkRecord(t, r)
-	for _, p := range r.problems {
+	diffProblems(t, r.Problems, problems)
+	watchtest.Check(t, r.Service, r.Slice, r.Node, r.Problems)
+	for _, p := range r.Problems {
 		if p.Service != (model.ServiceID{Namespace: "default", Name: "web"}) {
 			t.Errorf("problem %v belongs to Service %v", p, p.Service)
 		}
@@ -296,13 +297,13 @@ func TestConvertEndpointSlice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newTestConverter().endpointSlice(testSlice("web-1", "web", tt.change), "")
 			got := notServed
-			if r.slice != nil {
-				got = sliceText(r.slice)
+			if r.Slice != nil {
+				got = watchtest.SliceText(r.Slice)
 			}
 			if got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
-			diffProblems(t, r.problems, tt.problems)
+			diffProblems(t, r.Problems, tt.problems)
 		})
 	}
 }
@@ -384,10 +385,10 @@ func TestConvertNode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.node.Name = "n1"
 			r := newTestConverter().node(&tt.node, "")
-			if got := nodeText(r.node); got != tt.want {
+			if got := watchtest.NodeText(r.Node); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
-			diffProblems(t, r.problems, tt.problems)
+			diffProblems(t, r.Problems, tt.problems)
 		})
 	}
 }
@@ -400,7 +401,7 @@ func TestProblemsOfOneObjectAreLimited(t *testing.T) {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{strings.Repeat("x", 10000)}})
 		}
 	})
-	problems := newTestConverter().endpointSlice(slice, "").problems
+	problems := newTestConverter().endpointSlice(slice, "").Problems
 	if len(problems) != maxProblems+1 {
 		t.Fatalf("%d problems", len(problems))
 	}

@@ -1,6 +1,6 @@
 // Package watch turns Kubernetes objects into the model, which says what this node must serve.
 //
-// It has two sources, the API server ([API]) and a directory of manifests ([Manifests]). Both feed a [Store], which parses each
+// [API] is the source that watches the API server; package manifests is the other source. Both feed a [Store], which parses each
 // object once, keeps only what the model needs, groups EndpointSlices by Service and tracks changes. A reader waits on Changed
 // and calls Take once Synced is true.
 //
@@ -13,10 +13,9 @@
 //   - Order does not matter. Any interleaving of the same objects gives the same model: a slice may arrive before its Service
 //     or move to another Service before it leaves the first.
 //
-// Two fifths of the code are the table of annotations and the parsing of Services, EndpointSlices and Nodes, with a Problem for
-// each way in which a field can be wrong. A quarter is the manifest source, which must do what an API server does for its
-// objects: decode strictly, report positions, set defaults, survive mistakes. The rest is the Store, and the list and watch
-// calls around client-go's reflector, which has neither timeouts for silent servers nor a limit on new watches.
+// Half of the code is the table of annotations and the parsing of Services, EndpointSlices and Nodes, with a Problem for each
+// way in which a field can be wrong. The rest is the Store, and the list and watch calls around client-go's reflector, which
+// has neither timeouts for silent servers nor a limit on new watches.
 //
-// May import: model, inet, k8s.io, zap, fsnotify. Never kernel, compile or a package that depends on them.
+// May import: model, inet, k8s.io, zap. Never kernel, compile or a package that depends on them.
 package watch

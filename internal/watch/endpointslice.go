@@ -23,15 +23,15 @@ func (p Proxy) eligibleSlice(slice *discoveryv1.EndpointSlice) bool {
 }
 
 // endpointSlice parses an EndpointSlice.
-func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *record {
+func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *Record {
 	r := newRecord(model.KindEndpointSlice, slice.Namespace, slice.Name)
 	if !c.proxy.eligibleSlice(slice) {
 		return r
 	}
 	r.owner = model.ServiceID{Namespace: c.names.name(slice.Namespace), Name: slice.Labels[discoveryv1.LabelServiceName]}
-	p := &problems{object: r.key(), service: r.owner, origin: origin}
+	p := &Problems{Object: r.Key(), Service: r.owner, Origin: origin}
 	if family, ok := familyOf(slice.AddressType); ok {
-		r.slice = &model.EndpointSlice{
+		r.Slice = &model.EndpointSlice{
 			Name:      slice.Name,
 			Family:    family,
 			Ports:     c.endpointPorts(slice.Ports, p),
@@ -39,9 +39,9 @@ func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string
 		}
 		r.trigger = triggerTime(slice)
 	} else {
-		p.add("addressType", string(slice.AddressType), "must be IPv4, IPv6 or FQDN. The slice is not used")
+		p.Add("addressType", string(slice.AddressType), "must be IPv4, IPv6 or FQDN. The slice is not used")
 	}
-	r.problems = p.done()
+	r.Problems = p.Done()
 	return r
 }
 
@@ -66,7 +66,7 @@ func familyOf(t discoveryv1.AddressType) (inet.Family, bool) {
 
 // endpointPorts parses the target ports. A port without a number means "all ports" in the API. No proxy can serve that, so it is
 // ignored.
-func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) []model.EndpointPort {
+func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) []model.EndpointPort {
 	ports := make([]model.EndpointPort, 0, len(specs))
 	names := make(map[string]bool, len(specs))
 	for i, spec := range specs {
@@ -82,11 +82,11 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) 
 		name := c.names.optional(spec.Name)
 		switch {
 		case *spec.Port < 0 || *spec.Port > 65535:
-			p.add(at("port"), strconv.Itoa(int(*spec.Port)), "must be between 1 and 65535")
+			p.Add(at("port"), strconv.Itoa(int(*spec.Port)), "must be between 1 and 65535")
 		case err != nil:
-			p.add(at("protocol"), protocolName, "must be TCP, UDP or SCTP")
+			p.Add(at("protocol"), protocolName, "must be TCP, UDP or SCTP")
 		case names[name]:
-			p.add(at("name"), name, "must be unique among the ports of the slice")
+			p.Add(at("name"), name, "must be unique among the ports of the slice")
 		default:
 			names[name] = true
 			ports = append(ports, model.EndpointPort{Name: name, Protocol: protocol, Port: uint16(*spec.Port)})
@@ -97,12 +97,12 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *problems) 
 
 // endpoints parses the endpoints. It uses only the first address of an endpoint, as every proxy does: according to the API, the
 // addresses are fungible.
-func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *problems) []model.Endpoint {
+func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *Problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {
 		spec := &slice.Endpoints[i]
 		if len(spec.Addresses) == 0 {
-			p.add(fmt.Sprintf("endpoints[%d].addresses", i), "", "must have an address. The endpoint is not used")
+			p.Add(fmt.Sprintf("endpoints[%d].addresses", i), "", "must have an address. The endpoint is not used")
 			continue
 		}
 		addr, err := parseAddr(spec.Addresses[0])
@@ -116,7 +116,7 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 			wrong = fmt.Sprintf("must be the address of a pod or host; this %v", inet.CheckUnicast(addr))
 		}
 		if wrong != "" {
-			p.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. The endpoint is not used", wrong)
+			p.Add(fmt.Sprintf("endpoints[%d].addresses[0]", i), spec.Addresses[0], "%s. The endpoint is not used", wrong)
 			continue
 		}
 		endpoint := c.endpoint(spec, slice.Namespace)

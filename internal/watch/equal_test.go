@@ -13,11 +13,11 @@ import (
 func TestEqualSeesEveryField(t *testing.T) {
 	c := newTestConverter()
 	service := func() *model.Service {
-		s := *c.service(testService("web", nil), "").service
+		s := *c.service(testService("web", nil), "").Service
 		s.Slices = []*model.EndpointSlice{{}}
 		return &s
 	}
-	slice := func() *model.EndpointSlice { return c.endpointSlice(testSlice("web-1", "web", nil), "").slice }
+	slice := func() *model.EndpointSlice { return c.endpointSlice(testSlice("web-1", "web", nil), "").Slice }
 	shared := *service()
 	if other := shared; !equalService(&shared, &other) || !equalSlice(slice(), slice()) {
 		t.Fatal("equal values are not equal")
@@ -31,7 +31,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 	baseEndpoint := &baseSlice.Endpoints[0]
 	forEachField(t, reflect.ValueOf(baseEndpoint).Elem(), "Endpoint", func() reflect.Value { e := *baseEndpoint; return reflect.ValueOf(&e) },
 		func(v reflect.Value) bool { return equalEndpoint(*baseEndpoint, *v.Interface().(*model.Endpoint)) })
-	baseNode := c.node(testNode(), "").node
+	baseNode := c.node(testNode(), "").Node
 	forEachField(t, reflect.ValueOf(baseNode).Elem(), "Node", func() reflect.Value { n := *baseNode; return reflect.ValueOf(&n) },
 		func(v reflect.Value) bool { return equalNode(baseNode, v.Interface().(*model.Node)) })
 }

@@ -14,8 +14,8 @@ import (
 // This file parses the fields of a Service that concern clients outside the cluster. A mistake in them never affects the
 // ClusterIP.
 
-func externalIPs(svc *v1.Service, p *problems) []netip.Addr {
-	ips := addresses{problems: p}
+func externalIPs(svc *v1.Service, p *Problems) []netip.Addr {
+	ips := addresses{Problems: p}
 	for i, value := range svc.Spec.ExternalIPs {
 		ips.parse(fmt.Sprintf("spec.externalIPs[%d]", i), value)
 	}
@@ -23,10 +23,10 @@ func externalIPs(svc *v1.Service, p *problems) []netip.Addr {
 }
 
 // loadBalancer returns the load balancer addresses and the clients that may use them.
-func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Addr, []netip.Prefix) {
+func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Addr, []netip.Prefix) {
 	if kind != v1.ServiceTypeLoadBalancer {
 		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
-			p.addWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client has access",
+			p.AddWithRemedy("spec.loadBalancerSourceRanges", "", "has no effect on a Service that is not of type LoadBalancer: every client has access",
 				"set spec.type to LoadBalancer, or remove the field")
 		}
 		return nil, nil
@@ -41,8 +41,8 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *problems) ([]netip.Ad
 
 // ingressIPs returns the addresses that packets still carry when they reach a node. Packets from a load balancer with ipMode
 // Proxy carry the node's address instead, and pods must go through that load balancer too.
-func ingressIPs(svc *v1.Service, p *problems) []netip.Addr {
-	ips := addresses{problems: p}
+func ingressIPs(svc *v1.Service, p *Problems) []netip.Addr {
+	ips := addresses{Problems: p}
 	for i := range svc.Status.LoadBalancer.Ingress {
 		ingress := &svc.Status.LoadBalancer.Ingress[i]
 		at := func(field string) string { return fmt.Sprintf("status.loadBalancer.ingress[%d].%s", i, field) }
@@ -51,7 +51,7 @@ func ingressIPs(svc *v1.Service, p *problems) []netip.Addr {
 		case ingress.IPMode == nil || *ingress.IPMode == v1.LoadBalancerIPModeVIP:
 			ips.parse(at("ip"), ingress.IP)
 		case *ingress.IPMode != v1.LoadBalancerIPModeProxy:
-			p.add(at("ipMode"), string(*ingress.IPMode), "must be VIP or Proxy. The agent uses Proxy")
+			p.Add(at("ipMode"), string(*ingress.IPMode), "must be VIP or Proxy. The agent uses Proxy")
 		}
 	}
 	return ips.list
@@ -59,12 +59,12 @@ func ingressIPs(svc *v1.Service, p *problems) []netip.Addr {
 
 // sourceRanges returns the clients that may use the load balancer addresses, and whether every range is valid. It ignores the
 // older annotation, which only cloud providers read.
-func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete bool) {
+func sourceRanges(svc *v1.Service, p *Problems) (ranges []netip.Prefix, complete bool) {
 	complete = true
 	for i, value := range svc.Spec.LoadBalancerSourceRanges {
 		prefix, err := parsePrefix(strings.TrimSpace(value)) // the API server accepts surrounding spaces
 		if err != nil {
-			p.add(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), value, "%v", err)
+			p.Add(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), value, "%v", err)
 			complete = false
 			continue
 		}
@@ -76,7 +76,7 @@ func sourceRanges(svc *v1.Service, p *problems) (ranges []netip.Prefix, complete
 
 // withoutOpen drops the addresses whose family has no range. Without ranges, every client has access, which is not what the
 // author of an invalid range intended.
-func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.Addr {
+func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *Problems) []netip.Addr {
 	var guarded, open []netip.Addr
 	for _, ip := range ips {
 		ofFamily := func(r netip.Prefix) bool { return inet.FamilyOf(r.Addr()) == inet.FamilyOf(ip) }
@@ -87,34 +87,34 @@ func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *problems) []netip.A
 		}
 	}
 	if len(open) > 0 {
-		p.addWithRemedy("spec.loadBalancerSourceRanges", "", fmt.Sprintf("has no valid CIDR of the family of %v. These addresses are not "+
+		p.AddWithRemedy("spec.loadBalancerSourceRanges", "", fmt.Sprintf("has no valid CIDR of the family of %v. These addresses are not "+
 			"served, because without a range they would be open to every client", open), "correct the range")
 	}
 	return guarded
 }
 
 // isLocal reports whether a traffic policy is Local.
-func isLocal[Policy ~string](field string, policy Policy, p *problems) bool {
+func isLocal[Policy ~string](field string, policy Policy, p *Problems) bool {
 	switch policy {
 	case "Local":
 		return true
 	case "Cluster", "":
 	default:
-		p.add(field, string(policy), "must be Cluster or Local. The agent uses Cluster")
+		p.Add(field, string(policy), "must be Cluster or Local. The agent uses Cluster")
 	}
 	return false
 }
 
 // healthCheckPort returns the port that load balancers probe; 0 for none. Only a LoadBalancer Service with the external policy
 // Local has one: for other Services every node would give the same answer.
-func healthCheckPort(svc *v1.Service, probed bool, p *problems) uint16 {
+func healthCheckPort(svc *v1.Service, probed bool, p *Problems) uint16 {
 	const field = "spec.healthCheckNodePort"
 	switch number := svc.Spec.HealthCheckNodePort; {
 	case number == 0:
 	case !probed:
-		p.add(field, decimal(number), "requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check")
+		p.Add(field, decimal(number), "requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check")
 	case !validPort(number):
-		p.add(field, decimal(number), "must be between 1 and 65535. The agent does not serve this health check")
+		p.Add(field, decimal(number), "must be between 1 and 65535. The agent does not serve this health check")
 	default:
 		return uint16(number)
 	}

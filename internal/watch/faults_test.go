@@ -51,7 +51,7 @@ type outage struct {
 	network *watchtest.Network
 	certs   *certificates
 	api     *API
-	view    *view
+	view    *watchtest.View
 	stop    chan struct{} // ends the repeated actions of a fault
 }
 
@@ -217,7 +217,7 @@ func TestRestoredAPIServer(t *testing.T) {
 func newOutage(t *testing.T, certs *certificates) *outage {
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines that outlive the source, such as dialing, end within this time
 	o := &outage{
-		T: t, server: watchtest.New(t), certs: certs, view: newView(), stop: make(chan struct{}),
+		T: t, server: watchtest.New(t), certs: certs, view: watchtest.NewView(), stop: make(chan struct{}),
 		network: watchtest.NewNetwork(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}),
 	}
 	for i := range clusterSize {
@@ -290,13 +290,13 @@ func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 		if noticed < 0 && o.noticed() {
 			noticed = time.Since(start)
 		}
-		o.view.take(o.api.Take())
+		o.view.Take(o.api.Take())
 		for i := 1; i < clusterSize; i++ {
-			if svc := o.view.services[crowdID(i)]; svc == nil || len(svc.Slices) != 1 {
+			if svc := o.view.Services[crowdID(i)]; svc == nil || len(svc.Slices) != 1 {
 				o.Fatalf("%v after the fault began, it removed Service %d or its endpoints:\n%s", time.Since(start), i, o.view)
 			}
 		}
-		if o.view.services[crowdID(0)] == nil != fault.visible && time.Since(start) > time.Minute {
+		if o.view.Services[crowdID(0)] == nil != fault.visible && time.Since(start) > time.Minute {
 			o.Fatalf("the fault hides changes: want %v, have\n%s", !fault.visible, o.view)
 		}
 	}
@@ -329,10 +329,10 @@ func (o *outage) awaitServices(within time.Duration, first, last int) time.Durat
 	start := time.Now()
 	for {
 		synctest.Wait()
-		o.view.take(o.api.Take())
-		complete := len(o.view.services) == last-first
+		o.view.Take(o.api.Take())
+		complete := len(o.view.Services) == last-first
 		for i := first; i < last; i++ {
-			complete = complete && o.view.services[crowdID(i)] != nil
+			complete = complete && o.view.Services[crowdID(i)] != nil
 		}
 		switch took := time.Since(start); {
 		case complete && o.api.Synced():

@@ -48,7 +48,7 @@ func (h *held) services() int {
 }
 
 // relist applies a complete list of a kind from the API server. It returns the number of missing objects that are held.
-func (s *Store) relist(kind model.Kind, records []*record) (holding int) {
+func (s *Store) relist(kind model.Kind, records []*Record) (holding int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wasSynced := s.synced()

@@ -26,7 +26,7 @@ func podSlice(service, pod, addr string) *discoveryv1.EndpointSlice {
 // holdSlices returns a Store with n Services, whose EndpointSlices the API server has just lost.
 func holdSlices(t rapid.TB, n int) *Store {
 	t.Helper()
-	s := newStore("")
+	s := NewStore("")
 	mustReplace(t, s, model.KindService)
 	mustReplace(t, s, model.KindNode, testNode())
 	mustReplace(t, s, model.KindEndpointSlice)

@@ -21,7 +21,7 @@ import (
 // crowd returns a Store with n Services that have one EndpointSlice each.
 func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
 	t.Helper()
-	s := newStore("")
+	s := NewStore("")
 	var all []runtime.Object
 	for i := range n {
 		name := fmt.Sprintf("svc-%d", i)

@@ -19,8 +19,8 @@ func TestAddressesOfANodeAreBounded(t *testing.T) {
 			node.Status.Addresses = append(node.Status.Addresses, address)
 		}
 		r := newConverter("").node(node, "")
-		if len(r.node.Addresses) != want || (len(r.problems) > 0) != (n > want) {
-			t.Errorf("%d addresses: %d taken, problems %v", n, len(r.node.Addresses), r.problems)
+		if len(r.Node.Addresses) != want || (len(r.Problems) > 0) != (n > want) {
+			t.Errorf("%d addresses: %d taken, problems %v", n, len(r.Node.Addresses), r.Problems)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestNamesOfEndpoints(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
 	slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, Zone: &zone, NodeName: &bad, TargetRef: &v1.ObjectReference{Kind: "Pod", Name: bad}}}
-	e := c.endpointSlice(slice, "").slice.Endpoints[0]
+	e := c.endpointSlice(slice, "").Slice.Endpoints[0]
 	if _, kept := c.names.seen[zone]; kept || e.Zone != zone {
 		t.Errorf("kept %t, zone %q", kept, e.Zone)
 	}

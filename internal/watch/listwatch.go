@@ -163,13 +163,13 @@ type sink struct {
 var _ cache.TransformingStore = (*sink)(nil)
 
 func (s *sink) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.store.convert(obj, "") }
+	return func(obj any) (any, error) { return s.store.Convert(obj, "") }
 }
 
 func (s *sink) Add(obj any) error { return s.Update(obj) }
 
 func (s *sink) Update(obj any) error {
-	r, err := s.store.convert(obj, "")
+	r, err := s.store.Convert(obj, "")
 	if err != nil {
 		return err
 	}
@@ -187,9 +187,9 @@ func (s *sink) Delete(obj any) error {
 }
 
 func (s *sink) Replace(list []any, _ string) error {
-	records := make([]*record, 0, len(list))
+	records := make([]*Record, 0, len(list))
 	for _, obj := range list {
-		r, err := s.store.convert(obj, "")
+		r, err := s.store.Convert(obj, "")
 		if err != nil {
 			return err
 		}

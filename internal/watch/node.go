@@ -15,10 +15,10 @@ import (
 const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
 // node parses a Node. The zone comes from the label that the EndpointSlice controller uses, not from the older beta label.
-func (c converter) node(node *v1.Node, origin string) *record {
+func (c converter) node(node *v1.Node, origin string) *Record {
 	r := newRecord(model.KindNode, "", node.Name)
-	p := &problems{object: r.key(), origin: origin}
-	r.node = &model.Node{
+	p := &Problems{Object: r.Key(), Origin: origin}
+	r.Node = &model.Node{
 		Name:      c.names.name(node.Name),
 		Addresses: nodeAddresses(node, p),
 		PodCIDRs:  podCIDRs(node, p),
@@ -26,8 +26,8 @@ func (c converter) node(node *v1.Node, origin string) *record {
 		Leaving: node.DeletionTimestamp != nil ||
 			slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == taintLeaving }),
 	}
-	annotate(r.node, node.Annotations, nodeAnnotations, p)
-	r.problems = p.done()
+	annotate(r.Node, node.Annotations, nodeAnnotations, p)
+	r.Problems = p.Done()
 	return r
 }
 
@@ -36,7 +36,7 @@ const maxAddresses = 64
 
 // nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
 // link-local one that a cloud provider reports. This is not a mistake, so there is no Problem.
-func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
+func nodeAddresses(node *v1.Node, p *Problems) []netip.Addr {
 	var addrs []netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
 		for i := range node.Status.Addresses {
@@ -47,9 +47,9 @@ func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 			addr, err := parseAddr(spec.Address)
 			switch {
 			case err != nil:
-				p.add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
+				p.Add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
 			case len(addrs) == maxAddresses:
-				p.add("status.addresses", spec.Address, "must be at most %d. The agent does not keep Services from the others", maxAddresses)
+				p.Add("status.addresses", spec.Address, "must be at most %d. The agent does not keep Services from the others", maxAddresses)
 				return addrs
 			case inet.CheckUnicast(addr) == nil && !slices.Contains(addrs, addr):
 				addrs = append(addrs, addr)
@@ -59,7 +59,7 @@ func nodeAddresses(node *v1.Node, p *problems) []netip.Addr {
 	return slices.Clip(addrs)
 }
 
-func podCIDRs(node *v1.Node, p *problems) []netip.Prefix {
+func podCIDRs(node *v1.Node, p *Problems) []netip.Prefix {
 	values, field := node.Spec.PodCIDRs, "spec.podCIDRs[%d]"
 	if len(values) == 0 && node.Spec.PodCIDR != "" {
 		values, field = []string{node.Spec.PodCIDR}, "spec.podCIDR"
@@ -72,7 +72,7 @@ func podCIDRs(node *v1.Node, p *problems) []netip.Prefix {
 			if field != "spec.podCIDR" {
 				path = fmt.Sprintf(field, i)
 			}
-			p.add(path, value, "%v", err)
+			p.Add(path, value, "%v", err)
 			continue
 		}
 		prefixes = append(prefixes, prefix)

@@ -15,40 +15,40 @@ const (
 	maxValue, maxField, maxReason = 64, 200, 500
 )
 
-// problems collects the Problems of one object or file.
-type problems struct {
-	object  model.ObjectRef
-	service model.ServiceID
-	// origin is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for objects from the API server.
-	origin string
+// Problems collects the Problems of one object or file.
+type Problems struct {
+	Object  model.ObjectRef
+	Service model.ServiceID
+	// Origin is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for objects from the API server.
+	Origin string
 	list   []model.Problem
 	more   int
 }
 
-// add records a wrong value of a field. The reason says what is valid.
-func (p *problems) add(field, value, format string, args ...any) {
-	p.addWithRemedy(field, value, fmt.Sprintf(format, args...), "")
+// Add records a wrong value of a field. The reason says what is valid.
+func (p *Problems) Add(field, value, format string, args ...any) {
+	p.AddWithRemedy(field, value, fmt.Sprintf(format, args...), "")
 }
 
-// addWithRemedy is add for a reason that does not imply the remedy.
-func (p *problems) addWithRemedy(field, value, reason, remedy string) {
+// AddWithRemedy is Add for a reason that does not imply the remedy.
+func (p *Problems) AddWithRemedy(field, value, reason, remedy string) {
 	if len(p.list) == maxProblems {
 		p.more++
 		return
 	}
 	p.list = append(p.list, model.Problem{
-		Object: p.object, Service: p.service, Field: clip(field, maxField), Value: clip(value, maxValue),
-		Reason: clip(reason, maxReason), Remedy: clip(remedy, maxReason), Location: p.origin,
+		Object: p.Object, Service: p.Service, Field: clip(field, maxField), Value: clip(value, maxValue),
+		Reason: clip(reason, maxReason), Remedy: clip(remedy, maxReason), Location: p.Origin,
 	})
 }
 
-// done returns the Problems; nil if there are none.
-func (p *problems) done() []model.Problem {
+// Done returns the Problems; nil if there are none.
+func (p *Problems) Done() []model.Problem {
 	if p.more == 0 {
 		return p.list
 	}
 	return append(p.list, model.Problem{
-		Object: p.object, Service: p.service, Reason: fmt.Sprintf("%d more problems", p.more), Location: p.origin,
+		Object: p.Object, Service: p.Service, Reason: fmt.Sprintf("%d more problems", p.more), Location: p.Origin,
 	})
 }
 

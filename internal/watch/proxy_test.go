@@ -27,8 +27,8 @@ func TestProxyServesWhatItSelects(t *testing.T) {
 			if got := selector.Matches(labels.Set(of)); got != want {
 				t.Errorf("proxy %q selects %v: %t", proxy, of, got)
 			}
-			if (service.service != nil) != want || (slice.slice != nil) != want {
-				t.Errorf("proxy %q, labels %v: Service served %t, slice %t, want %t", proxy, of, service.service != nil, slice.slice != nil, want)
+			if (service.Service != nil) != want || (slice.Slice != nil) != want {
+				t.Errorf("proxy %q, labels %v: Service served %t, slice %t, want %t", proxy, of, service.Service != nil, slice.Slice != nil, want)
 			}
 		}
 	}

@@ -14,38 +14,46 @@ import (
 // listedKinds are the kinds that must have been listed before the model is complete.
 var listedKinds = [...]model.Kind{model.KindService, model.KindEndpointSlice, model.KindNode}
 
-// record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster most of its bytes are
+// Record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster most of its bytes are
 // managedFields, labels and annotations that the agent never reads.
 //
-// A record without service, slice and node adds nothing to the model. It also stands for a deleted object.
-type record struct {
+// A Record without Service, Slice and Node adds nothing to the model. It also stands for a deleted object.
+type Record struct {
 	// ObjectMeta holds only the namespace and the name. With it the reflector's temporary store can hold a record, so that
 	// a whole list is never in memory as Kubernetes objects.
 	metav1.ObjectMeta
 	kind model.Kind
 
-	service *model.Service
+	Service *model.Service
 
-	owner model.ServiceID // of slice
-	slice *model.EndpointSlice
+	owner model.ServiceID // of Slice
+	Slice *model.EndpointSlice
 	// trigger is the time of the change that produced this slice; zero if the slice has none.
 	trigger time.Time
 
-	node *model.Node
+	Node *model.Node
 
-	problems []model.Problem
+	Problems []model.Problem
 }
 
-func newRecord(kind model.Kind, namespace, name string) *record {
-	return &record{kind: kind, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+// FileRecord returns the Problems of a file or directory.
+func FileRecord(path string, problems []model.Problem) *Record {
+	r := newRecord(model.KindFile, "", path)
+	r.Problems = problems
+	return r
 }
 
-func (r *record) key() model.ObjectRef {
+func newRecord(kind model.Kind, namespace, name string) *Record {
+	return &Record{kind: kind, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// Key names the object.
+func (r *Record) Key() model.ObjectRef {
 	return model.ObjectRef{Kind: r.kind, Namespace: r.Namespace, Name: r.Name}
 }
 
-// usable reports whether the record adds anything to the model.
-func (r *record) usable() bool { return r.service != nil || r.slice != nil || r.node != nil }
+// Usable reports whether the record adds anything to the model.
+func (r *Record) Usable() bool { return r.Service != nil || r.Slice != nil || r.Node != nil }
 
 // converter parses Kubernetes objects into records.
 type converter struct {
@@ -55,10 +63,10 @@ type converter struct {
 
 func newConverter(proxy Proxy) converter { return converter{names: newInterner(), proxy: proxy} }
 
-// convert parses one object. origin is the position of the object in a manifest; it is empty for objects from the API server.
-func (c converter) convert(obj any, origin string) (*record, error) {
+// Convert parses one object. origin is the position of the object in a manifest; it is empty for objects from the API server.
+func (c converter) Convert(obj any, origin string) (*Record, error) {
 	switch obj := obj.(type) {
-	case *record:
+	case *Record:
 		return obj, nil
 	case *v1.Service:
 		return c.service(obj, origin), nil

@@ -45,13 +45,13 @@ func (p Proxy) eligibleService(svc *v1.Service) bool {
 }
 
 // service parses a Service. A Service without a usable address or port is not served.
-func (c converter) service(svc *v1.Service, origin string) *record {
+func (c converter) service(svc *v1.Service, origin string) *Record {
 	r := newRecord(model.KindService, svc.Namespace, svc.Name)
 	if !c.proxy.eligibleService(svc) {
 		return r
 	}
 	id := model.ServiceID{Namespace: c.names.name(svc.Namespace), Name: svc.Name}
-	p := &problems{object: r.key(), service: id, origin: origin}
+	p := &Problems{Object: r.Key(), Service: id, Origin: origin}
 	kind := serviceType(svc, p)
 	externalLocal := isLocal("spec.externalTrafficPolicy", svc.Spec.ExternalTrafficPolicy, p)
 	s := &model.Service{
@@ -69,35 +69,35 @@ func (c converter) service(svc *v1.Service, origin string) *record {
 	s.LoadBalancerIPs, s.SourceRanges = loadBalancer(svc, kind, p)
 	balancing(s, svc.Annotations, p)
 	if len(s.ClusterIPs) > 0 && len(s.Ports) > 0 {
-		r.service = s
+		r.Service = s
 	}
-	r.problems = p.done()
+	r.Problems = p.Done()
 	return r
 }
 
 // serviceType returns the type of a Service that is not of type ExternalName.
-func serviceType(svc *v1.Service, p *problems) v1.ServiceType {
+func serviceType(svc *v1.Service, p *Problems) v1.ServiceType {
 	switch kind := svc.Spec.Type; kind {
 	case v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer:
 		return kind
 	case "":
 	default:
-		p.add("spec.type", string(kind), "must be ClusterIP, NodePort, LoadBalancer or ExternalName. The agent uses ClusterIP")
+		p.Add("spec.type", string(kind), "must be ClusterIP, NodePort, LoadBalancer or ExternalName. The agent uses ClusterIP")
 	}
 	return v1.ServiceTypeClusterIP
 }
 
 // clusterIPs returns the addresses of the Service, at most one per family.
-func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
+func clusterIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	values, field := svc.Spec.ClusterIPs, "spec.clusterIPs"
 	switch {
 	case len(values) == 0 && svc.Spec.ClusterIP == "":
-		p.add("spec.clusterIP", "", "must be an IP address. An API server allocates one; a manifest must set it. The Service is not served")
+		p.Add("spec.clusterIP", "", "must be an IP address. An API server allocates one; a manifest must set it. The Service is not served")
 		return nil
 	case len(values) == 0:
 		values, field = []string{svc.Spec.ClusterIP}, "spec.clusterIP"
 	case svc.Spec.ClusterIP != "" && svc.Spec.ClusterIP != values[0]:
-		p.add("spec.clusterIP", svc.Spec.ClusterIP, "must equal spec.clusterIPs[0], which is %q. The agent uses spec.clusterIPs", clip(values[0], maxValue))
+		p.Add("spec.clusterIP", svc.Spec.ClusterIP, "must equal spec.clusterIPs[0], which is %q. The agent uses spec.clusterIPs", clip(values[0], maxValue))
 	}
 	var addrs []netip.Addr
 	for i, value := range values {
@@ -108,30 +108,30 @@ func clusterIPs(svc *v1.Service, p *problems) []netip.Addr {
 		addr, err := parseAddr(value)
 		switch {
 		case err != nil:
-			p.add(path, value, "%v", err)
+			p.Add(path, value, "%v", err)
 		case inet.CheckUnicast(addr) != nil:
-			p.add(path, value, "must be an address in the Service range; this %v", inet.CheckUnicast(addr))
+			p.Add(path, value, "must be an address in the Service range; this %v", inet.CheckUnicast(addr))
 		case slices.ContainsFunc(addrs, func(o netip.Addr) bool { return inet.FamilyOf(o) == inet.FamilyOf(addr) }):
-			p.add(path, value, "must be of the other family: a Service can have only one %v address", inet.FamilyOf(addr))
+			p.Add(path, value, "must be of the other family: a Service can have only one %v address", inet.FamilyOf(addr))
 		default:
 			addrs = append(addrs, addr)
 		}
 	}
 	if len(addrs) == 0 {
-		p.add(field, "", "has no usable address. The Service is not served")
+		p.Add(field, "", "has no usable address. The Service is not served")
 	}
 	return addrs
 }
 
 // affinityTimeout returns how long a client stays with its endpoint; 0 without session affinity.
-func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
+func affinityTimeout(svc *v1.Service, p *Problems) time.Duration {
 	const fallback = time.Duration(v1.DefaultClientIPServiceAffinitySeconds) * time.Second
 	switch svc.Spec.SessionAffinity {
 	case "", v1.ServiceAffinityNone:
 		return 0
 	case v1.ServiceAffinityClientIP:
 	default:
-		p.add("spec.sessionAffinity", string(svc.Spec.SessionAffinity), "must be None or ClientIP. The agent uses None")
+		p.Add("spec.sessionAffinity", string(svc.Spec.SessionAffinity), "must be None or ClientIP. The agent uses None")
 		return 0
 	}
 	config := svc.Spec.SessionAffinityConfig
@@ -140,7 +140,7 @@ func affinityTimeout(svc *v1.Service, p *problems) time.Duration {
 	}
 	seconds := *config.ClientIP.TimeoutSeconds
 	if seconds < 1 || seconds > maxAffinity {
-		p.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", strconv.Itoa(int(seconds)),
+		p.Add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", strconv.Itoa(int(seconds)),
 			"must be between 1 and %d. The agent uses %d", maxAffinity, v1.DefaultClientIPServiceAffinitySeconds)
 		return fallback
 	}

@@ -13,7 +13,7 @@ import (
 
 // portReader parses the ports of one Service.
 type portReader struct {
-	*problems
+	*Problems
 	kind v1.ServiceType
 	// Used by earlier ports of the Service.
 	names              map[string]bool
@@ -27,9 +27,9 @@ type portNumber struct {
 }
 
 // servicePorts parses the ports. A port that conflicts with an earlier one is not served.
-func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *problems) []model.ServicePort {
+func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *Problems) []model.ServicePort {
 	r := portReader{
-		problems: p, kind: kind,
+		Problems: p, kind: kind,
 		names: make(map[string]bool, len(specs)), numbers: make(map[portNumber]bool, len(specs)), nodePorts: make(map[portNumber]bool),
 	}
 	ports := make([]model.ServicePort, 0, len(specs))
@@ -40,7 +40,7 @@ func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *
 		}
 	}
 	if len(ports) == 0 {
-		p.add("spec.ports", "", "has no usable port. The Service is not served")
+		p.Add("spec.ports", "", "has no usable port. The Service is not served")
 	}
 	return ports
 }
@@ -50,15 +50,15 @@ func (r *portReader) port(path string, spec *v1.ServicePort) (port model.Service
 	key := portNumber{protocol, spec.Port}
 	switch {
 	case !validPort(spec.Port):
-		r.add(path+"port", decimal(spec.Port), "must be between 1 and 65535")
+		r.Add(path+"port", decimal(spec.Port), "must be between 1 and 65535")
 	case err != nil:
-		r.add(path+"protocol", string(spec.Protocol), "must be TCP, UDP or SCTP")
+		r.Add(path+"protocol", string(spec.Protocol), "must be TCP, UDP or SCTP")
 	case spec.Name != "" && len(validation.IsDNS1123Label(spec.Name)) > 0:
-		r.add(path+"name", spec.Name, "must be at most 63 lowercase letters, digits and '-'")
+		r.Add(path+"name", spec.Name, "must be at most 63 lowercase letters, digits and '-'")
 	case r.names[spec.Name]:
-		r.add(path+"name", spec.Name, "must be unique: EndpointSlices refer to a port by its name")
+		r.Add(path+"name", spec.Name, "must be unique: EndpointSlices refer to a port by its name")
 	case r.numbers[key]:
-		r.add(path+"port", decimal(spec.Port), "must be unique: another %v port of the Service uses it", protocol)
+		r.Add(path+"port", decimal(spec.Port), "must be unique: another %v port of the Service uses it", protocol)
 	default:
 		r.names[spec.Name], r.numbers[key] = true, true
 		return model.ServicePort{
@@ -75,14 +75,14 @@ func (r *portReader) nodePort(field string, number int32, protocol inet.Protocol
 	key := portNumber{protocol, number}
 	switch {
 	case number == 0 && r.kind == v1.ServiceTypeNodePort:
-		r.add(field, "", "must be between 1 and 65535. An API server allocates one; a manifest must set it"+consequence)
+		r.Add(field, "", "must be between 1 and 65535. An API server allocates one; a manifest must set it"+consequence)
 	case number == 0:
 	case r.kind == v1.ServiceTypeClusterIP:
-		r.add(field, decimal(number), "requires spec.type NodePort or LoadBalancer"+consequence)
+		r.Add(field, decimal(number), "requires spec.type NodePort or LoadBalancer"+consequence)
 	case !validPort(number):
-		r.add(field, decimal(number), "must be between 1 and 65535"+consequence)
+		r.Add(field, decimal(number), "must be between 1 and 65535"+consequence)
 	case r.nodePorts[key]:
-		r.add(field, decimal(number), "must be unique: another %v port of the Service uses it"+consequence, protocol)
+		r.Add(field, decimal(number), "must be unique: another %v port of the Service uses it"+consequence, protocol)
 	default:
 		r.nodePorts[key] = true
 		return uint16(number)

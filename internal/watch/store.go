@@ -46,8 +46,8 @@ type entry struct {
 	reported bool
 }
 
-// newStore returns an empty Store for one proxy.
-func newStore(proxy Proxy) *Store {
+// NewStore returns an empty Store for one proxy.
+func NewStore(proxy Proxy) *Store {
 	return &Store{
 		converter:     newConverter(proxy),
 		changed:       make(chan struct{}, 1),
@@ -134,16 +134,16 @@ func (s *Store) share(id model.ServiceID) *model.Service {
 }
 
 // apply adds, changes or deletes one object.
-func (s *Store) apply(r *record) {
+func (s *Store) apply(r *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(r)
 	s.signal()
 }
 
-// replace applies complete lists of some kinds in one step, so that no reader sees half of them. Objects that are not in a
+// Replace applies complete lists of some kinds in one step, so that no reader sees half of them. Objects that are not in a
 // list are deleted.
-func (s *Store) replace(lists map[model.Kind][]*record) {
+func (s *Store) Replace(lists map[model.Kind][]*Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wasSynced := s.synced()
@@ -158,11 +158,19 @@ func (s *Store) replace(lists map[model.Kind][]*record) {
 	s.signal()
 }
 
+// ReplaceProblems replaces the Problems of one object.
+func (s *Store) ReplaceProblems(object model.ObjectRef, list []model.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putProblems(object, list)
+	s.signal()
+}
+
 // putList applies a complete list of a kind and returns the known objects that it lacks.
-func (s *Store) putList(kind model.Kind, records []*record) (missing []model.ObjectRef) {
+func (s *Store) putList(kind model.Kind, records []*Record) (missing []model.ObjectRef) {
 	given := make(map[model.ObjectRef]struct{}, len(records))
 	for _, r := range records {
-		given[r.key()] = struct{}{}
+		given[r.Key()] = struct{}{}
 		s.put(r)
 	}
 	if slices.Contains(listedKinds[:], kind) {
@@ -202,21 +210,21 @@ func (s *Store) known(kind model.Kind) []model.ObjectRef {
 }
 
 // put updates the model from one record.
-func (s *Store) put(r *record) {
-	s.held.drop(r.key())
+func (s *Store) put(r *Record) {
+	s.held.drop(r.Key())
 	switch r.kind {
 	case model.KindService:
 		s.counts.Services++
 		s.counts.ServicesPending++
-		s.putService(model.ServiceID{Namespace: r.Namespace, Name: r.Name}, r.service)
+		s.putService(model.ServiceID{Namespace: r.Namespace, Name: r.Name}, r.Service)
 	case model.KindEndpointSlice:
 		s.counts.Endpoints++
 		s.counts.EndpointsPending++
 		s.putSlice(r)
 	case model.KindNode:
-		s.putNode(r.Name, r.node)
+		s.putNode(r.Name, r.Node)
 	}
-	s.putProblems(r.key(), r.problems)
+	s.putProblems(r.Key(), r.Problems)
 }
 
 func (s *Store) putService(id model.ServiceID, svc *model.Service) {
@@ -236,15 +244,15 @@ func (s *Store) putService(id model.ServiceID, svc *model.Service) {
 }
 
 // putSlice adds a slice to the Service that it names now and removes it from the Service that it named before.
-func (s *Store) putSlice(r *record) {
-	key := r.key()
-	if before, ok := s.owners[key]; ok && (r.slice == nil || before != r.owner.Name) {
+func (s *Store) putSlice(r *Record) {
+	key := r.Key()
+	if before, ok := s.owners[key]; ok && (r.Slice == nil || before != r.owner.Name) {
 		id := model.ServiceID{Namespace: r.Namespace, Name: before}
 		delete(s.owners, key)
 		s.services[id].removeSlice(r.Name)
 		s.markDirty(id, s.services[id])
 	}
-	if r.slice == nil {
+	if r.Slice == nil {
 		return
 	}
 	e := s.services[r.owner]
@@ -254,9 +262,9 @@ func (s *Store) putSlice(r *record) {
 	}
 	s.owners[key] = r.owner.Name
 	if len(s.held.endpoints) > 0 {
-		s.yieldTo(r.slice)
+		s.yieldTo(r.Slice)
 	}
-	if e.setSlice(r.slice) {
+	if e.setSlice(r.Slice) {
 		s.markDirty(r.owner, e)
 		s.addTrigger(r)
 	}
@@ -264,9 +272,9 @@ func (s *Store) putSlice(r *record) {
 
 // addTrigger keeps the time of a change for the reader. Changes made before the first list was complete say nothing about how
 // long a change takes to reach the kernel.
-func (s *Store) addTrigger(r *record) {
+func (s *Store) addTrigger(r *Record) {
 	if !r.trigger.IsZero() && s.synced() {
-		s.triggers = append(s.triggers, model.Trigger{Family: r.slice.Family, At: r.trigger, Received: time.Now()})
+		s.triggers = append(s.triggers, model.Trigger{Family: r.Slice.Family, At: r.trigger, Received: time.Now()})
 	}
 }
 

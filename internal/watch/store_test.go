@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
 // The tests feed a Store through its sink, as the reflector does.
@@ -47,7 +48,7 @@ func mustReplace(t rapid.TB, s *Store, kind model.Kind, objs ...runtime.Object) 
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
 func TestStoreGroupsSlicesByService(t *testing.T) {
-	s := newStore("")
+	s := NewStore("")
 	// Slices that arrive first wait for their Service and are not reported.
 	mustPut(t, s, testSlice("web-2", "web", nil), testSlice("web-1", "web", nil))
 	if got := s.Take(); got.Services != nil {
@@ -85,15 +86,15 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 }
 
 func TestStoreSliceChangesOwner(t *testing.T) {
-	s, v := newStore(""), newView()
+	s, v := NewStore(""), watchtest.NewView()
 	mustPut(t, s, testService("web", nil), testService("api", nil), testSlice("x", "web", nil))
-	v.take(s.Take())
+	v.Take(s.Take())
 	mustPut(t, s, testSlice("x", "api", nil))
-	v.take(s.Take())
-	if got := v.services[webID].Slices; got != nil {
+	v.Take(s.Take())
+	if got := v.Services[webID].Slices; got != nil {
 		t.Errorf("web still has %v", got)
 	}
-	if got := v.services[model.ServiceID{Namespace: "default", Name: "api"}].Slices; len(got) != 1 {
+	if got := v.Services[model.ServiceID{Namespace: "default", Name: "api"}].Slices; len(got) != 1 {
 		t.Errorf("api has %v", got)
 	}
 }
@@ -107,7 +108,7 @@ func TestStoreDropsIneligibleServices(t *testing.T) {
 		"invalid":      func(s *v1.Service) { s.Spec.Ports = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore("")
+			s := NewStore("")
 			mustPut(t, s, testService("web", nil), testSlice("web-1", "web", nil))
 			s.Take()
 			mustPut(t, s, testService("web", change))
@@ -124,7 +125,7 @@ func TestStoreDropsIneligibleServices(t *testing.T) {
 
 // An update of status or annotations, or a relist, does not wake the reader.
 func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
-	s := newStore("")
+	s := NewStore("")
 	lists := map[model.Kind][]runtime.Object{
 		model.KindService:       {testService("web", nil), testService("bad", func(s *v1.Service) { s.Spec.Ports = nil })},
 		model.KindEndpointSlice: {testSlice("web-1", "web", nil)},
@@ -156,7 +157,7 @@ func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
 }
 
 func TestStoreProblems(t *testing.T) {
-	s := newStore("")
+	s := NewStore("")
 	mustPut(t, s, testService("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "x"}) }))
 	got := s.Take()
 	if len(got.Problems[webID.Ref()]) != 1 || got.Services[webID] == nil {
@@ -175,7 +176,7 @@ func TestStoreProblems(t *testing.T) {
 }
 
 func TestStoreSynced(t *testing.T) {
-	s := newStore("")
+	s := NewStore("")
 	for i, kind := range listedKinds {
 		if s.Synced() {
 			t.Errorf("synced after %d kinds", i)
@@ -193,7 +194,7 @@ func TestStoreSynced(t *testing.T) {
 }
 
 func TestStoreNodes(t *testing.T) {
-	s, v := newStore(""), newView()
+	s, v := NewStore(""), watchtest.NewView()
 	node := func(name, cidr string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{PodCIDRs: []string{cidr}}}
 	}
@@ -204,13 +205,13 @@ func TestStoreNodes(t *testing.T) {
 		default:
 			t.Errorf("%s: no signal", what)
 		}
-		if v.take(s.Take()); v.String() != want {
+		if v.Take(s.Take()); v.String() != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", what, v, want)
 		}
 	}
 	mustPut(t, s, node("n1", "10.244.1.0/24"), node("n2", "10.244.2.0/24"))
 	check("two", "node n1 [] pods=[10.244.1.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
-	first := v.nodes["n1"]
+	first := v.Nodes["n1"]
 	mustPut(t, s, node("n1", "10.244.3.0/24"))
 	check("changed", "node n1 [] pods=[10.244.3.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
 	if first.PodCIDRs[0].String() != "10.244.1.0/24" {
@@ -287,11 +288,11 @@ func drawNode(t *rapid.T) (model.ObjectRef, runtime.Object) {
 
 // oneShot returns the model of a world from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
-	s, v := newStore(""), newView()
+	s, v := NewStore(""), watchtest.NewView()
 	for _, kind := range []model.Kind{model.KindNode, model.KindEndpointSlice, model.KindService} {
 		mustReplace(t, s, kind, w.list(kind)...)
 	}
-	v.take(s.Take())
+	v.Take(s.Take())
 	return v.String()
 }
 
@@ -309,7 +310,7 @@ func (w world) list(kind model.Kind) []runtime.Object {
 // Takes at any time give the same model.
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, v, w := newStore(""), newView(), world{}
+		s, v, w := NewStore(""), watchtest.NewView(), world{}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
 				key, obj := drawObject(t)
@@ -333,10 +334,10 @@ func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 				}
 				mustReplace(t, s, kind, w.list(kind)...)
 			},
-			"take": func(*rapid.T) { v.take(s.Take()) },
+			"take": func(*rapid.T) { v.Take(s.Take()) },
 			"":     func(*rapid.T) {},
 		})
-		v.take(s.Take())
+		v.Take(s.Take())
 		if got, want := v.String(), oneShot(t, w); got != want {
 			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
@@ -357,14 +358,14 @@ func TestReorderedEventsGiveTheSameModel(t *testing.T) {
 			w[key] = obj
 		}
 		all := slices.Concat(w.list(model.KindService), w.list(model.KindEndpointSlice), w.list(model.KindNode))
-		s, v := newStore(""), newView()
+		s, v := NewStore(""), watchtest.NewView()
 		for _, obj := range rapid.Permutation(all).Draw(t, "order") {
 			mustPut(t, s, obj)
 			if rapid.Bool().Draw(t, "take") {
-				v.take(s.Take())
+				v.Take(s.Take())
 			}
 		}
-		v.take(s.Take())
+		v.Take(s.Take())
 		if got, want := v.String(), oneShot(t, w); got != want {
 			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}

@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"crypto/sha256"
@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // mayBeIncomplete is true for a version that lost objects or parts of them, or ends within a line, if the file was written in
@@ -24,10 +25,10 @@ func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.Fi
 	}
 	extents := make(map[model.ObjectRef]int, len(parsed.records))
 	for _, r := range parsed.records {
-		extents[r.key()] = r.extent()
+		extents[r.Key()] = extent(r)
 	}
 	for _, old := range f.records {
-		if now, exists := extents[old.key()]; !exists || now < old.extent() {
+		if now, exists := extents[old.Key()]; !exists || now < extent(old) {
 			return true
 		}
 	}
@@ -35,8 +36,8 @@ func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.Fi
 }
 
 // extent is the size of an object: the number of its addresses and ports, or of its endpoints.
-func (r *record) extent() (n int) {
-	if s := r.service; s != nil {
+func extent(r *watch.Record) (n int) {
+	if s := r.Service; s != nil {
 		n += len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.LoadBalancerIPs) + len(s.SourceRanges) + len(s.Ports)
 		for _, port := range s.Ports {
 			if port.NodePort != 0 {
@@ -44,8 +45,8 @@ func (r *record) extent() (n int) {
 			}
 		}
 	}
-	if r.slice != nil {
-		n += len(r.slice.Ports) + len(r.slice.Endpoints)
+	if r.Slice != nil {
+		n += len(r.Slice.Ports) + len(r.Slice.Endpoints)
 	}
 	return n
 }

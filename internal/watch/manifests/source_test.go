@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"context"
@@ -17,7 +17,14 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/tools/txtar"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
+)
+
+const (
+	webText = "default/web [10.96.0.10] http=80/tcp\ndefault/web  web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving"
+	apiText = "default/api [10.96.0.10] http=80/tcp"
 )
 
 func serviceYAML(name, ip string) string {
@@ -29,9 +36,9 @@ func sliceYAML(name, service, addr string) string {
 		"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, service, addr)
 }
 
-// TestLoadDir loads each archive in testdata/manifests and compares the model and the Problems with its file "want".
-func TestLoadDir(t *testing.T) {
-	paths, err := filepath.Glob("testdata/manifests/*.txtar")
+// TestLoad loads each archive in testdata/manifests and compares the model and the Problems with its file "want".
+func TestLoad(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}
@@ -49,12 +56,12 @@ func TestLoadDir(t *testing.T) {
 				}
 				write(t, filepath.Join(dir, f.Name), string(f.Data))
 			}
-			changes, err := LoadDir(dir, "")
+			changes, err := Load(dir, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := changesText(changes)
-			if *update {
+			if *goldentest.Update {
 				for i := range archive.Files {
 					if archive.Files[i].Name == "want" {
 						archive.Files[i].Data = []byte(got)
@@ -74,10 +81,10 @@ func TestLoadDir(t *testing.T) {
 func changesText(changes model.Changes) string {
 	var text strings.Builder
 	for _, id := range slices.SortedFunc(maps.Keys(changes.Services), model.ServiceID.Compare) {
-		fmt.Fprintln(&text, serviceText(changes.Services[id]))
+		fmt.Fprintln(&text, watchtest.ServiceText(changes.Services[id]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(changes.Nodes)) {
-		fmt.Fprintln(&text, nodeText(changes.Nodes[name]))
+		fmt.Fprintln(&text, watchtest.NodeText(changes.Nodes[name]))
 	}
 	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
 		for _, p := range changes.Problems[object] {
@@ -87,9 +94,9 @@ func changesText(changes model.Changes) string {
 	return text.String()
 }
 
-func TestLoadDirErrors(t *testing.T) {
+func TestLoadErrors(t *testing.T) {
 	for name, dir := range map[string]string{"missing": filepath.Join(t.TempDir(), "no"), "empty": t.TempDir()} {
-		if _, err := LoadDir(dir, ""); err == nil || !strings.Contains(err.Error(), dir) {
+		if _, err := Load(dir, ""); err == nil || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -117,11 +124,11 @@ func rename(t *testing.T, from, to string) {
 }
 
 // startManifests runs a source. With poll set to never, it depends on notifications.
-func startManifests(t *testing.T, dir string, poll time.Duration) *Manifests {
+func startManifests(t *testing.T, dir string, poll time.Duration) *Source {
 	t.Helper()
-	m := NewManifests(dir, "", zaptest.NewLogger(t))
-	m.timing = manifestTiming{settle: 20 * time.Millisecond, poll: poll, unfinished: 50 * time.Millisecond, hung: time.Minute}
-	run(t, m)
+	m := New(dir, "", zaptest.NewLogger(t))
+	m.timing = timing{settle: 20 * time.Millisecond, poll: poll, unfinished: 50 * time.Millisecond, hung: time.Minute}
+	watchtest.Run(t, m)
 	return m
 }
 
@@ -131,22 +138,22 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	web, extra := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "extra.yaml")
 	write(t, web, serviceYAML("web", "10.96.0.10")+"---\n"+sliceYAML("web-1", "web", "10.244.1.5"))
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", webText)
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", webText)
 
 	write(t, extra, serviceYAML("api", "10.96.0.10"))
-	v.awaitText(t, m, "file added", apiText+"\n"+webText)
+	v.AwaitText(t, m, "file added", apiText+"\n"+webText)
 
 	write(t, web, serviceYAML("web", "10.96.0.10"))
-	v.awaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
+	v.AwaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
 
 	// Editors rename a new file over the old one.
 	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
 	rename(t, web+".new", web)
-	v.awaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
+	v.AwaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
 
 	remove(t, extra)
-	v.awaitText(t, m, "file removed", "default/web [10.96.0.99] http=80/tcp")
+	v.AwaitText(t, m, "file removed", "default/web [10.96.0.99] http=80/tcp")
 }
 
 // A file with a mistake keeps its last good objects, and a Problem says so. Other files are not affected.
@@ -155,8 +162,8 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "other.yaml")
 	good := serviceYAML("web", "10.96.0.10") + "---\n" + sliceYAML("web-1", "web", "10.244.1.5")
 	write(t, web, good)
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", webText)
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", webText)
 	for name, bad := range map[string]string{
 		"not YAML":        "apiVersion: v1\n  kind: [",
 		"empty file":      "",
@@ -168,11 +175,11 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 		"no name":         strings.Replace(good, "metadata: {name: web}", "metadata: {}", 1),
 	} {
 		write(t, web, bad)
-		v.await(t, m, name, func() bool { return len(v.problems) > 0 })
+		v.Await(t, m, name, func() bool { return len(v.Problems) > 0 })
 		if got := servicesOf(v); got != webText {
 			t.Errorf("%s: services became\n%s", name, got)
 		}
-		for _, list := range v.problems {
+		for _, list := range v.Problems {
 			for _, p := range list {
 				if !strings.Contains(p.String(), "web.yaml") || !strings.Contains(p.Reason, "last good version") {
 					t.Errorf("%s: %v", name, p)
@@ -180,31 +187,31 @@ func TestManifestsKeepLastGoodObjects(t *testing.T) {
 			}
 		}
 		write(t, other, serviceYAML("api", "10.96.0.10"))
-		v.await(t, m, name+": another file", func() bool { return len(v.services) == 2 })
+		v.Await(t, m, name+": another file", func() bool { return len(v.Services) == 2 })
 		remove(t, other)
-		v.await(t, m, name+": another file removed", func() bool { return len(v.services) == 1 })
+		v.Await(t, m, name+": another file removed", func() bool { return len(v.Services) == 1 })
 		write(t, web, good)
-		v.awaitText(t, m, name+": corrected", webText)
+		v.AwaitText(t, m, name+": corrected", webText)
 	}
 }
 
-func servicesOf(v *view) string { return (&view{services: v.services}).String() }
+func servicesOf(v *watchtest.View) string { return (&watchtest.View{Services: v.Services}).String() }
 
 // I11: changes in valid documents of a file take effect although another document is invalid.
 func TestManifestsFollowValidDocuments(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "all.yaml")
 	write(t, file, serviceYAML("api", "10.96.0.10")+"---\n"+serviceYAML("web", "10.96.0.20"))
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
 	write(t, file, serviceYAML("api", "10.96.0.11")+"---\n"+strings.Replace(serviceYAML("web", "10.96.0.21"), "spec", "spek", 1))
-	v.await(t, m, "one document invalid", func() bool { return len(v.problems) == 1 })
+	v.Await(t, m, "one document invalid", func() bool { return len(v.Problems) == 1 })
 	if got, want := servicesOf(v), "default/api [10.96.0.11] http=80/tcp\ndefault/web [10.96.0.20] http=80/tcp"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	write(t, filepath.Join(dir, "none.yaml"), "# no Services\n")
 	remove(t, file)
-	v.awaitText(t, m, "deleted", "")
+	v.AwaitText(t, m, "deleted", "")
 }
 
 // A directory that loses its last file looks like an unmounted one, so everything stays. A file without objects removes them.
@@ -213,18 +220,18 @@ func TestManifestsKeepObjectsOfEmptyDirectory(t *testing.T) {
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "api.yaml")
 	write(t, web, serviceYAML("web", "10.96.0.20"))
 	write(t, other, serviceYAML("api", "10.96.0.10"))
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", apiText+"\ndefault/web [10.96.0.20] http=80/tcp")
 
 	remove(t, other)
-	v.awaitText(t, m, "one of two removed", "default/web [10.96.0.20] http=80/tcp")
+	v.AwaitText(t, m, "one of two removed", "default/web [10.96.0.20] http=80/tcp")
 	remove(t, web)
-	v.await(t, m, "last file removed", func() bool { return len(v.problems[model.FileRef(dir)]) == 1 })
+	v.Await(t, m, "last file removed", func() bool { return len(v.Problems[model.FileRef(dir)]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.20] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
 	write(t, filepath.Join(dir, "none.yaml"), "# no Services\n")
-	v.awaitText(t, m, "file without objects", "")
+	v.AwaitText(t, m, "file without objects", "")
 }
 
 // The kubelet updates a mounted ConfigMap by replacing the symlink ..data.
@@ -245,15 +252,15 @@ func TestManifestsFollowConfigMap(t *testing.T) {
 	if err := os.Symlink("..data/web.yaml", filepath.Join(dir, "web.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", "default/web [10.96.0.1] http=80/tcp")
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", "default/web [10.96.0.1] http=80/tcp")
 	for n := 2; n < 5; n++ {
 		version(n, fmt.Sprintf("10.96.0.%d", n))
-		v.awaitText(t, m, "swapped", fmt.Sprintf("default/web [10.96.0.%d] http=80/tcp", n))
+		v.AwaitText(t, m, "swapped", fmt.Sprintf("default/web [10.96.0.%d] http=80/tcp", n))
 	}
 	// The volume breaks: the directory lists the file, but it cannot be read.
 	rename(t, filepath.Join(dir, "..data"), filepath.Join(dir, "..gone"))
-	v.await(t, m, "dangling", func() bool { return len(v.problems[model.FileRef("web.yaml")]) == 1 })
+	v.Await(t, m, "dangling", func() bool { return len(v.Problems[model.FileRef("web.yaml")]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.4] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -266,10 +273,10 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
-	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
-	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
+	m, v := startManifests(t, dir, 50*time.Millisecond), watchtest.NewView()
+	v.AwaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
 	rename(t, dir, dir+".away")
-	v.await(t, m, "directory missing", func() bool { return len(v.problems[model.FileRef(dir)]) == 1 })
+	v.Await(t, m, "directory missing", func() bool { return len(v.Problems[model.FileRef(dir)]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.10] http=80/tcp" {
 		t.Errorf("got\n%s", got)
 	}
@@ -277,21 +284,21 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.11"))
-	v.awaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
+	v.AwaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
 }
 
 // Until the directory has been read once, the source is not synced: it does not know whether there are objects.
 func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
-	m, v := startManifests(t, dir, 50*time.Millisecond), newView()
+	m, v := startManifests(t, dir, 50*time.Millisecond), watchtest.NewView()
 	select {
 	case <-m.Changed():
-	case <-time.After(deadline):
+	case <-time.After(watchtest.Deadline):
 		t.Fatal("no Problem for the missing directory")
 	}
-	v.take(m.Take())
-	if len(v.problems[model.FileRef(dir)]) != 1 || m.Synced() {
-		t.Errorf("synced %v, problems %v", m.Synced(), v.problems)
+	v.Take(m.Take())
+	if len(v.Problems[model.FileRef(dir)]) != 1 || m.Synced() {
+		t.Errorf("synced %v, problems %v", m.Synced(), v.Problems)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -299,15 +306,15 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	// A directory without manifests may be a volume that is not mounted yet.
 	select {
 	case <-m.Changed():
-	case <-time.After(deadline):
+	case <-time.After(watchtest.Deadline):
 		t.Fatal("no Problem for the empty directory")
 	}
-	v.take(m.Take())
-	if len(v.problems[model.FileRef(dir)]) != 1 || m.Synced() {
-		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.problems)
+	v.Take(m.Take())
+	if len(v.Problems[model.FileRef(dir)]) != 1 || m.Synced() {
+		t.Errorf("an empty directory: synced %v, problems %v", m.Synced(), v.Problems)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
-	v.awaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
+	v.AwaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
 }
 
 // A change is found even if the size and the modification time stay the same.
@@ -319,17 +326,17 @@ func TestManifestsFollowChangeWithinClockTick(t *testing.T) {
 	if err := os.Chtimes(file, stamp, stamp); err != nil {
 		t.Fatal(err)
 	}
-	m, v := startManifests(t, dir, never), newView()
-	v.awaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
+	m, v := startManifests(t, dir, never), watchtest.NewView()
+	v.AwaitText(t, m, "start", "default/web [10.96.0.10] http=80/tcp")
 	write(t, file, serviceYAML("web", "10.96.0.11"))
 	if err := os.Chtimes(file, stamp, stamp); err != nil {
 		t.Fatal(err)
 	}
-	v.awaitText(t, m, "changed", "default/web [10.96.0.11] http=80/tcp")
+	v.AwaitText(t, m, "changed", "default/web [10.96.0.11] http=80/tcp")
 }
 
 // Unusual directory entries do not prevent reading the rest.
-func TestLoadDirWithUnusualFiles(t *testing.T) {
+func TestLoadWithUnusualFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))
 	write(t, filepath.Join(dir, ".web.yaml.swp"), "x")
@@ -342,7 +349,7 @@ func TestLoadDirWithUnusualFiles(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(dir, "loose.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := LoadDir(dir, "")
+	changes, err := Load(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +364,7 @@ func TestLoadDirWithUnusualFiles(t *testing.T) {
 // TestHungManifests: a read that does not end is a Problem until it ends. No other read starts, and Run does not wait for it.
 func TestHungManifests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewManifests("/manifests", "", zaptest.NewLogger(t))
+		m := New("/manifests", "", zaptest.NewLogger(t))
 		var reads atomic.Int32
 		release := make(chan struct{})
 		hang := func() time.Duration {

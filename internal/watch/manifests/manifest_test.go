@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // Every document of a file is read or has a Problem, however the objects are written and separated.
@@ -31,7 +33,7 @@ func TestNoDocumentIsIgnored(t *testing.T) {
 			}
 			file.WriteString(rapid.SampledFrom(separators).Draw(t, "separator"))
 		}
-		m := newManifestReader(newTestConverter()).read("services.yaml", []byte(file.String()))
+		m := newManifestReader(watch.NewStore("")).read("services.yaml", []byte(file.String()))
 		if read := len(m.records) + len(m.problems); read != n {
 			t.Fatalf("%d of %d documents were read or have a Problem: %v\n%s", read, n, m.problems, file.String())
 		}
@@ -53,7 +55,7 @@ func TestObjectsWithoutMarkers(t *testing.T) {
 		"text after an object":      {named("a") + "\n\nkind: Service", 1, "must have an apiVersion and a kind"},
 		"YAML in braces":            {"{apiVersion: v1, kind: Service}\n{apiVersion: v1}", 0, "more text follows the object"},
 	} {
-		m := newManifestReader(newTestConverter()).read("services.json", []byte(test.file))
+		m := newManifestReader(watch.NewStore("")).read("services.json", []byte(test.file))
 		if len(m.records) != test.records {
 			t.Errorf("%s: %d objects, want %d", what, len(m.records), test.records)
 		}

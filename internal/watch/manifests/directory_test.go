@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"fmt"
@@ -11,12 +11,13 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // observed is a directory with a readable log.
 func observed(dir string) (*directory, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
-	return newDirectory(dir, newTestConverter(), zap.New(core)), logs
+	return newDirectory(dir, watch.NewStore(""), zap.New(core)), logs
 }
 
 func mustScan(t *testing.T, d *directory) (changed bool) {

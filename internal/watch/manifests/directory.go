@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"crypto/sha256"
@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // maxManifest is the size limit of a file. 10,000 Services with ten endpoints each are about 30 MiB of YAML.
@@ -39,15 +40,15 @@ type directory struct {
 type manifestFile struct {
 	sum      [sha256.Size]byte // of the last version that was used; zero if reading failed
 	info     fs.FileInfo       // of that version
-	records  []*record
+	records  []*watch.Record
 	problems []model.Problem
 	// held is a newer version that may be incomplete, and since when it has been unchanged; zero for none.
 	held      [sha256.Size]byte
 	heldSince time.Time
 }
 
-func newDirectory(path string, c converter, log *zap.Logger) *directory {
-	return &directory{path: path, log: log, reader: newManifestReader(c), files: make(map[string]*manifestFile)}
+func newDirectory(path string, store *watch.Store, log *zap.Logger) *directory {
+	return &directory{path: path, log: log, reader: newManifestReader(store), files: make(map[string]*manifestFile)}
 }
 
 // scan reads all files, parses those that changed, and reports whether any did. If the directory cannot be read, all objects
@@ -60,10 +61,10 @@ func (d *directory) scan() (changed bool, err error) {
 		err = errors.New("no .yaml, .yml or .json file in it. To serve no Services, add a file that holds only a comment")
 	}
 	if err != nil {
-		p := problems{object: model.FileRef(d.path)}
-		p.add("", "", "cannot be read: %v. Objects read before stay in force", err)
-		changed = !slices.Equal(d.problem, p.list)
-		d.problem = p.list
+		p := watch.Problems{Object: model.FileRef(d.path)}
+		p.Add("", "", "cannot be read: %v. Objects read before stay in force", err)
+		changed = !slices.Equal(d.problem, p.Done())
+		d.problem = p.Done()
 		return changed, err
 	}
 	changed = !d.read || d.problem != nil
@@ -186,11 +187,12 @@ func withoutPath(err error) error {
 
 // reject keeps the objects of a file that cannot be read and reports whether its Problem is new.
 func (f *manifestFile) reject(name string, err error) (changed bool) {
-	p := problems{object: model.FileRef(name)}
-	p.add("", "", "cannot be used: %v", withoutPath(err))
-	noteKept(p.list, len(f.records))
-	changed = !slices.Equal(f.problems, p.list)
-	f.sum, f.problems, f.heldSince = [sha256.Size]byte{}, p.list, time.Time{}
+	p := watch.Problems{Object: model.FileRef(name)}
+	p.Add("", "", "cannot be used: %v", withoutPath(err))
+	list := p.Done()
+	noteKept(list, len(f.records))
+	changed = !slices.Equal(f.problems, list)
+	f.sum, f.problems, f.heldSince = [sha256.Size]byte{}, list, time.Time{}
 	return changed
 }
 
@@ -199,22 +201,22 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 //   - if a document cannot be parsed, every object that the new version lacks, because that document may contain it
 //   - an object that has become unusable
 func (f *manifestFile) accept(parsed *manifest) {
-	current := make(map[model.ObjectRef]*record, len(parsed.records))
+	current := make(map[model.ObjectRef]*watch.Record, len(parsed.records))
 	for _, r := range slices.Backward(parsed.records) {
-		current[r.key()] = r // the first of several with one name
+		current[r.Key()] = r // the first of several with one name
 	}
 	kept := 0
 	for _, old := range f.records {
-		now := current[old.key()]
+		now := current[old.Key()]
 		switch {
 		case now == nil && len(parsed.problems) > 0:
-			current[old.key()] = old
+			current[old.Key()] = old
 			parsed.records = append(parsed.records, old)
 			kept++
-		case now != nil && old.usable() && !now.usable() && len(now.problems) > 0:
-			wrong := now.problems
+		case now != nil && old.Usable() && !now.Usable() && len(now.Problems) > 0:
+			wrong := now.Problems
 			*now = *old
-			now.problems = wrong
+			now.Problems = wrong
 			for i := range wrong {
 				wrong[i].Reason += ". The last good version stays in force"
 			}
@@ -234,34 +236,31 @@ func noteKept(list []model.Problem, objects int) {
 }
 
 // lists returns the objects of all files. If two files define one object, the first file by name wins.
-func (d *directory) lists() map[model.Kind][]*record {
-	lists := map[model.Kind][]*record{model.KindService: nil, model.KindEndpointSlice: nil, model.KindNode: nil, model.KindFile: nil}
+func (d *directory) lists() map[model.Kind][]*watch.Record {
+	lists := map[model.Kind][]*watch.Record{model.KindService: nil, model.KindEndpointSlice: nil, model.KindNode: nil, model.KindFile: nil}
 	definedIn := make(map[model.ObjectRef]string)
 	for _, name := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[name]
-		file := newRecord(model.KindFile, "", name)
-		file.problems = slices.Clone(f.problems)
+		problems := slices.Clone(f.problems)
 		for _, r := range f.records {
-			if first, ok := definedIn[r.key()]; ok {
-				file.problems = append(file.problems, definedTwice(name, first, r))
+			if first, ok := definedIn[r.Key()]; ok {
+				problems = append(problems, definedTwice(name, first, r))
 				continue
 			}
-			definedIn[r.key()] = name
-			lists[r.kind] = append(lists[r.kind], r)
+			definedIn[r.Key()] = name
+			lists[r.Key().Kind] = append(lists[r.Key().Kind], r)
 		}
-		lists[model.KindFile] = append(lists[model.KindFile], file)
+		lists[model.KindFile] = append(lists[model.KindFile], watch.FileRecord(name, problems))
 	}
-	dir := newRecord(model.KindFile, "", d.path)
-	dir.problems = d.problem
-	lists[model.KindFile] = append(lists[model.KindFile], dir)
+	lists[model.KindFile] = append(lists[model.KindFile], watch.FileRecord(d.path, d.problem))
 	return lists
 }
 
-func definedTwice(file, first string, r *record) model.Problem {
-	p := problems{object: model.FileRef(file)}
-	if r.kind == model.KindService {
-		p.service = model.ServiceID{Namespace: r.Namespace, Name: r.Name}
+func definedTwice(file, first string, r *watch.Record) model.Problem {
+	p := watch.Problems{Object: model.FileRef(file)}
+	if r.Key().Kind == model.KindService {
+		p.Service = model.ServiceID{Namespace: r.Namespace, Name: r.Name}
 	}
-	p.addWithRemedy("metadata.name", r.key().String(), "is already defined in "+first+", whose version is used", "remove one of them")
-	return p.list[0]
+	p.AddWithRemedy("metadata.name", r.Key().String(), "is already defined in "+first+", whose version is used", "remove one of them")
+	return p.Done()[0]
 }

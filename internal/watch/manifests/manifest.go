@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"bytes"
@@ -21,23 +21,24 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
 // manifestReader parses manifest files. It is strict: if it ignored a misspelled field, a Service would not do what its
 // manifest says.
 type manifestReader struct {
-	converter
+	store   *watch.Store
 	decoder runtime.Decoder
 }
 
-func newManifestReader(c converter) *manifestReader {
-	codecs := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict)
-	return &manifestReader{converter: c, decoder: codecs.UniversalDeserializer()}
+func newManifestReader(store *watch.Store) *manifestReader {
+	codecs := serializer.NewCodecFactory(watch.NewScheme(), serializer.EnableStrict)
+	return &manifestReader{store: store, decoder: codecs.UniversalDeserializer()}
 }
 
 // manifest is one parsed file.
 type manifest struct {
-	records []*record
+	records []*watch.Record
 	// problems are the Problems without an object.
 	problems []model.Problem
 	// ignored are kinds that are valid but not used.
@@ -46,13 +47,13 @@ type manifest struct {
 
 // read parses a file. It skips invalid documents.
 func (m *manifestReader) read(file string, data []byte) *manifest {
-	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: problems{object: model.FileRef(file)}}
+	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: watch.Problems{Object: model.FileRef(file)}}
 	for i, doc := range splitDocuments(data) {
 		f.where, f.line = fmt.Sprintf("document %d, line %d", i+1, doc.line), doc.line
 		f.document(doc.text)
 	}
-	f.wrong.origin = ""
-	f.problems = f.wrong.done()
+	f.wrong.Origin = ""
+	f.problems = f.wrong.Done()
 	return f.manifest
 }
 
@@ -140,12 +141,12 @@ type fileReader struct {
 	*manifest
 	file, where string
 	line        int // where the current document begins
-	wrong       problems
+	wrong       watch.Problems
 }
 
 // here returns the Problems of the file, located at the current document. It is for Problems without an object.
-func (f *fileReader) here() *problems {
-	f.wrong.origin = f.where
+func (f *fileReader) here() *watch.Problems {
+	f.wrong.Origin = f.where
 	return &f.wrong
 }
 
@@ -155,7 +156,7 @@ func (f *fileReader) document(text []byte) {
 		err = onlyOne(text)
 	}
 	if err != nil {
-		f.here().add("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
+		f.here().Add("", "", "invalid YAML: %s", f.absoluteLines(err.Error()))
 		return
 	}
 	f.object(raw, true)
@@ -195,11 +196,11 @@ func (f *fileReader) absoluteLines(message string) string {
 func (f *fileReader) object(raw []byte, listAllowed bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(raw, &meta); err != nil {
-		f.here().add("", "", "must be an object with apiVersion and kind")
+		f.here().Add("", "", "must be an object with apiVersion and kind")
 		return
 	}
 	if meta.Kind == "" || meta.APIVersion == "" {
-		f.here().add("kind", meta.Kind, "must have an apiVersion and a kind")
+		f.here().Add("kind", meta.Kind, "must have an apiVersion and a kind")
 		return
 	}
 	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
@@ -207,15 +208,15 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	case use == useList && listAllowed, use == useObject:
 		f.decode(raw)
 	case use == useList:
-		f.here().add("kind", meta.Kind, "a list inside a list is not supported")
+		f.here().Add("kind", meta.Kind, "a list inside a list is not supported")
 	case use == useIgnore:
 		f.ignored = append(f.ignored, meta.Kind)
 	case gvk.Group == "" && gvk.Kind == "Endpoints":
-		f.here().addWithRemedy("kind", meta.Kind, "has no effect", "use an EndpointSlice of discovery.k8s.io/v1")
+		f.here().AddWithRemedy("kind", meta.Kind, "has no effect", "use an EndpointSlice of discovery.k8s.io/v1")
 	case gvk.Group == discoveryv1.GroupName:
-		f.here().add("apiVersion", meta.APIVersion, "must be %s", discoveryv1.SchemeGroupVersion)
+		f.here().Add("apiVersion", meta.APIVersion, "must be %s", discoveryv1.SchemeGroupVersion)
 	default:
-		f.here().addWithRemedy("kind", meta.APIVersion+" "+meta.Kind, "has no effect", "use only Service, EndpointSlice and Node")
+		f.here().AddWithRemedy("kind", meta.APIVersion+" "+meta.Kind, "has no effect", "use only Service, EndpointSlice and Node")
 	}
 }
 
@@ -300,15 +301,15 @@ var unknownField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
 func (f *fileReader) decodeProblems(err error) {
 	strict, ok := runtime.AsStrictDecodingError(err)
 	if !ok {
-		f.here().add("", "", "does not match its kind: %v", err)
+		f.here().Add("", "", "does not match its kind: %v", err)
 		return
 	}
 	for _, err := range strict.Errors() {
 		if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
-			f.here().addWithRemedy(m[2], "", m[1]+" field", "correct or remove it")
+			f.here().AddWithRemedy(m[2], "", m[1]+" field", "correct or remove it")
 			continue
 		}
-		f.here().add("", "", "%v", err)
+		f.here().Add("", "", "%v", err)
 	}
 }
 
@@ -318,19 +319,19 @@ func (f *fileReader) put(obj runtime.Object, meta *metav1.ObjectMeta, namespaced
 		meta.Namespace = metav1.NamespaceDefault
 	}
 	if len(validation.IsDNS1123Subdomain(meta.Name)) > 0 {
-		f.here().add("metadata.name", meta.Name, "must be at most 253 lowercase letters, digits, '-' and '.', and begin and end with a letter or digit")
+		f.here().Add("metadata.name", meta.Name, "must be at most 253 lowercase letters, digits, '-' and '.', and begin and end with a letter or digit")
 		return
 	}
 	if namespaced && len(validation.IsDNS1123Label(meta.Namespace)) > 0 {
-		f.here().add("metadata.namespace", meta.Namespace, "must be at most 63 lowercase letters, digits and '-', and begin and end with a letter or digit")
+		f.here().Add("metadata.namespace", meta.Namespace, "must be at most 63 lowercase letters, digits and '-', and begin and end with a letter or digit")
 		return
 	}
 	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == "" {
-		f.here().add("metadata.labels", "", "EndpointSlice %s/%s must have the label %s with the name of its Service",
+		f.here().Add("metadata.labels", "", "EndpointSlice %s/%s must have the label %s with the name of its Service",
 			meta.Namespace, meta.Name, discoveryv1.LabelServiceName)
 		return
 	}
-	r, err := f.convert(obj, f.file+", "+f.where)
+	r, err := f.store.Convert(obj, f.file+", "+f.where)
 	if err != nil {
 		panic("the decoder returned a kind that is not used: " + err.Error())
 	}

@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// Manifests is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
+// Source is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
 // Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not
 // mounted, so everything stays. A file that holds only a comment means that there are no objects.
-type Manifests struct {
-	*Store
+type Source struct {
+	*watch.Store
 	dir    *directory
 	log    *zap.Logger
-	timing manifestTiming
+	timing timing
 }
 
-// manifestTiming holds the delays before a change is read. Only tests change it.
-type manifestTiming struct {
+// timing holds the delays before a change is read. Only tests change it.
+type timing struct {
 	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
 	settle time.Duration
 	// poll is the interval of reads without a notification. Network file systems send none, a recreated directory must be
@@ -35,21 +36,21 @@ type manifestTiming struct {
 	hung time.Duration
 }
 
-// NewManifests returns a source for a directory. Run starts it.
-func NewManifests(dir string, proxy Proxy, logger *zap.Logger) *Manifests {
-	store := newStore(proxy)
-	return &Manifests{
+// New returns a source for a directory. Run starts it.
+func New(dir string, proxy watch.Proxy, logger *zap.Logger) *Source {
+	store := watch.NewStore(proxy)
+	return &Source{
 		Store:  store,
-		dir:    newDirectory(dir, store.converter, logger),
+		dir:    newDirectory(dir, store, logger),
 		log:    logger,
-		timing: manifestTiming{settle: 200 * time.Millisecond, poll: 10 * time.Second, unfinished: 5 * time.Second, hung: 30 * time.Second},
+		timing: timing{settle: 200 * time.Millisecond, poll: 10 * time.Second, unfinished: 5 * time.Second, hung: 30 * time.Second},
 	}
 }
 
 // Run follows the directory until the context ends. A directory that cannot be read is a Problem; Run retries.
 //
 // It watches the directory and not its files, because editors replace a file and the kubelet replaces the symlink ..data.
-func (m *Manifests) Run(ctx context.Context) error {
+func (m *Source) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		m.log.Warn("no file notifications; polling for manifest changes", zap.Duration("interval", m.timing.poll), zap.Error(err))
@@ -70,7 +71,7 @@ func (m *Manifests) Run(ctx context.Context) error {
 
 // follow reads after notifications and regularly until the context ends, one read at a time. A read that does not end is a Problem. follow
 // reports whether the last one has ended.
-func (m *Manifests) follow(ctx context.Context, events <-chan fsnotify.Event, lost <-chan error, read func() time.Duration) bool {
+func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost <-chan error, read func() time.Duration) bool {
 	var settled, late <-chan time.Time
 	var ended chan time.Duration // nil while no read runs
 	begin := func() {
@@ -102,7 +103,7 @@ func (m *Manifests) follow(ctx context.Context, events <-chan fsnotify.Event, lo
 			m.reportHung()
 		case held := <-ended:
 			ended, late = nil, nil
-			m.putDirectoryProblems(m.dir.problem)
+			m.ReplaceProblems(model.FileRef(m.dir.path), m.dir.problem)
 			if held > 0 && settled == nil {
 				settled = time.After(held)
 			}
@@ -111,7 +112,7 @@ func (m *Manifests) follow(ctx context.Context, events <-chan fsnotify.Event, lo
 }
 
 // await waits for a read for a moment, and reports whether it has ended.
-func (m *Manifests) await(ended <-chan time.Duration) bool {
+func (m *Source) await(ended <-chan time.Duration) bool {
 	if ended == nil {
 		return true
 	}
@@ -124,23 +125,16 @@ func (m *Manifests) await(ended <-chan time.Duration) bool {
 }
 
 // reportHung reports that a read has not ended. The agent takes no Problems before the first complete list.
-func (m *Manifests) reportHung() {
+func (m *Source) reportHung() {
 	m.log.Warn("reading the manifest directory does not end; kernel state unchanged", zap.String("directory", m.dir.path))
-	p := problems{object: model.FileRef(m.dir.path)}
-	p.add("", "", "reading it has not ended in %s. Objects read before stay in force. Check the disk or network file system", m.timing.hung)
-	m.putDirectoryProblems(p.list)
-}
-
-func (m *Manifests) putDirectoryProblems(list []model.Problem) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.putProblems(model.FileRef(m.dir.path), list)
-	m.signal()
+	p := watch.Problems{Object: model.FileRef(m.dir.path)}
+	p.Add("", "", "reading it has not ended in %s. Objects read before stay in force. Check the disk or network file system", m.timing.hung)
+	m.ReplaceProblems(p.Object, p.Done())
 }
 
 // read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete; 0 if
 // none is.
-func (m *Manifests) read() (held time.Duration) {
+func (m *Source) read() (held time.Duration) {
 	hadProblem := m.dir.problem != nil
 	m.dir.unfinished = m.timing.unfinished
 	changed, err := m.dir.scan()
@@ -158,20 +152,20 @@ func (m *Manifests) read() (held time.Duration) {
 	lists := m.dir.lists()
 	if !m.dir.read {
 		// An empty list would mean that the cluster has no objects, which is not known yet.
-		lists = map[model.Kind][]*record{model.KindFile: lists[model.KindFile]}
+		lists = map[model.Kind][]*watch.Record{model.KindFile: lists[model.KindFile]}
 	}
-	m.replace(lists)
+	m.Replace(lists)
 	return held
 }
 
-// LoadDir reads a directory of manifests once. It returns an error if the directory cannot be read; mistakes in a file are
+// Load reads a directory of manifests once. It returns an error if the directory cannot be read; mistakes in a file are
 // Problems.
-func LoadDir(dir string, proxy Proxy) (model.Changes, error) {
-	store := newStore(proxy)
-	d := newDirectory(dir, store.converter, zap.NewNop())
+func Load(dir string, proxy watch.Proxy) (model.Changes, error) {
+	store := watch.NewStore(proxy)
+	d := newDirectory(dir, store, zap.NewNop())
 	if _, err := d.scan(); err != nil {
 		return model.Changes{}, fmt.Errorf("read manifests in %s: %w", dir, withoutPath(err))
 	}
-	store.replace(d.lists())
+	store.Replace(d.lists())
 	return store.Take(), nil
 }

@@ -1,4 +1,4 @@
-package watch
+package manifests
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func (f *followed) extents() map[model.ObjectRef]int {
 	for kind, records := range f.lists() {
 		for _, r := range records {
 			if kind != model.KindFile {
-				all[r.key()] = r.extent()
+				all[r.Key()] = extent(r)
 			}
 		}
 	}

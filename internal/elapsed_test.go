@@ -52,7 +52,7 @@ func eachFile(t *testing.T, visit func(path string, file *ast.File, at func(toke
 // onVirtualClock reports whether a file's tests run in a bubble of synctest or in a guest.
 func onVirtualClock(file *ast.File) bool {
 	return slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool {
-		return slices.ContainsFunc([]string{"testing/synctest", "internal/labtest", "e2e/testbed/cluster"}, func(end string) bool {
+		return slices.ContainsFunc([]string{"testing/synctest", "internal/kernel/labtest", "e2e/testbed/cluster"}, func(end string) bool {
 			return strings.HasSuffix(spec.Path.Value, end+`"`)
 		})
 	})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // caseVariable names the measurement: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for the cost of packets only.

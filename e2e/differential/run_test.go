@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"

@@ -21,7 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 

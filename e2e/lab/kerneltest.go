@@ -20,7 +20,7 @@ import (
 
 // Packages with which tests request a kernel, relative to the module's path.
 const (
-	labtestSuffix = "/internal/labtest"
+	labtestSuffix = "/internal/kernel/labtest"
 	clusterSuffix = "/e2e/testbed/cluster"
 )
 
@@ -102,7 +102,7 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 		plan.Units = append(plan.Units, units...)
 	}
 	if len(plan.Units) == 0 {
-		return testPlan{}, userErrorf("no test file in %s imports internal/labtest or e2e/testbed/cluster, so there is no kernel test",
+		return testPlan{}, userErrorf("no test file in %s imports internal/kernel/labtest or e2e/testbed/cluster, so there is no kernel test",
 			strings.Join(tests.packages, " "))
 	}
 	return plan, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // patience bounds every wait for the agent. Only a failing test waits that long.

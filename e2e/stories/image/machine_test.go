@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there can it write global

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // patience bounds every wait. Only a failing test waits that long.

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/conformance"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // story runs a case on both sides and returns the outcome on each, in the words of the case.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/realcluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // TestInstall checks what a new user sees after installing the chart.

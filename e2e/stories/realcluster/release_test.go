@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/realcluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // TestUpgradeAndRollback upgrades to another revision of the chart and rolls back.

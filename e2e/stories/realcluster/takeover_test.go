@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/realcluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // divide is the patch of step 2 in docs/replace-kube-proxy.md.

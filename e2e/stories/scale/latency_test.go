@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 

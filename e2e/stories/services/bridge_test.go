@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // TestBridge runs two pods on the bridge of one node. Replies between them cross only the bridge, so IPVS can translate them only

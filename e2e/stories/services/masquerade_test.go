@@ -7,7 +7,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // sources lists the address that the server sees for each kind of client: the client's own, or the node's.

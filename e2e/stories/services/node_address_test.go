@@ -5,7 +5,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 // TestNodeAddressAsClusterIP gives a Service the node's own address. The agent logs a Problem, and the node's ports stay open.

@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 func TestProcesses(t *testing.T) {

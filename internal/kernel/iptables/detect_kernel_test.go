@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 func TestDetectFollowsKubelet(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 func openBackend(t testing.TB) (*Backend, *labtest.Namespace) {

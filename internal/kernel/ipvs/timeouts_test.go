@@ -8,7 +8,7 @@ import (
 	lib "github.com/moby/ipvs"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 func TestTimeouts(t *testing.T) {

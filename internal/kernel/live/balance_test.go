@@ -5,8 +5,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 func TestConformanceOfBalancing(t *testing.T) {

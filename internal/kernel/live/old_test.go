@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
 )
 
 // The sets of an agent that serves one address.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
 func TestRuns(t *testing.T) {

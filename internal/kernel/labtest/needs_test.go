@@ -15,7 +15,7 @@ func TestMissingNeeds(t *testing.T) {
 			if fake.failed != lab || fake.skipped == lab {
 				t.Errorf("failed %v, skipped %v", fake.failed, fake.skipped)
 			}
-			if !strings.Contains(fake.text, "no IPVS") || !lab && !strings.Contains(fake.text, "PKG=./internal/labtest RUN='^TestMissingNeeds$'") {
+			if !strings.Contains(fake.text, "no IPVS") || !lab && !strings.Contains(fake.text, "PKG=./internal/kernel/labtest RUN='^TestMissingNeeds$'") {
 				t.Errorf("unhelpful message: %s", fake.text)
 			}
 		})

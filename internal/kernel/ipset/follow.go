@@ -43,6 +43,7 @@ func (b *Backend) Follow() *Follower {
 func (f *Follower) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
+	// Read headers first: the kernel does not filter by prefix, and foreign sets may be huge.
 	headers, err := f.backend.headers(ctx, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("read sets: %w", err)

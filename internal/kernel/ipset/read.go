@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -19,27 +18,7 @@ import (
 func (b *Backend) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
-	// Read headers first: the kernel does not filter by prefix, and foreign sets may be huge.
-	headers, err := b.headers(ctx, "")
-	if err != nil {
-		return nil, nil, fmt.Errorf("read sets: %w", err)
-	}
-	sets := map[string]kernel.Set{}
-	members := map[string]map[kernel.Element]struct{}{}
-	for _, h := range headers {
-		if !strings.HasPrefix(h.Name, prefix) {
-			continue
-		}
-		m, err := b.members(ctx, h)
-		if errors.Is(err, unix.ENOENT) {
-			continue // destroyed in the meantime
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("read set %s: %w", h.Name, err)
-		}
-		sets[h.Name], members[h.Name] = h.Set, m
-	}
-	return sets, members, nil
+	return b.Follow().Read(ctx, prefix)
 }
 
 // LookupMembers returns those of the members that exist.
@@ -91,21 +70,4 @@ func (b *Backend) header(ctx context.Context, name string) (header, error) {
 		return header{}, fmt.Errorf("read parameters: %w", err)
 	}
 	return headers[0], nil
-}
-
-func (b *Backend) members(ctx context.Context, h header) (map[kernel.Element]struct{}, error) {
-	if !ours(h.Type) {
-		return map[kernel.Element]struct{}{}, nil
-	}
-	payloads, err := b.conn.Dump(ctx, request(cmdList, nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, h.Name)))
-	if err != nil {
-		return nil, err
-	}
-	members := make(map[kernel.Element]struct{}, h.elements)
-	for _, p := range payloads {
-		if err := decodeMembers(h.Type, p, members); err != nil {
-			return nil, err
-		}
-	}
-	return members, nil
 }

@@ -57,12 +57,12 @@ func remake(have header, want kernel.Set) error {
 // fillAndSwap keeps the members if the new set has room for all of them; the caller adds missing ones. A set with extensions loses its
 // members, because they are not read.
 func (b *Backend) fillAndSwap(ctx context.Context, have header, temporary kernel.Set) error {
-	members, err := b.members(ctx, have)
+	read, err := b.Follow().follow(ctx, have, followed{})
 	if err != nil {
 		return fmt.Errorf("read members: %w", err)
 	}
-	if len(members) <= int(temporary.MaxElem) {
-		if err := b.fill(ctx, temporary.Name, members); err != nil {
+	if len(read.members) <= int(temporary.MaxElem) {
+		if err := b.fill(ctx, temporary.Name, read.members); err != nil {
 			return err
 		}
 	}

@@ -52,19 +52,19 @@ func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load(
 
 // Read returns a family's owned rules in the kernel. A missing chain is absent; without owned chains, the view is empty.
 func (b *Backend) Read(ctx context.Context, f inet.Family) (kernel.RulesView, error) {
-	s, err := b.save(ctx, f)
+	s, err := b.save(ctx, f, b.tables)
 	if err != nil {
 		return kernel.RulesView{}, err
 	}
 	return s.view(b.ours), nil
 }
 
-func (b *Backend) save(ctx context.Context, f inet.Family) (saved, error) {
+func (b *Backend) save(ctx context.Context, f inet.Family, tables map[string]bool) (saved, error) {
 	out, err := b.runner.save(ctx, b.variant, f)
 	if err != nil {
 		return saved{}, fmt.Errorf("read %s rules: %w", f, explainProcess(err))
 	}
-	s, err := parseSave(out.stdout, b.tables)
+	s, err := parseSave(out.stdout, tables)
 	if err != nil {
 		return saved{}, fmt.Errorf("read %s rules: %w", f, err)
 	}
@@ -104,7 +104,7 @@ func (b *Backend) apply(ctx context.Context, op kernel.Op) error {
 
 // ensure reads before it writes: iptables-restore cannot insert a jump only if it is missing.
 func (b *Backend) ensure(ctx context.Context, r kernel.Ruleset) error {
-	s, err := b.save(ctx, r.Family)
+	s, err := b.save(ctx, r.Family, b.tables)
 	if err != nil {
 		return err
 	}

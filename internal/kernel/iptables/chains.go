@@ -13,20 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Numbers of nftables' protocol (linux/netfilter/nf_tables.h).
 const (
-	nftSubsystem = 10
-	nftGetChain  = 4
-
-	chainTable  = 1
-	chainName   = 3
-	chainHook   = 4
-	chainPolicy = 5
-	chainUse    = 6
-
-	hookNumber   = 1
-	hookPriority = 2
-
 	nftHeader  = 4 // struct nfgenmsg: the first byte is the family
 	policyDrop = 0
 )
@@ -42,7 +29,7 @@ func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 		return nil, fmt.Errorf("list nftables' chains: %w", err)
 	}
 	defer conn.Close()
-	payloads, err := conn.Dump(ctx, nlbatch.Request{Type: nftSubsystem<<8 | nftGetChain, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}})
+	payloads, err := conn.Dump(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) { // a kernel without nf_tables
 		return nil, nil
 	}
@@ -72,18 +59,18 @@ func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
 	c.Family, known = nftFamilies[payload[0]]
 	err = nlbatch.EachAttr(payload[nftHeader:], func(typ uint16, v []byte) (err error) {
 		switch typ {
-		case chainTable:
+		case unix.NFTA_CHAIN_TABLE:
 			c.Table = nlbatch.String(v)
-		case chainName:
+		case unix.NFTA_CHAIN_NAME:
 			c.Name = nlbatch.String(v)
-		case chainHook:
+		case unix.NFTA_CHAIN_HOOK:
 			hooked = true
 			return decodeHook(&c, v)
-		case chainPolicy:
+		case unix.NFTA_CHAIN_POLICY:
 			var policy uint32
 			policy, err = nlbatch.BigUint32(v)
 			c.Drops = err == nil && policy == policyDrop
-		case chainUse:
+		case unix.NFTA_CHAIN_USE:
 			c.Rules, err = nlbatch.BigUint32(v)
 		}
 		return err
@@ -95,10 +82,10 @@ func decodeHook(c *kernel.BaseChain, v []byte) error {
 	return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
 		n, err := uint32(0), error(nil)
 		switch typ {
-		case hookNumber:
+		case unix.NFTA_HOOK_HOOKNUM:
 			n, err = nlbatch.BigUint32(v)
 			c.Hook = kernel.Hook(n)
-		case hookPriority:
+		case unix.NFTA_HOOK_PRIORITY:
 			if len(v) < 4 {
 				return fmt.Errorf("priority of %d bytes", len(v))
 			}

@@ -16,16 +16,16 @@ func be32(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n))
 // chainMessage is a chain as the kernel sends it. Without a hook it is no base chain.
 func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte {
 	b := []byte{family, 0, 0, 0}
-	b = nlbatch.AppendString(b, chainTable, "guard")
-	b = nlbatch.AppendString(b, chainName, "in")
+	b = nlbatch.AppendString(b, unix.NFTA_CHAIN_TABLE, "guard")
+	b = nlbatch.AppendString(b, unix.NFTA_CHAIN_NAME, "in")
 	if hook >= 0 {
-		b = nlbatch.AppendNest(b, chainHook, func(b []byte) []byte {
-			b = nlbatch.AppendAttr(b, hookNumber, be32(hook))
-			return nlbatch.AppendAttr(b, hookPriority, be32(priority))
+		b = nlbatch.AppendNest(b, unix.NFTA_CHAIN_HOOK, func(b []byte) []byte {
+			b = nlbatch.AppendAttr(b, unix.NFTA_HOOK_HOOKNUM, be32(hook))
+			return nlbatch.AppendAttr(b, unix.NFTA_HOOK_PRIORITY, be32(priority))
 		})
-		b = nlbatch.AppendAttr(b, chainPolicy, be32(policy))
+		b = nlbatch.AppendAttr(b, unix.NFTA_CHAIN_POLICY, be32(policy))
 	}
-	return nlbatch.AppendAttr(b, chainUse, be32(rules))
+	return nlbatch.AppendAttr(b, unix.NFTA_CHAIN_USE, be32(rules))
 }
 
 func TestDecodeChain(t *testing.T) {

@@ -28,7 +28,7 @@ COMMIT
 		t.Fatal(err)
 	}
 	id := func(chain string) kernel.ChainID { return kernel.ChainID{Table: "filter", Chain: chain} }
-	got := s.listing(text)
+	got := s.listing()
 	if d := cmp.Diff(map[kernel.ChainID][]kernel.SavedRule{
 		id("INPUT"): {
 			{

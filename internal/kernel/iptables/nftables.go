@@ -17,11 +17,11 @@ type nftObject struct{ table, chain string }
 func (o nftObject) request(f inet.Family) nlbatch.Request {
 	header := []byte{nftFamilyNumbers[f], unix.NFNETLINK_V0, 0, 0}
 	if o.chain == "" {
-		return nlbatch.Request{Type: nftSubsystem<<8 | unix.NFT_MSG_GETTABLE, Payload: nlbatch.AppendString(header, unix.NFTA_TABLE_NAME, o.table)}
+		return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, Payload: nlbatch.AppendString(header, unix.NFTA_TABLE_NAME, o.table)}
 	}
 	payload := nlbatch.AppendString(header, unix.NFTA_CHAIN_TABLE, o.table)
 	payload = nlbatch.AppendString(payload, unix.NFTA_CHAIN_NAME, o.chain)
-	return nlbatch.Request{Type: nftSubsystem<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
+	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
 }
 
 // inNFT reports which objects exist in the calling thread's network namespace. On error, an answer is missing or says neither. Tests replace

@@ -21,7 +21,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 		if f == inet.IPv6 && !KernelHasIPv6() {
 			continue
 		}
-		s, err := other.save(ctx, f)
+		s, err := other.save(ctx, f, other.tables)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("look for old rules in iptables-%s: %w", other.variant, err))
 		} else if anyOfOurs(s.view(b.ours)) {

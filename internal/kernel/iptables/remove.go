@@ -16,7 +16,7 @@ import (
 // The chains have kube-proxy's names, and kube-proxy may already be using them. So a chain with a foreign rule only loses our rules, and a
 // chain to which a foreign rule jumps is emptied but not deleted.
 func (b *Backend) remove(ctx context.Context, f inet.Family) error {
-	s, err := b.save(ctx, f)
+	s, err := b.save(ctx, f, b.tables)
 	if err != nil {
 		return err
 	}

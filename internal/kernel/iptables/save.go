@@ -25,13 +25,15 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 // saved is the output of save for the tables of interest.
 type saved struct {
 	chains map[kernel.ChainID]bool
-	rules  []kernel.SavedRule
+	// policies are those of built-in chains.
+	policies map[kernel.ChainID]string
+	rules    []kernel.SavedRule
 }
 
 // parseSave reads the output of save for the given tables. It is an error if iptables cannot show one of them in full because of native
 // nftables rules: the table would look empty.
 func parseSave(text string, tables map[string]bool) (saved, error) {
-	s := saved{chains: map[kernel.ChainID]bool{}}
+	s := saved{chains: map[kernel.ChainID]bool{}, policies: map[kernel.ChainID]string{}}
 	table := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
@@ -46,8 +48,13 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 		case line == "COMMIT":
 			table = ""
 		case strings.HasPrefix(line, ":"):
-			name, _, _ := strings.Cut(line[1:], " ")
-			s.chains[kernel.ChainID{Table: table, Chain: name}] = true
+			// Such as ":INPUT ACCEPT [0:0]". User-defined chains have "-" as the policy.
+			name, rest, _ := strings.Cut(line[1:], " ")
+			id := kernel.ChainID{Table: table, Chain: name}
+			s.chains[id] = true
+			if policy, _, _ := strings.Cut(rest, " "); policy != "" && policy != "-" {
+				s.policies[id] = policy
+			}
 		case strings.HasPrefix(line, "-A "):
 			name, spec, _ := strings.Cut(line[len("-A "):], " ")
 			s.rules = append(s.rules, kernel.SavedRule{ChainID: kernel.ChainID{Table: table, Chain: name}, Spec: spec})

@@ -119,18 +119,6 @@ func (s *Summarizer) tableInfo(f inet.Family, table string) ([]byte, error) {
 	return buf[tableNameSize:], err
 }
 
-// More numbers of nftables' protocol.
-const (
-	nftGetRule = 7
-	nftGetGen  = 16
-
-	generationID = 1
-
-	ruleTable  = 1
-	ruleChain  = 2
-	ruleHandle = 3
-)
-
 // readNFT requests the generation, which changes with every change in any table. It lists the chains of interest only after a change,
 // because a busy network plugin changes its own chains all day.
 func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error) {
@@ -156,13 +144,13 @@ func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error
 }
 
 func (s *Summarizer) readGeneration(ctx context.Context) (generation uint32, err error) {
-	answers, errs := s.conn.Get(ctx, []nlbatch.Request{{Type: nftSubsystem<<8 | nftGetGen, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}}})
+	answers, errs := s.conn.Get(ctx, []nlbatch.Request{{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Payload: []byte{unix.NFPROTO_UNSPEC, 0, 0, 0}}})
 	if errs[0] != nil {
 		return 0, fmt.Errorf("read generation of nftables: %w", errs[0])
 	}
 	for _, m := range answers[0] {
 		err = eachNFTAttr(m.Payload, func(typ uint16, v []byte) (err error) {
-			if typ == generationID {
+			if typ == unix.NFTA_GEN_ID {
 				generation, err = nlbatch.BigUint32(v)
 			}
 			return err
@@ -193,13 +181,13 @@ func (s *Summarizer) sum(ctx context.Context, f inet.Family) (uint64, error) {
 
 // handles returns the handles of a chain's rules in order, in a built-in chain up to our last jump. It is empty if the chain does not exist.
 func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.ChainID) ([]byte, error) {
-	payload := nlbatch.AppendString([]byte{nftFamilyNumbers[f], 0, 0, 0}, ruleTable, id.Table)
-	payload = nlbatch.AppendString(payload, ruleChain, id.Chain)
+	payload := nlbatch.AppendString([]byte{nftFamilyNumbers[f], 0, 0, 0}, unix.NFTA_RULE_TABLE, id.Table)
+	payload = nlbatch.AppendString(payload, unix.NFTA_RULE_CHAIN, id.Chain)
 	var handles []byte
 	ours := 0
-	err := s.conn.Walk(ctx, nlbatch.Request{Type: nftSubsystem<<8 | nftGetRule, Payload: payload}, func(p []byte) error {
+	err := s.conn.Walk(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Payload: payload}, func(p []byte) error {
 		err := eachNFTAttr(p, func(typ uint16, v []byte) error {
-			if typ == ruleHandle {
+			if typ == unix.NFTA_RULE_HANDLE {
 				handles = append(handles, v...)
 			}
 			return nil

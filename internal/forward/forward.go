@@ -30,22 +30,13 @@ type Listen struct {
 
 func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String() }
 
-// Service has the endpoints for the clients of a listener.
-type Service struct {
-	Endpoints []Endpoint
-	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
-	Affinity time.Duration
-	// ProxyProtocol starts each TCP connection with the client's address (PROXY protocol, version 1).
-	ProxyProtocol bool
-}
-
 // Limits apply to all listeners together.
 type Limits struct {
 	// Connections is the largest number of open TCP connections. Further ones are reset.
 	Connections int
 	// Flows is the largest number of UDP clients. Datagrams of further ones are dropped.
 	Flows int
-	// Connect is the time that an endpoint has to accept a connection.
+	// Connect is the time that the other side has to accept a connection.
 	Connect time.Duration
 	// FlowIdle is how long a UDP flow lives without a datagram in either direction.
 	FlowIdle time.Duration
@@ -60,11 +51,11 @@ type Counts struct {
 	Connections, Flows int64
 	// Refused is the number of connections and datagrams beyond the limits.
 	Refused uint64
-	// Failed is the number of clients that could not reach an endpoint.
+	// Failed is the number of clients that could not be connected.
 	Failed uint64
 }
 
-// Forwarder listens for clients of any number of Services. Its methods are safe for concurrent use.
+// Forwarder listens at any number of addresses and ports. Its methods are safe for concurrent use.
 type Forwarder struct {
 	limits             Limits
 	connections, flows atomic.Int64
@@ -82,7 +73,7 @@ type Forwarder struct {
 
 // listener serves the clients at one address and port.
 type listener interface {
-	set(Service)
+	set(to netip.AddrPort)
 	// close stops listening. Open TCP connections continue.
 	close() error
 }
@@ -96,9 +87,9 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards the clients of an address and port to a Service. It opens the port if necessary, and otherwise replaces the Service. Open
-// connections keep their endpoints. UDP clients leave removed endpoints.
-func (f *Forwarder) Set(at Listen, to Service) error {
+// Set forwards the clients of an address and port to another one. It opens the port if necessary, and otherwise replaces where it leads.
+// Open TCP connections stay; UDP flows end, and begin again with the next datagram.
+func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -116,7 +107,7 @@ func (f *Forwarder) Set(at Listen, to Service) error {
 	return nil
 }
 
-func (f *Forwarder) open(at Listen, to Service) (listener, error) {
+func (f *Forwarder) open(at Listen, to netip.AddrPort) (listener, error) {
 	switch at.Protocol {
 	case TCP:
 		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at.At))

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,12 +54,12 @@ func startEndpoint(t *testing.T, name string) endpoint {
 	return endpoint{name, socket}
 }
 
-func (e endpoint) weighing(weight int) Endpoint { return Endpoint{addrPortOf(e.socket.Addr()), weight} }
+func (e endpoint) addr() netip.AddrPort { return e.socket.Addr().(*net.TCPAddr).AddrPort() }
 
 // deadEndpoint is an address that refuses connections.
-func deadEndpoint(t *testing.T) Endpoint {
+func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
-	return Endpoint{freePort(t, TCP).At, 1}
+	return freePort(t, TCP).At
 }
 
 // freePort returns a free port of loopback.
@@ -76,7 +75,7 @@ func open(t *testing.T, l Limits) *Forwarder {
 	return f
 }
 
-func set(t *testing.T, f *Forwarder, at Listen, to Service) {
+func set(t *testing.T, f *Forwarder, at Listen, to netip.AddrPort) {
 	t.Helper()
 	if err := f.Set(at, to); err != nil {
 		t.Fatal(err)
@@ -127,32 +126,9 @@ func (c *client) echoes(t *testing.T) {
 	}
 }
 
-func TestTCPFollowsWeights(t *testing.T) {
+func TestTCPWithoutAnswerIsReset(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{
-		startEndpoint(t, "a").weighing(3), startEndpoint(t, "b").weighing(1), startEndpoint(t, "draining").weighing(0),
-	}})
-	var names []string
-	for range 8 {
-		c := mustDial(t, at)
-		c.echoes(t)
-		names = append(names, c.name)
-	}
-	if got, want := strings.Join(names, ""), "aabaaaba"; got != want {
-		t.Errorf("endpoints %s, want %s", got, want)
-	}
-}
-
-func TestTCPTriesOtherEndpoints(t *testing.T) {
-	f, at := open(t, limits), freePort(t, TCP)
-	endpoints := []Endpoint{deadEndpoint(t), deadEndpoint(t), startEndpoint(t, "alive").weighing(1)}
-	set(t, f, at, Service{Endpoints: endpoints, Affinity: time.Hour})
-	for range 5 {
-		if c := mustDial(t, at); c.name != "alive" {
-			t.Fatalf("%s answered", c.name)
-		}
-	}
-	set(t, f, at, Service{Endpoints: endpoints[:2]})
+	set(t, f, at, deadEndpoint(t))
 	if c, err := dial(at, patience); err == nil {
 		t.Errorf("%s answered, want a reset", c.name)
 	}
@@ -164,7 +140,7 @@ func TestTCPTriesOtherEndpoints(t *testing.T) {
 // TestHalfClose: a client that sends several megabytes and closes its direction receives the whole reply.
 func TestHalfClose(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "a").addr())
 	c := mustDial(t, at)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
 	go func() {
@@ -177,32 +153,12 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-func TestAffinity(t *testing.T) {
-	f, at := open(t, limits), freePort(t, TCP)
-	a, b := startEndpoint(t, "a"), startEndpoint(t, "b")
-	both := []Endpoint{a.weighing(1), b.weighing(1)}
-	set(t, f, at, Service{Endpoints: both, Affinity: time.Hour})
-	first := mustDial(t, at).name
-	for range 5 {
-		if again := mustDial(t, at).name; again != first {
-			t.Fatalf("%s, then %s", first, again)
-		}
-	}
-	rest := slices.DeleteFunc(slices.Clone(both), func(e Endpoint) bool {
-		return (first == "a") == (e.Addr == both[0].Addr)
-	})
-	set(t, f, at, Service{Endpoints: rest, Affinity: time.Hour})
-	if c := mustDial(t, at); c.name == first {
-		t.Errorf("%s still gets connections", c.name)
-	}
-}
-
-// TestChangesKeepConnections: open connections survive a change of the Service and a closed port.
+// TestChangesKeepConnections: open connections survive a change and a closed port.
 func TestChangesKeepConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "old").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "old").addr())
 	c := mustDial(t, at)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "new").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "new").addr())
 	c.echoes(t)
 	if name := mustDial(t, at).name; name != "new" {
 		t.Errorf("%s answered", name)
@@ -221,7 +177,7 @@ func TestChangesKeepConnections(t *testing.T) {
 
 func TestCloseEndsConnectionsAfterGrace(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "a").addr())
 	quick, slow := mustDial(t, at), mustDial(t, at)
 	closed := make(chan struct{})
 	go func() { f.Close(patience); close(closed) }()
@@ -234,12 +190,12 @@ func TestCloseEndsConnectionsAfterGrace(t *testing.T) {
 	case <-time.After(patience / 2):
 		t.Fatal("Close waits although no connection is open")
 	}
-	if err := f.Set(at, Service{}); err == nil {
+	if err := f.Set(at, netip.AddrPort{}); err == nil {
 		t.Error("a closed forwarder listens")
 	}
 
 	f = open(t, limits)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "a").addr())
 	open := mustDial(t, at)
 	f.Close(0)
 	if _, err := open.in.ReadByte(); err == nil {
@@ -251,7 +207,7 @@ func TestConnectionLimit(t *testing.T) {
 	l := limits
 	l.Connections = 2
 	f, at := open(t, l), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}})
+	set(t, f, at, startEndpoint(t, "a").addr())
 	first, second := mustDial(t, at), mustDial(t, at)
 	if _, err := dial(at, patience); err == nil {
 		t.Error("a third connection is served")
@@ -265,22 +221,8 @@ func TestConnectionLimit(t *testing.T) {
 	mustDial(t, at)
 }
 
-func TestProxyProtocol(t *testing.T) {
-	f, at := open(t, limits), freePort(t, TCP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startEndpoint(t, "a").weighing(1)}, ProxyProtocol: true})
-	c := mustDial(t, at)
-	local := addrPortOf(c.LocalAddr())
-	want := fmt.Sprintf("PROXY TCP4 127.0.0.1 127.0.0.1 %d %d\r\n", local.Port(), at.At.Port())
-	if got, err := c.in.ReadString('\n'); err != nil || got != want {
-		t.Errorf("the endpoint got %q, %v; want %q", got, err, want)
-	}
-	if got := proxyHeader(netip.MustParseAddrPort("[2001:db8::1]:4000"), netip.MustParseAddrPort("[fd00::1]:80")); got != "PROXY TCP6 2001:db8::1 fd00::1 4000 80\r\n" {
-		t.Error(got)
-	}
-}
-
 // startUDP starts a server that echoes each datagram with its name in front.
-func startUDP(t *testing.T, name string) Endpoint {
+func startUDP(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -296,7 +238,7 @@ func startUDP(t *testing.T, name string) Endpoint {
 			_, _ = socket.WriteTo(append([]byte(name+":"), buffer[:n]...), from)
 		}
 	}()
-	return Endpoint{addrPortOf(socket.LocalAddr()), 1}
+	return socket.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
 func udpClient(t *testing.T, at Listen) net.Conn {
@@ -337,20 +279,22 @@ func ask(t *testing.T, c net.Conn, question string) string {
 func TestUDP(t *testing.T) {
 	f, at := open(t, limits), freePort(t, UDP)
 	a, b := startUDP(t, "a"), startUDP(t, "b")
-	set(t, f, at, Service{Endpoints: []Endpoint{a, b}})
+	set(t, f, at, a)
 	one, two := udpClient(t, at), udpClient(t, at)
 	large := strings.Repeat("x", 60_000)
-	for range 3 { // a client keeps its endpoint
+	for range 3 {
 		if got := ask(t, one, large); got != "a:"+large {
 			t.Fatalf("answer of %d bytes", len(got))
 		}
-		if got := ask(t, two, "hello"); got != "b:hello" {
+		if got := ask(t, two, "hello"); got != "a:hello" {
 			t.Fatal(got)
 		}
 	}
-	set(t, f, at, Service{Endpoints: []Endpoint{b}}) // and leaves it when it is gone
-	if got := ask(t, one, "hello"); got != "b:hello" {
-		t.Error(got)
+	set(t, f, at, b)
+	for _, c := range []net.Conn{one, two} {
+		if got := ask(t, c, "hello"); got != "b:hello" {
+			t.Error(got)
+		}
 	}
 	if err := f.Remove(at); err != nil {
 		t.Fatal(err)
@@ -371,7 +315,7 @@ func TestFlowLimit(t *testing.T) {
 	l := limits
 	l.Flows = 1
 	f, at := open(t, l), freePort(t, UDP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startUDP(t, "a")}})
+	set(t, f, at, startUDP(t, "a"))
 	one, two := udpClient(t, at), udpClient(t, at)
 	if got := ask(t, one, "hello"); got != "a:hello" {
 		t.Fatal(got)
@@ -386,7 +330,7 @@ func TestIdleFlowsEnd(t *testing.T) {
 	l := limits
 	l.Flows, l.FlowIdle = 1, 20*time.Millisecond
 	f, at := open(t, l), freePort(t, UDP)
-	set(t, f, at, Service{Endpoints: []Endpoint{startUDP(t, "a")}})
+	set(t, f, at, startUDP(t, "a"))
 	for range 3 { // each client can only come when the flow of the one before has ended
 		if got := ask(t, udpClient(t, at), "hello"); got != "a:hello" {
 			t.Fatal(got)
@@ -396,11 +340,11 @@ func TestIdleFlowsEnd(t *testing.T) {
 
 func TestPortInUse(t *testing.T) {
 	f, taken := open(t, limits), startEndpoint(t, "other")
-	at := Listen{TCP, taken.weighing(1).Addr}
-	if err := f.Set(at, Service{}); err == nil || !strings.Contains(err.Error(), at.String()) {
+	at := Listen{TCP, taken.addr()}
+	if err := f.Set(at, netip.AddrPort{}); err == nil || !strings.Contains(err.Error(), at.String()) {
 		t.Errorf("error %v does not name %s", err, at)
 	}
-	if err := f.Set(Listen{"sctp", at.At}, Service{}); err == nil {
+	if err := f.Set(Listen{"sctp", at.At}, netip.AddrPort{}); err == nil {
 		t.Error("SCTP is accepted")
 	}
 }
@@ -409,7 +353,7 @@ func TestPortInUse(t *testing.T) {
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}
-	endpoints := []Endpoint{startEndpoint(t, "a").weighing(1), startEndpoint(t, "b").weighing(2), deadEndpoint(t)}
+	endpoints := []netip.AddrPort{startEndpoint(t, "a").addr(), startEndpoint(t, "b").addr(), deadEndpoint(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var workers sync.WaitGroup
@@ -419,7 +363,7 @@ func TestConcurrentChanges(t *testing.T) {
 				if n%5 == 4 {
 					_ = f.Remove(l)
 				} else {
-					_ = f.Set(l, Service{Endpoints: endpoints[n%3:], Affinity: time.Duration(n%2) * time.Second})
+					_ = f.Set(l, endpoints[n%3])
 				}
 			}
 		})

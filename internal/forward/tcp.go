@@ -2,7 +2,6 @@ package forward
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -17,23 +16,19 @@ const errorPause = 50 * time.Millisecond
 // tcpListener forwards connections.
 type tcpListener struct {
 	*Forwarder
-	socket        *net.TCPListener
-	balancer      balancer
-	proxyProtocol atomic.Bool
-	closing       chan struct{}
+	socket  *net.TCPListener
+	to      atomic.Pointer[netip.AddrPort]
+	closing chan struct{}
 }
 
-func (f *Forwarder) startTCP(socket *net.TCPListener, to Service) listener {
+func (f *Forwarder) startTCP(socket *net.TCPListener, to netip.AddrPort) listener {
 	l := &tcpListener{Forwarder: f, socket: socket, closing: make(chan struct{})}
 	l.set(to)
 	f.running.Go(l.accept)
 	return l
 }
 
-func (l *tcpListener) set(to Service) {
-	l.balancer.set(to.Endpoints, to.Affinity)
-	l.proxyProtocol.Store(to.ProxyProtocol)
-}
+func (l *tcpListener) set(to netip.AddrPort) { l.to.Store(&to) }
 
 func (l *tcpListener) close() error {
 	close(l.closing)
@@ -70,69 +65,32 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// pass connects a client with an endpoint, and returns when both have finished.
+// pass connects a client, and returns when both sides have finished.
 func (l *tcpListener) pass(client *net.TCPConn) {
-	endpoint, err := l.connect(client)
+	server, err := l.connect()
 	if err != nil {
 		l.failed.Add(1)
 		reset(client)
 		return
 	}
-	stop := context.AfterFunc(l.ctx, func() { reset(client); reset(endpoint) })
+	stop := context.AfterFunc(l.ctx, func() { reset(client); reset(server) })
 	defer stop()
 	var directions sync.WaitGroup
-	directions.Go(func() { copyHalf(endpoint, client) })
-	directions.Go(func() { copyHalf(client, endpoint) })
+	directions.Go(func() { copyHalf(server, client) })
+	directions.Go(func() { copyHalf(client, server) })
 	directions.Wait()
 	_ = client.Close()
-	_ = endpoint.Close()
+	_ = server.Close()
 }
 
-// connect tries the endpoints until one accepts.
-func (l *tcpListener) connect(client *net.TCPConn) (*net.TCPConn, error) {
-	from := addrPortOf(client.RemoteAddr())
-	var tried []netip.AddrPort
-	err := error(errNoEndpoint)
-	for {
-		addr, ok := l.balancer.pick(from.Addr(), time.Now(), tried)
-		if !ok {
-			return nil, err
-		}
-		tried = append(tried, addr)
-		var endpoint *net.TCPConn
-		if endpoint, err = l.dial(addr, client); err == nil {
-			return endpoint, nil
-		}
-		if l.ctx.Err() != nil {
-			return nil, err
-		}
-	}
-}
-
-func (l *tcpListener) dial(addr netip.AddrPort, client *net.TCPConn) (*net.TCPConn, error) {
+func (l *tcpListener) connect() (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.limits.Connect)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr.String())
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.to.Load().String())
 	if err != nil {
 		return nil, err
 	}
-	endpoint := conn.(*net.TCPConn)
-	if l.proxyProtocol.Load() {
-		if _, err := io.WriteString(endpoint, proxyHeader(addrPortOf(client.RemoteAddr()), addrPortOf(client.LocalAddr()))); err != nil {
-			_ = endpoint.Close()
-			return nil, err
-		}
-	}
-	return endpoint, nil
-}
-
-// proxyHeader returns the first line of the PROXY protocol.
-func proxyHeader(client, server netip.AddrPort) string {
-	family := "TCP4"
-	if client.Addr().Is6() {
-		family = "TCP6"
-	}
-	return fmt.Sprintf("PROXY %s %s %s %d %d\r\n", family, client.Addr(), server.Addr(), client.Port(), server.Port())
+	return conn.(*net.TCPConn), nil
 }
 
 // copyHalf copies one direction. End of file ends only this direction; an error ends both.
@@ -143,16 +101,4 @@ func copyHalf(to, from *net.TCPConn) {
 		return
 	}
 	_ = to.CloseWrite()
-}
-
-// addrPortOf converts an address of package net. It unmaps IPv4 addresses.
-func addrPortOf(a net.Addr) netip.AddrPort {
-	var at netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		at = a.AddrPort()
-	case *net.UDPAddr:
-		at = a.AddrPort()
-	}
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }

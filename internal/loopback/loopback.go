@@ -34,7 +34,7 @@ type Ports struct {
 	ports     map[model.ServiceID][]model.LoopbackPort
 
 	// Only Run uses these: the open ports, and the failures that were reported.
-	open     map[forward.Listen]forward.Service
+	open     map[forward.Listen]netip.AddrPort
 	reported map[model.ServiceID]string
 }
 
@@ -42,7 +42,7 @@ type Ports struct {
 func New(limits forward.Limits) *Ports {
 	return &Ports{
 		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{},
-		open: map[forward.Listen]forward.Service{}, reported: map[model.ServiceID]string{},
+		open: map[forward.Listen]netip.AddrPort{}, reported: map[model.ServiceID]string{},
 	}
 }
 
@@ -107,7 +107,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 	}
 	errs := map[model.ServiceID]error{}
 	for at, port := range wanted {
-		if now, ok := p.open[at]; ok && slices.Equal(now.Endpoints, port.to.Endpoints) {
+		if now, ok := p.open[at]; ok && now == port.to {
 			continue
 		}
 		if err := p.forwarder.Set(at, port.to); err != nil {
@@ -140,7 +140,7 @@ func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.Serv
 // port is a wanted port.
 type port struct {
 	owner model.ServiceID
-	to    forward.Service
+	to    netip.AddrPort
 }
 
 var protocols = map[inet.Protocol]forward.Protocol{inet.TCP: forward.TCP, inet.UDP: forward.UDP}
@@ -155,8 +155,7 @@ func (p *Ports) wanted() map[forward.Listen]port {
 			protocol, ok := protocols[np.Protocol]
 			for _, addr := range p.addresses {
 				if ok && inet.FamilyOf(addr) == inet.FamilyOf(np.To.Addr()) {
-					at := forward.Listen{Protocol: protocol, At: netip.AddrPortFrom(addr, np.Number)}
-					all[at] = port{id, forward.Service{Endpoints: []forward.Endpoint{{Addr: np.To, Weight: 1}}}}
+					all[forward.Listen{Protocol: protocol, At: netip.AddrPortFrom(addr, np.Number)}] = port{id, np.To}
 				}
 			}
 		}

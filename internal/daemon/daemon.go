@@ -70,11 +70,11 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	}
 	defer node.Close(log)
 	cfg.Machine.ProtectFromOOM(settings.OOMScoreAdj, log)
-	source, err := openSource(settings, node.Host.NodeName, cfg.Version, log)
+	source, err := openSource(settings, node.host.NodeName, cfg.Version, log)
 	if err != nil {
 		return err
 	}
-	last := openSnapshot(settings, node.Host.NodeName, source, log)
+	last := openSnapshot(settings, node.host.NodeName, source, log)
 	current := newCurrent(cfg.Loaded)
 	traffic, err := openTraffic(settings, node.Mode)
 	if err != nil {

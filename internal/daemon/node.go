@@ -52,7 +52,7 @@ type Kernel interface {
 type Node struct {
 	preflight.Choice
 	Kernel Kernel
-	Host   compile.Host
+	host   compile.Host
 }
 
 // errUnfit means that the machine lacks something that every Service needs.
@@ -122,7 +122,7 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 
 // Config is the configuration of compile for this node.
 func (n *Node) Config(settings *config.Settings) compile.Config {
-	return compile.Config{Host: n.Host, Settings: settings.Compile()}
+	return compile.Config{Host: n.host, Settings: settings.Compile()}
 }
 
 // openThisKernel opens the kernel of the machine that the process runs on.

@@ -69,7 +69,7 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 
 // Plan returns what an agent would do on this node now.
 func (n *Node) Plan(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (diff.Plan, error) {
-	from, err := openSource(settings, n.Host.NodeName, version, log)
+	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {
 		err = from.awaitSync(ctx, planTimeout)
 	}

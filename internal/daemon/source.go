@@ -71,8 +71,8 @@ func openTelemetry(
 	return telemetry.New(telemetry.Config{
 		Version:        cfg.Version,
 		Commit:         cfg.Commit,
-		Node:           node.Host.NodeName,
-		Families:       node.Host.Families,
+		Node:           node.host.NodeName,
+		Families:       node.host.Families,
 		NotServed:      node.Without,
 		DataPlane:      node.Mode.DataPlane(),
 		Source:         source.telemetry(last),

@@ -44,12 +44,12 @@ func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logg
 func (a *statusServer) complete(v *view.View) {
 	loop := v.Node
 	v.Node = view.Node{
-		Name: a.node.Host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
+		Name: a.node.host.NodeName, Version: a.version, PID: os.Getpid(), Kernel: KernelRelease(),
 		Mode: a.node.Mode, DataPlane: a.node.DataPlane(), Rules: a.node.Rules(), Families: []string{}, UnservedFamilies: []string{}, Started: a.started,
 		ConfigFile: a.file, ConfigError: a.current.fileError(), Settings: []view.Setting{},
 		Addresses: loop.Addresses, LoopbackAddresses: loop.LoopbackAddresses,
 	}
-	for _, family := range a.node.Host.Families {
+	for _, family := range a.node.host.Families {
 		v.Node.Families = append(v.Node.Families, family.String())
 	}
 	for _, family := range slices.Sorted(maps.Keys(a.node.Without)) {

@@ -175,11 +175,8 @@ func LoadModule(name string) string {
 // NoSchedulerError says that the kernel lacks a scheduler. It is an ErrUnavailable.
 type NoSchedulerError struct{ Scheduler string }
 
-// Module is the kernel module to load.
-func (e NoSchedulerError) Module() string { return "ip_vs_" + e.Scheduler }
-
 func (e NoSchedulerError) Error() string {
-	return fmt.Sprintf("scheduler %q is %v: the module %s is missing; run `modprobe %s` on the node", e.Scheduler, ErrUnavailable, e.Module(), e.Module())
+	return fmt.Sprintf("scheduler %q is %v: the module ip_vs_%[1]s is missing; run `modprobe ip_vs_%[1]s` on the node", e.Scheduler, ErrUnavailable)
 }
 
 func (e NoSchedulerError) Unwrap() error { return ErrUnavailable }

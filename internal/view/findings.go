@@ -22,7 +22,7 @@ func Findings(v *View, silence string) []finding.Finding {
 			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` names every mistake")
 	}
 	for _, s := range v.Sources {
-		if why := s.Problem(v.Time); why != "" {
+		if why := s.problem(v.Time); why != "" {
 			add(finding.Broken, "source "+s.Name, "stale; this node does not follow changes in the cluster", []string{why},
 				"check that this node reaches the API server at its configured address, which must not depend on a Service")
 		}

@@ -118,8 +118,8 @@ type Source struct {
 // each kind, and ends a watch after at most ten minutes.
 const staleAfter = 11 * time.Minute
 
-// Problem is why the source does not follow the cluster; empty if it does.
-func (s Source) Problem(now time.Time) string {
+// problem is why the source does not follow the cluster; empty if it does.
+func (s Source) problem(now time.Time) string {
 	switch {
 	case s.Error != "":
 		return s.Error

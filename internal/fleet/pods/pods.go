@@ -32,10 +32,10 @@ import (
 )
 
 const (
-	// Labels select the pods of the chart.
-	Labels = "app.kubernetes.io/name=kube-ipvs"
-	// Container is the agent's container in these pods.
-	Container = "kube-ipvs"
+	// agentLabels select the pods of the chart.
+	agentLabels = "app.kubernetes.io/name=kube-ipvs"
+	// agentContainer is the agent's container in these pods.
+	agentContainer = "kube-ipvs"
 	// maxAnswer is the largest output of one node. A node with 10,000 Services needs a tenth of it.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
@@ -99,20 +99,20 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question) (answers []fleet.Ans
 func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[string]*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
-	list, err := client.CoreV1().Pods(cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: Labels})
+	list, err := client.CoreV1().Pods(cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods in namespace %s: %w", cfg.Namespace, err)
 	}
 	agents := map[string]*corev1.Pod{}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		isAgent := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == Container })
+		isAgent := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == agentContainer })
 		if other := agents[pod.Spec.NodeName]; isAgent && pod.Spec.NodeName != "" && (other == nil || better(pod, other)) {
 			agents[pod.Spec.NodeName] = pod
 		}
 	}
 	if len(agents) == 0 {
-		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace", cfg.Namespace, Labels)
+		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace", cfg.Namespace, agentLabels)
 	}
 	return agents, nil
 }
@@ -202,7 +202,7 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 // run uses WebSockets. It uses SPDY if the API server or a proxy on the way does not support WebSockets.
 func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, stdout, stderr *limited) error {
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: Container, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
 	sockets, err := remotecommand.NewWebSocketExecutor(&cfg.Client, "GET", url.String())
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ const wellDocument = `{"kind": "Status", "unwell": [], "view": {"node": {"versio
 func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: "kube-system", Labels: map[string]string{"app.kubernetes.io/name": "kube-ipvs"}},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: Container, Image: "kube-ipvs"}}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: agentContainer, Image: "kube-ipvs"}}},
 		Status:     corev1.PodStatus{Phase: phase},
 	}
 }

@@ -44,11 +44,8 @@ func New(cfg Config) *Backend {
 	return b
 }
 
-// Families lists the families that the backend reads and writes.
-func (b *Backend) Families() []inet.Family { return slices.Clone(b.families) }
-
-// Stats returns the counts since New.
-func (b *Backend) Stats() Stats { return Stats{Processes: b.runner.started.Load()} }
+// Processes counts the processes started since New, except those that go-iptables starts for a deletion.
+func (b *Backend) Processes() uint64 { return b.runner.started.Load() }
 
 // Read returns a family's owned rules in the kernel. A missing chain is absent; without owned chains, the view is empty.
 func (b *Backend) Read(ctx context.Context, f inet.Family) (kernel.RulesView, error) {

@@ -244,14 +244,14 @@ add rule ip nat PREROUTING dnat to ip daddr map @M
 func TestProcessesAreCounted(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		n.Apply(context.Background(), nil)
-		if got := n.Stats().Processes; got != 0 {
+		if got := n.Processes(); got != 0 {
 			n.Errorf("%d processes without work", got)
 		}
 		n.must(n.apply(kernel.Ensure, n.ruleset())) // now there are tables to read
-		before := n.Stats().Processes
+		before := n.Processes()
 		n.view()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))
-		if got := n.Stats().Processes - before; got != 3 {
+		if got := n.Processes() - before; got != 3 {
 			n.Errorf("%d processes for a read and an Ensure, want 3", got)
 		}
 	})

@@ -31,12 +31,6 @@ const (
 // LockWait is how long a Read or Ensure may wait for the xtables lock.
 const LockWait = lockWait * time.Second
 
-// Stats counts the backend's work.
-type Stats struct {
-	// Processes counts started processes, except those that go-iptables starts for a deletion.
-	Processes uint64
-}
-
 // runner starts processes.
 type runner struct {
 	started atomic.Uint64

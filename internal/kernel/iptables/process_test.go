@@ -66,8 +66,8 @@ func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
 		listTables(t, tables)
 		b := New(Config{Variant: Legacy, Families: inet.Families})
-		if _, err := b.Read(context.Background(), inet.IPv4); err != nil || b.Stats().Processes != starts {
-			t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Stats().Processes, starts, err)
+		if _, err := b.Read(context.Background(), inet.IPv4); err != nil || b.Processes() != starts {
+			t.Errorf("tables %q: started %d processes, want %d; %v", tables, b.Processes(), starts, err)
 		}
 	}
 }
@@ -130,8 +130,8 @@ func TestUnkillableProcess(t *testing.T) {
 		if err := b.runner.wait(ctx, save, func() error { <-blocked; return nil }); !errors.Is(err, errUnkillable) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, errUnkillable) || !strings.Contains(err.Error(), save) || b.Stats().Processes > 0 {
-			t.Errorf("while it is left: %v, %d processes", err, b.Stats().Processes)
+		if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, errUnkillable) || !strings.Contains(err.Error(), save) || b.Processes() > 0 {
+			t.Errorf("while it is left: %v, %d processes", err, b.Processes())
 		}
 		close(blocked)
 		synctest.Wait()

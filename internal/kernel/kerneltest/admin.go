@@ -129,8 +129,8 @@ func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {
 	return f.edit(family, id, func(lines []line) []line { return append(slices.Clone(lines), l) })
 }
 
-// NewChain creates an empty chain.
-func (f *Fake) NewChain(family inet.Family, id kernel.ChainID) error {
+// newChain creates an empty chain.
+func (f *Fake) newChain(family inet.Family, id kernel.ChainID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, ok := f.tables[family][id]; ok {

@@ -139,7 +139,7 @@ func (f *Fake) dumpAddresses() []string {
 	return out
 }
 
-// quoteAll quotes the words that ParseDump would otherwise split.
+// quoteAll quotes the words that parseDump would otherwise split.
 func quoteAll(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

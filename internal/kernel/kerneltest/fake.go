@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (ParseDump), and fails on
+// Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (parseDump), and fails on
 // demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). It is safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex

@@ -59,7 +59,7 @@ ip addr add fd00:10:96::1/128 dev kube-ipvs0
 `
 
 func TestDumpRoundTrip(t *testing.T) {
-	f, err := ParseDump(world)
+	f, err := parseDump(world)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestParseDumpRefuses(t *testing.T) {
 		"iptables -t nat -A PREROUTING -m set --match-set nosuch dst -j ACCEPT",
 		`iptables -t nat -A PREROUTING -m comment --comment "open`,
 	} {
-		if _, err := ParseDump(text); err == nil {
+		if _, err := parseDump(text); err == nil {
 			t.Errorf("%s: accepted", text)
 		}
 	}
@@ -128,7 +128,7 @@ func small() []string {
 
 func TestSmallDumps(t *testing.T) {
 	for _, text := range small() {
-		if _, err := ParseDump(text); err != nil {
+		if _, err := parseDump(text); err != nil {
 			t.Errorf("%v:\n%s", err, text)
 		}
 	}
@@ -141,11 +141,11 @@ func FuzzParseDump(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		fake, err := ParseDump(text)
+		fake, err := parseDump(text)
 		if err != nil {
 			return
 		}
-		again, err := ParseDump(fake.Dump())
+		again, err := parseDump(fake.Dump())
 		if err != nil {
 			t.Fatalf("its own dump: %v\n%s", err, fake.Dump())
 		}
@@ -282,7 +282,7 @@ func TestHookAndCounts(t *testing.T) {
 
 func TestLacks(t *testing.T) {
 	f := New()
-	f.Lacks("net/ipv4/vs/conntrack")
+	delete(f.sysctls, "net/ipv4/vs/conntrack")
 	f.LacksScheduler("mh")
 	s := plain(tcp("10.96.0.1:80"))
 	s.Scheduler = "mh"

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, ParseDump and Diff lack. They change each field of
+// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, parseDump and Diff lack. They change each field of
 // each type, and the change must appear in the text and survive it.
 
 func TestEveryFieldOfServersIsKnown(t *testing.T) {
@@ -188,7 +188,7 @@ func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*
 	}
 	slices.Sort(fields)
 	if known := slices.Sorted(maps.Keys(changes)); !slices.Equal(fields, known) {
-		t.Errorf("%s has the fields %v, Dump and ParseDump know %v", kind, fields, known)
+		t.Errorf("%s has the fields %v, Dump and parseDump know %v", kind, fields, known)
 	}
 	base := holding(t, value, put)
 	for name, change := range changes {
@@ -211,7 +211,7 @@ func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 	if err := put(f, value); err != nil {
 		t.Fatalf("%T %s: %v", value, fmt.Sprint(value), err)
 	}
-	again, err := ParseDump(f.Dump())
+	again, err := parseDump(f.Dump())
 	if err != nil {
 		t.Fatalf("%T: its dump: %v\n%s", value, err, f.Dump())
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ParseDump creates a kernel with New and runs the commands of the text on it, in Dump's format. It skips empty lines and lines that begin
+// parseDump creates a kernel with New and runs the commands of the text on it, in Dump's format. It skips empty lines and lines that begin
 // with #. A command that the kernel rejects is an error.
-func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
+func parseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	f := New(chains...)
 	for i, l := range strings.Split(text, "\n") {
 		l = strings.TrimSpace(l)
@@ -27,9 +27,9 @@ func ParseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	return f, nil
 }
 
-// MustParseDump is ParseDump for constant texts; it panics on errors.
+// MustParseDump is parseDump for constant texts; it panics on errors.
 func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
-	f, err := ParseDump(text, chains...)
+	f, err := parseDump(text, chains...)
 	if err != nil {
 		panic(err)
 	}
@@ -179,7 +179,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	}
 	switch command {
 	case "-N":
-		return f.NewChain(family, id)
+		return f.newChain(family, id)
 	case "-A":
 		l := line{args: w.rest(), foreign: true}
 		if w.commented {

@@ -67,15 +67,6 @@ func (f *Fake) applySysctl(verb kernel.Verb, want kernel.SysctlSetting) error {
 	return nil
 }
 
-// Lacks removes sysctls, as in a kernel built without them.
-func (f *Fake) Lacks(sysctls ...string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, name := range sysctls {
-		delete(f.sysctls, name)
-	}
-}
-
 // Fixes makes sysctls read-only, like nf_conntrack_max outside the initial network namespace.
 func (f *Fake) Fixes(sysctls ...string) {
 	f.mu.Lock()

@@ -194,7 +194,7 @@ func (k *Kernel) Stats() Stats {
 	if k.nft != nil {
 		s.Netlink = add(s.Netlink, k.nft.Stats())
 	} else {
-		s.Processes = k.iptables.Stats().Processes + k.old.processes()
+		s.Processes = k.iptables.Processes() + k.old.processes()
 	}
 	return s
 }

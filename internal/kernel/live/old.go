@@ -160,7 +160,7 @@ func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 // processes counts the started processes.
 func (o *old) processes() (n uint64) {
 	for _, b := range o.tables {
-		n += b.Stats().Processes
+		n += b.Processes()
 	}
 	return n
 }

@@ -70,7 +70,7 @@ func TestNothingToAdopt(t *testing.T) {
 	if err := k.AdoptRecords(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := k.iptables.Stats().Processes; n > 0 {
+	if n := k.iptables.Processes(); n > 0 {
 		t.Errorf("started %d processes", n)
 	}
 }

@@ -184,7 +184,7 @@ func (w *window) message(h header, payload []byte) error {
 func (w *window) giveUp(cause error) {
 	for i, ok := range w.answered {
 		if !ok {
-			w.errs[i] = fmt.Errorf("%w: %w", ErrOutcomeUnknown, cause)
+			w.errs[i] = fmt.Errorf("%w: %w", errOutcomeUnknown, cause)
 		}
 	}
 }

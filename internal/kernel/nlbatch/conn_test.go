@@ -103,7 +103,7 @@ func TestFailureClosesTheConnection(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 				defer cancel()
 				errs := c.Do(ctx, requests(6))
-				for i, want := range []error{nil, nil, ErrOutcomeUnknown, ErrOutcomeUnknown, ErrNotSent, ErrNotSent} {
+				for i, want := range []error{nil, nil, errOutcomeUnknown, errOutcomeUnknown, ErrNotSent, ErrNotSent} {
 					if !errors.Is(errs[i], want) {
 						t.Errorf("request %d: %v, want %v", i, errs[i], want)
 					}

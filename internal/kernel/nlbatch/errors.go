@@ -13,8 +13,8 @@ import (
 var (
 	// ErrNotSent: the request never reached the kernel.
 	ErrNotSent = errors.New("request was not sent")
-	// ErrOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
-	ErrOutcomeUnknown = errors.New("request was sent, its outcome is unknown")
+	// errOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
+	errOutcomeUnknown = errors.New("request was sent, its outcome is unknown")
 	// ErrDumpInterrupted: the table changed while it was read.
 	ErrDumpInterrupted = errors.New("dump was interrupted by a change")
 )

@@ -147,7 +147,7 @@ func TestSmallReceiveBuffer(t *testing.T) {
 	unknown := 0
 	for _, err := range c.Do(t.Context(), reqs) {
 		switch {
-		case errors.Is(err, ErrOutcomeUnknown) && errors.Is(err, unix.ENOBUFS):
+		case errors.Is(err, errOutcomeUnknown) && errors.Is(err, unix.ENOBUFS):
 			unknown++
 		case !errors.Is(err, unix.EEXIST):
 			t.Errorf("got %v", err)

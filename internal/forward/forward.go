@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,21 +134,6 @@ func (f *Forwarder) Remove(at Listen) error {
 	}
 	delete(f.listeners, at)
 	return l.close()
-}
-
-// Listeners returns the addresses and ports of the Forwarder, sorted.
-func (f *Forwarder) Listeners() []Listen {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(f.listeners), func(a, b Listen) int {
-		if c := a.At.Compare(b.At); c != 0 {
-			return c
-		}
-		if a.Protocol < b.Protocol {
-			return -1
-		}
-		return 1
-	})
 }
 
 // Counts returns the current counts.

@@ -170,8 +170,8 @@ func TestChangesKeepConnections(t *testing.T) {
 	if _, err := dial(at, patience); err == nil {
 		t.Error("the port is still open")
 	}
-	if l := f.Listeners(); len(l) > 0 {
-		t.Errorf("still listening at %v", l)
+	if len(f.listeners) > 0 {
+		t.Errorf("still listening at %v", f.listeners)
 	}
 }
 

@@ -251,12 +251,12 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	if !k.old.hasRecords() {
 		return nil
 	}
-	var have kernel.State
-	if err := k.readSets(ctx, &have); err != nil {
+	sets, members, err := k.members(ctx, k.setPrefix)
+	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, err := range k.Apply(ctx, k.old.records(&have)) {
+	for _, err := range k.Apply(ctx, k.old.records(&kernel.State{Sets: sets, Members: members})) {
 		if !errors.Is(err, kernel.ErrExists) {
 			errs = append(errs, err)
 		}

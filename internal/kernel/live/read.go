@@ -98,45 +98,25 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)
 	}
-	s := kernel.State{MayMiss: r.mayMiss}
-	for _, read := range []func(context.Context, *kernel.State) error{
-		r.readSysctls, r.readDevice, r.readSets, r.readRules, r.readServers, r.readTimeouts,
-	} {
-		if err := read(ctx, &s); err != nil {
-			return nil, err
-		}
+	s := &kernel.State{MayMiss: r.mayMiss}
+	var err error
+	if s.Sysctls, err = r.netdev.ReadSysctls(ctx, r.sysctls); err != nil {
+		return nil, err
 	}
-	return &s, nil
-}
-
-func (r *reader) readSysctls(ctx context.Context, s *kernel.State) (err error) {
-	s.Sysctls, err = r.netdev.ReadSysctls(ctx, r.sysctls)
-	return err
-}
-
-func (r *reader) readDevice(ctx context.Context, s *kernel.State) (err error) {
-	s.Device, s.Addresses, err = r.netdev.ReadDevice(ctx)
-	return err
-}
-
-func (r *reader) readSets(ctx context.Context, s *kernel.State) (err error) {
-	s.Sets, s.Members, err = r.members(ctx, r.setPrefix)
-	return err
-}
-
-func (r *reader) readRules(ctx context.Context, s *kernel.State) error {
+	if s.Device, s.Addresses, err = r.netdev.ReadDevice(ctx); err != nil {
+		return nil, err
+	}
+	if s.Sets, s.Members, err = r.members(ctx, r.setPrefix); err != nil {
+		return nil, err
+	}
 	s.Rules, s.RulesErr = r.rules.Read(ctx)
-	return nil
-}
-
-func (r *reader) readServers(ctx context.Context, s *kernel.State) (err error) {
-	s.Servers, err = r.servers(ctx)
-	return err
-}
-
-func (r *reader) readTimeouts(ctx context.Context, s *kernel.State) (err error) {
-	s.Timeouts, err = r.balancer.Timeouts(ctx)
-	return err
+	if s.Servers, err = r.servers(ctx); err != nil {
+		return nil, err
+	}
+	if s.Timeouts, err = r.balancer.Timeouts(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // LookupMembers returns those of the members of sets that exist.

@@ -33,33 +33,36 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
-// mergePorts replaces per-port virtual servers with an all-ports server if possible. It leaves the fragment in no order.
-func (c *compiled) mergePorts(n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) {
-	if len(c.allPorts) == 0 {
-		return
+// mergePorts replaces per-port virtual servers with an all-ports server where it can, and returns the Problems where it cannot. It leaves the
+// fragment in no order.
+func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) (
+	merged want.Fragment, problems []model.Problem,
+) {
+	if len(all) == 0 {
+		return fragment, nil
 	}
 	servers := map[kernel.ServerKey]want.Fragment{}
-	for _, s := range c.fragment {
+	for _, s := range fragment {
 		servers[s.Key.AllPorts()] = append(servers[s.Key.AllPorts()], s)
 	}
-	for _, f := range c.allPorts {
+	for _, f := range all {
 		perPort, owner := servers[f.key], winner(f.key)
 		refused := checkMerge(perPort)
 		switch {
 		case len(perPort) == 0: // other Services have won all ports; Problems report that
-		case owner != c.service.ID:
-			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
+		case owner != svc.ID:
+			problems = append(problems, problem(svc, affinityPorts, "all",
 				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there, or port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
 				"use a different address"))
 		case refused != nil:
-			c.problems = append(c.problems, problem(c.service, affinityPorts, "all",
+			problems = append(problems, problem(svc, affinityPorts, "all",
 				fmt.Sprintf("no effect for %s over %s, each port has its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
 				refused.remedy))
 		default:
-			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, c.service, n)}
+			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, svc, n)}
 		}
 	}
-	c.fragment = slices.Concat(slices.Collect(maps.Values(servers))...)
+	return slices.Concat(slices.Collect(maps.Values(servers))...), problems
 }
 
 // checkMerge returns why virtual servers cannot be merged; nil if they can.

@@ -60,33 +60,6 @@ func difference(a, b map[netip.Addr]struct{}) map[netip.Addr]struct{} {
 	return only
 }
 
-func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
-	set := make(map[netip.AddrPort]struct{}, len(contacts))
-	for _, at := range contacts {
-		set[at] = struct{}{}
-	}
-	changed := c.node.apiServer.set(set, c.node.apiServer.endpoints)
-	if len(changed) > 0 {
-		c.affects(func(svc *model.Service) bool { return c.node.asksFor(svc, changed) })
-	}
-}
-
-// withAPIServer takes over the endpoints of the API server's own Service if that has changed, and adds the Services at addresses that became
-// or ceased to be an endpoint. The last endpoints outlive the Service.
-func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
-	endpoints := apiEndpoints(changed[kubernetes])
-	if len(endpoints) == 0 {
-		return changed
-	}
-	moved := c.node.apiServer.set(c.node.apiServer.contacts, endpoints)
-	if len(moved) == 0 {
-		return changed
-	}
-	all := c.servicesThat([]func(*model.Service) bool{func(svc *model.Service) bool { return c.node.asksFor(svc, moved) }})
-	maps.Copy(all, changed)
-	return all
-}
-
 // apiEndpoints lists the endpoints that the API server has written for its own Service.
 func apiEndpoints(svc *model.Service) map[netip.AddrPort]struct{} {
 	endpoints := map[netip.AddrPort]struct{}{}

@@ -18,9 +18,6 @@ type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
 
-// Behind reports whether Services wait in the backlog. Update compiles some of them even if no Service changes.
-func (c *Cluster) Behind() bool { return len(c.backlog) > 0 }
-
 // take removes and returns the first Services of the backlog: as many as work allows, and no fewer than least.
 func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []model.ServiceID {
 	n := 0
@@ -42,7 +39,10 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	return append(b, slices.SortedFunc(maps.Keys(affected), model.ServiceID.Compare)...)
 }
 
-// without removes Services that were just compiled.
-func (b backlog) without(compiled map[model.ServiceID]*compiled) backlog {
-	return slices.DeleteFunc(b, func(id model.ServiceID) bool { return compiled[id] != nil })
+// without removes Services that were just compiled, a sorted list.
+func (b backlog) without(done []model.ServiceID) backlog {
+	return slices.DeleteFunc(b, func(id model.ServiceID) bool {
+		_, found := slices.BinarySearchFunc(done, id, model.ServiceID.Compare)
+		return found
+	})
 }

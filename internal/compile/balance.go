@@ -43,35 +43,6 @@ func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (be
 	return chosen.Name, chosen.Weighted
 }
 
-// hasWeighted reports whether a scheduler has a weighted counterpart that this node has.
-func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
-	return s.Weighted != "" && n.hasScheduler(s.Weighted)
-}
-
-// hasScheduler is false if this node's kernel is known to lack a scheduler.
-func (n *nodeContext) hasScheduler(name string) bool {
-	_, missing := n.missing[name]
-	return !missing
-}
-
-// chosenScheduler is the one that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
-func chosenScheduler(svc *model.Service, n *nodeContext) string {
-	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
-		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
-			return name
-		}
-	}
-	return model.LastResort
-}
-
-func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
-	chosen := chosenScheduler(svc, n)
-	if svc.Balancing.FlagsSet && chosen == svc.Balancing.Scheduler {
-		return svc.Balancing.Flags
-	}
-	return model.SchedulerNamed(chosen).DefaultFlags
-}
-
 // weightsDiffer reports whether some destinations should get more connections than others. Weight 0 does not count: every scheduler honors
 // it.
 func weightsDiffer(ds []kernel.Destination) bool {
@@ -96,8 +67,8 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 	return bits
 }
 
-// destinations converts the chosen endpoints.
-func destinations(svc *model.Service, chosen []endpoint, n *nodeContext) []kernel.Destination {
+// destinationsOf converts the chosen endpoints.
+func destinationsOf(svc *model.Service, chosen []portEndpoint, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
 	for i, e := range chosen {
 		ds[i] = kernel.Destination{
@@ -110,26 +81,10 @@ func destinations(svc *model.Service, chosen []endpoint, n *nodeContext) []kerne
 	return ds
 }
 
-// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied
-// by it, so that even a weight of 1 can rise, except for schedulers that read weights as numbers of connections.
-const SlowStartSteps = 10
-
-// weight multiplies the endpoint's own weight by its node's.
-func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
-	w := uint64(svc.Balancing.Weights.Of(e))
-	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
-		w = min(w*SlowStartSteps, model.MaxWeight)
-	}
-	if node := n.nodes[e.Node]; node != nil && node.WeightSet {
-		w *= uint64(node.Weight)
-	}
-	return uint32(min(w, model.MaxWeight))
-}
-
 // weightShift returns the binary logarithm of the number by which a port's weights are divided, so that the kernel finds an endpoint in no
 // more steps than there are endpoints in the largest Service. Other schedulers take as many. It depends on all endpoints of the port, ready
 // or not, so that it rarely changes.
-func (n *nodeContext) weightShift(svc *model.Service, all []endpoint) (shift int) {
+func (n *nodeContext) weightShift(svc *model.Service, all []portEndpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
 	if most == 0 {
 		return 0
@@ -187,12 +142,8 @@ func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
 }
 
-func untilLoaded(scheduler string) string {
-	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs checks again every sync period"
-}
-
 // balancingProblems lists the Service's annotations that may not work as its owner expects.
-func balancingProblems(svc *model.Service, port model.ServicePort, eps endpoints, n *nodeContext) []model.Problem {
+func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpoints, n *nodeContext) []model.Problem {
 	var problems []model.Problem
 	note := func(annotation, value, reason, remedy string) {
 		problems = append(problems, problem(svc, "metadata.annotations[kube-ipvs.io/"+annotation+"]", value, reason, remedy))
@@ -213,7 +164,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps endpoints
 	if b.Scheduler == chosen.Name && chosen.Advice != "" {
 		note("scheduler", b.Scheduler, "works, but "+chosen.Advice, "")
 	}
-	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinations(svc, eps.cluster, n))) {
+	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinationsOf(svc, eps.cluster, n))) {
 		note("scheduler", chosen.Name, "the scheduler "+chosen.Name+" treats all endpoints alike: weights (of this Service or of Nodes) other than 0, and "+
 			"slow-start, have no effect", "use a scheduler with weights, such as wrr, wlc or mh")
 	}

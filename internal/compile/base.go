@@ -28,6 +28,14 @@ func Base(cfg Config) want.Base {
 	return base
 }
 
+// rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
+func rules(cfg Config, f inet.Family) kernel.Ruleset {
+	if cfg.Mode.NFTablesBalances() {
+		return balancingRules(cfg, f)
+	}
+	return ipvsRules(cfg, f)
+}
+
 func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	all := slices.Clone(sysctls)
 	if cfg.StrictARP {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -56,3 +57,15 @@ func (c claim) existence() int {
 // precedence depends on the allocator of the address or port: the API server, a load balancer's controller, or the author of the Service. A
 // health check comes after a node port: without it, connections still work.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
+
+// binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port
+// claim.
+func binds(key kernel.ServerKey, claims []claim) bool {
+	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()
+}
+
+func addClaimants(concerned map[model.ServiceID]struct{}, claims []claim) {
+	for _, c := range claims {
+		concerned[c.service.ID] = struct{}{}
+	}
+}

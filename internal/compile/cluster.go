@@ -74,80 +74,33 @@ func (c *Cluster) LoopbackAddresses() []netip.Addr {
 	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }
 
-// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, as far as that costs
-// little, those that the change affects. The others of these wait in the backlog. It adds the affected kernel objects to touched.
-func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
-	ids := append(c.update(changed, touched), c.fitSets(touched)...)
-	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
+// Behind reports whether Services wait in the backlog. Update compiles some of them even if no Service changes.
+func (c *Cluster) Behind() bool { return len(c.backlog) > 0 }
+
+// NodeProblems returns the problems of this node.
+func (c *Cluster) NodeProblems() []model.Problem {
+	name := c.node.Scheduler
+	if c.node.hasScheduler(name) {
+		return nil
+	}
+	return []model.Problem{{
+		Object: model.NodeRef(c.node.NodeName), Field: "--ipvs-scheduler", Value: name,
+		Reason: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
+			untilLoaded(name),
+	}}
 }
 
-// update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
-// virtual.
-func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
-	next := map[model.ServiceID]*compiled{}
-	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
-		next[id] = &compiled{}
-		if svc != nil {
-			next[id] = claimsOf(svc, &c.node)
-		}
-		ids = append(ids, id)
-	}
-	before := map[kernel.ServerKey]claimant{}
-	for id, claims := range next {
-		c.replaceClaims(id, claims, before)
-	}
-	size := c.recompileAll(ids, touched)
-	affected := map[model.ServiceID]struct{}{}
-	for key, best := range before {
-		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
-			addClaimants(affected, claims)
+// Claimed lists the frontends that Services claim, except node ports.
+func (c *Cluster) Claimed() []FrontendKey {
+	claimed := map[FrontendKey]struct{}{}
+	for key, claims := range c.node.claims {
+		for _, claim := range claims {
+			if claim.kind != nodePort && claim.kind != healthCheck && key.Addr.Addr() != everywhere {
+				claimed[FrontendKey{key, claim.kind == clusterIP}] = struct{}{}
+			}
 		}
 	}
-	c.addServicesAt(c.node.virtual.takeChanged(), affected)
-	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
-
-	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // one that waited before
-	if len(next) == 0 {
-		work, least = c.node.work.much, 1
-	}
-	c.backlog = c.backlog.without(next).with(affected)
-	late := c.backlog.take(work, least, func(id model.ServiceID) int { return c.services[id].size })
-	c.recompileAll(late, touched)
-	return append(ids, late...)
-}
-
-// recompileAll compiles Services with the current claims, and returns the size of the result.
-func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (size int) {
-	slices.SortFunc(ids, model.ServiceID.Compare)
-	// Remove all old fragments before adding any new one, because a key may move from one Service to another.
-	updated := make([]*compiled, len(ids))
-	for i, id := range ids {
-		updated[i] = c.compile(id)
-		size += updated[i].size
-	}
-	for _, id := range ids {
-		if old := c.services[id]; old != nil {
-			c.state.Replace(old.fragment, nil, touched)
-		}
-	}
-	for i, id := range ids {
-		if updated[i].service == nil {
-			delete(c.services, id)
-			continue
-		}
-		c.state.Replace(nil, updated[i].fragment, touched)
-		c.services[id] = updated[i]
-	}
-	return size
-}
-
-// compile compiles a Service with the current claims.
-func (c *Cluster) compile(id model.ServiceID) *compiled {
-	old := c.services[id]
-	if old == nil || old.service == nil {
-		return &compiled{}
-	}
-	return compileService(old, &c.node, c.winner)
+	return slices.Collect(maps.Keys(claimed))
 }
 
 // winner returns the Service that has a frontend: that with the best claim, unless another one has the better claim to what is wider.
@@ -161,51 +114,47 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	return best.service.ID
 }
 
-// replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
-// Services claim, too, to before: such a Service is affected only if the best claim changes.
-func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, before map[kernel.ServerKey]claimant) {
-	if old := c.services[id]; old == nil {
-		c.node.virtual.replaceEndpoints(nil, next.service)
-	} else {
-		c.node.virtual.replaceEndpoints(old.service, next.service)
-		// Keep the fragment: the wanted state holds it until Update removes it.
-		next.fragment = old.fragment
-		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
-			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
+// changes are what Learn has learned since the last Compile.
+type changes struct {
+	services map[model.ServiceID]*model.Service
+	// affected are the Services to compile for another reason; late are those that can wait.
+	affected, late []func(*model.Service) bool
+	// base is true if the part that does not depend on Services has changed.
+	base bool
+}
+
+// baseChanges compiles the part that does not depend on Services.
+func (c *Cluster) baseChanges() {
+	cfg := c.node.Config
+	if cfg.LocalByNodeCIDR && len(c.node.podCIDRs) > 0 {
+		cfg.Local.CIDRs = c.node.podCIDRs
+	}
+	c.state.Base, c.changes.base = Base(cfg), true
+}
+
+// affects requests that these Services be compiled again.
+func (c *Cluster) affects(which func(*model.Service) bool) {
+	c.changes.affected = append(c.changes.affected, which)
+}
+
+func everyService(*model.Service) bool { return true }
+
+// servicesThat returns the input of the Services that any of the conditions selects.
+func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model.ServiceID]*model.Service {
+	if len(conditions) == 0 {
+		return map[model.ServiceID]*model.Service{}
+	}
+	return c.compiledThat(func(s *compiled) bool {
+		return slices.ContainsFunc(conditions, func(selects func(*model.Service) bool) bool { return selects(s.service) })
+	})
+}
+
+func (c *Cluster) compiledThat(which func(*compiled) bool) map[model.ServiceID]*model.Service {
+	chosen := map[model.ServiceID]*model.Service{}
+	for id, s := range c.services {
+		if which(s) {
+			chosen[id] = s.service
 		}
 	}
-	for _, f := range slices.Concat(next.frontends, next.allPorts, next.wide) {
-		c.changeClaims(f.key, f.claimOf(next.service), insertClaim, before)
-	}
-	c.services[id] = next
-}
-
-// changeClaims inserts or removes one claim to a key.
-func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before map[kernel.ServerKey]claimant) {
-	claims := c.node.claims[key]
-	if _, known := before[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
-		before[key] = claims[0].claimant()
-	}
-	was := binds(key, claims)
-	claims = change(claims, one)
-	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
-	if len(claims) == 0 {
-		delete(c.node.claims, key)
-		delete(c.node.left, FrontendKey{key, false})
-		delete(c.node.left, FrontendKey{key, true})
-		return
-	}
-	c.node.claims[key] = claims
-}
-
-// binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port
-// claim.
-func binds(key kernel.ServerKey, claims []claim) bool {
-	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()
-}
-
-func addClaimants(concerned map[model.ServiceID]struct{}, claims []claim) {
-	for _, c := range claims {
-		concerned[c.service.ID] = struct{}{}
-	}
+	return chosen
 }

@@ -133,3 +133,7 @@ func (d LocalDetector) local(f inet.Family) []kernel.Condition {
 	}
 	return matches
 }
+
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}

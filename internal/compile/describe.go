@@ -34,24 +34,6 @@ type Frontend struct {
 	IdleReason string
 }
 
-// decision has the results of compiling a frontend that do not follow from the Service alone.
-type decision struct {
-	winner    model.ServiceID
-	guard     Guard
-	scheduler string
-	flags     uint32
-}
-
-// Guard says which clients' new connections are dropped before they reach a frontend.
-type Guard uint8
-
-// The guards.
-const (
-	NoGuard Guard = iota
-	GuardAll
-	GuardOutside
-)
-
 // EndpointDescription is an endpoint of a frontend.
 type EndpointDescription struct {
 	Addr netip.AddrPort
@@ -143,37 +125,6 @@ func (s Service) describeEndpoints(from slicePorts) []EndpointDescription {
 		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}
 	}
 	return descriptions
-}
-
-// decisionOf records the decisions about a frontend.
-func decisionOf(svc *model.Service, f frontend, eps endpoints, winner model.ServiceID, server kernel.Server) decision {
-	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
-	switch _, guard := choose(svc, f.kind, eps); guard {
-	case &noLocal:
-		d.guard = GuardAll
-	case &insideOnly:
-		d.guard = GuardOutside
-	}
-	return d
-}
-
-// refusals say why endpoints get no traffic on this node, by address. Usually there are none.
-type refusals map[netip.Addr]error
-
-func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
-	var refused refusals
-	for _, slice := range svc.Slices {
-		for i := range slice.Endpoints {
-			addr := slice.Endpoints[i].Addr
-			if err := n.checkEndpoint(addr); err != nil {
-				if refused == nil {
-					refused = refusals{}
-				}
-				refused[addr] = err
-			}
-		}
-	}
-	return refused
 }
 
 const (

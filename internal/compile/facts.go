@@ -29,15 +29,6 @@ type Facts struct {
 	Listeners kernel.Listeners
 }
 
-// changes are what Learn has learned since the last Compile.
-type changes struct {
-	services map[model.ServiceID]*model.Service
-	// affected are the Services to compile for another reason; late are those that can wait.
-	affected, late []func(*model.Service) bool
-	// base is true if the part that does not depend on Services has changed.
-	base bool
-}
-
 // Apply learns facts and compiles what they affect.
 func (c *Cluster) Apply(f Facts, touched *want.Touched) []model.ServiceID {
 	c.Learn(f)
@@ -49,7 +40,7 @@ func (c *Cluster) Learn(f Facts) {
 	if f.Settings != nil {
 		c.node.Settings = *f.Settings
 		c.baseChanges()
-		c.affects(every)
+		c.affects(everyService)
 	}
 	if f.Addresses != nil {
 		c.learnAddresses(f.Addresses)
@@ -87,29 +78,6 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 // Waiting are the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-func (c *Cluster) baseChanges() { c.state.Base, c.changes.base = c.node.base(), true }
-
-// affects requests that these Services be compiled again.
-func (c *Cluster) affects(which func(*model.Service) bool) {
-	c.changes.affected = append(c.changes.affected, which)
-}
-
-func every(*model.Service) bool { return true }
-
-// servicesThat returns the input of the Services that any of the conditions selects.
-func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model.ServiceID]*model.Service {
-	chosen := map[model.ServiceID]*model.Service{}
-	if len(conditions) == 0 {
-		return chosen
-	}
-	for id, s := range c.services {
-		if slices.ContainsFunc(conditions, func(selects func(*model.Service) bool) bool { return selects(s.service) }) {
-			chosen[id] = s.service
-		}
-	}
-	return chosen
-}
-
 func keySet(services map[model.ServiceID]*model.Service) map[model.ServiceID]struct{} {
 	ids := make(map[model.ServiceID]struct{}, len(services))
 	for id := range services {
@@ -117,3 +85,35 @@ func keySet(services map[model.ServiceID]*model.Service) map[model.ServiceID]str
 	}
 	return ids
 }
+
+// Unsettled lists, of the Services that Compile will compile, or of all, the frontends at node and pod addresses, and in the node's networks,
+// that are not served yet, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
+// if any also depends on where processes listen (Facts.Listeners), and waits if a process had the port of any when that was last learned.
+func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
+	which := c.changes.affected
+	if all {
+		which = []func(*model.Service) bool{everyService}
+	}
+	claimants := c.servicesThat(which)
+	maps.Copy(claimants, c.changes.services)
+	for _, svc := range claimants {
+		if svc != nil {
+			some, needed, occupied := c.node.unsettled(svc)
+			unsettled, atNode, waits = append(unsettled, some...), atNode || needed, waits || occupied
+		}
+	}
+	return unsettled, atNode, waits
+}
+
+// ForgetListeners makes new claims to ports at the node's own addresses wait until the sockets are known again.
+func (c *Cluster) ForgetListeners() { c.node.listeners = nil }
+
+// SchedulersToCheck lists the node's default scheduler and all missing ones, whose modules may have been installed since.
+func (c *Cluster) SchedulersToCheck() []string {
+	check := maps.Clone(c.node.missing)
+	check[c.node.Scheduler] = struct{}{}
+	return slices.Sorted(maps.Keys(check))
+}
+
+// LacksSchedulers reports whether a scheduler is missing.
+func (c *Cluster) LacksSchedulers() bool { return len(c.node.missing) > 0 }

@@ -33,38 +33,6 @@ const (
 	healthCheck
 )
 
-// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service. overShare is true if some are
-// rejected because a set is nearly full.
-func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem, overShare bool) {
-	left, rejected := admitPorts(svc, n)
-	for _, group := range addressGroups(svc) {
-		for i, addr := range group.addrs {
-			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
-				continue
-			}
-			field := fmt.Sprintf("%s[%d]", group.field, i)
-			// Addresses that cannot be served count, too: they take as long.
-			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
-				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
-				continue
-			}
-			list, problems := n.admit(svc, frontendsAt(svc, left.ports, n, group.kind, addr, field), field)
-			rejected = append(rejected, problems...)
-			all = append(all, list...)
-		}
-	}
-	withNodePort, problems := n.admitNodePorts(svc, left.ports)
-	rejected = append(rejected, problems...)
-	for _, f := range nodePortFrontends(svc, withNodePort, n) {
-		if left.takeDestinations(left.to.of(svc.Ports[f.port], f.key.Family()).size()) {
-			all = append(all, f)
-		} else {
-			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
-		}
-	}
-	return unique(all), rejected, left.overShare
-}
-
 // addressGroup is a list of addresses in a Service.
 type addressGroup struct {
 	kind  frontendKind
@@ -86,46 +54,6 @@ func hasFamily(svc *model.Service, f inet.Family) bool {
 	return slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return inet.FamilyOf(a) == f })
 }
 
-// frontendsAt lists the frontends of some ports at an address.
-func frontendsAt(svc *model.Service, ports []int, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
-	list := make([]frontend, len(ports))
-	for j, i := range ports {
-		port := svc.Ports[i]
-		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
-		list[j] = frontend{
-			key: key, kind: kind, port: i, ownAddress: n.own(addr),
-			field: field, value: key.Addr.String() + "/" + key.Protocol.String(),
-		}
-		if kind == clusterIP {
-			list[j].field = fmt.Sprintf("spec.ports[%d].port", i)
-		}
-	}
-	return list
-}
-
-func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []frontend {
-	var list []frontend
-	for _, i := range ports {
-		port := svc.Ports[i]
-		for _, f := range n.Families {
-			if !hasFamily(svc, f) {
-				continue
-			}
-			for _, addr := range n.nodePortAddresses(f) {
-				list = append(list, frontend{
-					key:        kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.NodePort), Protocol: port.Protocol},
-					kind:       nodePort,
-					port:       i,
-					ownAddress: true,
-					field:      fmt.Sprintf("spec.ports[%d].nodePort", i),
-					value:      fmt.Sprintf("%d/%s", port.NodePort, port.Protocol),
-				})
-			}
-		}
-	}
-	return list
-}
-
 // unique keeps the first frontend of each key.
 func unique(all []frontend) []frontend {
 	seen := make(map[kernel.ServerKey]struct{}, len(all))
@@ -134,4 +62,73 @@ func unique(all []frontend) []frontend {
 		seen[f.key] = struct{}{}
 		return duplicate
 	})
+}
+
+// FrontendKey is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
+type FrontendKey struct {
+	Key       kernel.ServerKey
+	ClusterIP bool
+}
+
+func (f frontend) frontendKey() FrontendKey { return FrontendKey{f.key, f.kind == clusterIP} }
+
+// groupByPort groups frontends by port and family. A group's frontends share their endpoints.
+func groupByPort(list []frontend) [][]frontend {
+	type portAndFamily struct {
+		port   int
+		family inet.Family
+	}
+	var groups [][]frontend
+	at := map[portAndFamily]int{}
+	for _, f := range list {
+		key := portAndFamily{f.port, f.key.Family()}
+		i, known := at[key]
+		if !known {
+			i = len(groups)
+			at[key] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+// isLocal reports whether the traffic policy of a kind of frontend is Local.
+func isLocal(svc *model.Service, kind frontendKind) bool {
+	if kind == clusterIP {
+		return svc.InternalLocal
+	}
+	return svc.ExternalLocal
+}
+
+func asksForNodePort(svc *model.Service) bool {
+	return svc.HealthCheckPort != 0 || slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
+}
+
+// hasAddress reports whether a Service asks for one of the addresses.
+func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
+	among := func(a netip.Addr) bool {
+		_, ok := addrs[a]
+		return ok
+	}
+	return slices.ContainsFunc(svc.ClusterIPs, among) || slices.ContainsFunc(svc.LoadBalancerIPs, among) ||
+		slices.ContainsFunc(svc.ExternalIPs, among)
+}
+
+// refusal is the reason why something in a Service cannot be served, and the remedy.
+type refusal struct{ reason, remedy string }
+
+func problem(svc *model.Service, field, value, reason, remedy string) model.Problem {
+	return model.Problem{Object: svc.ID.Ref(), Service: svc.ID, Field: field, Value: value, Reason: reason, Remedy: remedy}
+}
+
+// maxProblems bounds the Problems of one Service: each is a line in the log and may become an Event.
+const maxProblems = 16
+
+func clip(svc *model.Service, problems []model.Problem) []model.Problem {
+	if len(problems) <= maxProblems {
+		return problems
+	}
+	more := problem(svc, "", "", fmt.Sprintf("%d more problems like these", len(problems)-maxProblems), "")
+	return append(slices.Clone(problems[:maxProblems]), more)
 }

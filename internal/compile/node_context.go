@@ -7,7 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
-	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
 // nodeContext is everything about this node that affects how Services compile.
@@ -76,15 +75,6 @@ func newNodeContext(cfg Config) nodeContext {
 	}
 }
 
-// base compiles the part that does not depend on Services.
-func (n *nodeContext) base() want.Base {
-	cfg := n.Config
-	if cfg.LocalByNodeCIDR && len(n.podCIDRs) > 0 {
-		cfg.Local.CIDRs = n.podCIDRs
-	}
-	return Base(cfg)
-}
-
 // own reports whether an interface of this node has the address. An address that is only in its Node object, such as a cloud's public one,
 // is translated before packets arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
@@ -123,8 +113,4 @@ func (n *nodeContext) primary(f inet.Family) []netip.Addr {
 		}
 	}
 	return nil
-}
-
-func within(ranges []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }

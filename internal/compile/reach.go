@@ -65,8 +65,6 @@ func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	})
 }
 
-func (f frontend) frontendKey() FrontendKey { return FrontendKey{f.key, f.kind == clusterIP} }
-
 func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if refused := n.checkServiceAddress(f.kind, a); refused != nil {
@@ -266,20 +264,6 @@ func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) 
 		return reject("is in the pod range of node %s: a pod would be unreachable", name)
 	}
 	return nil
-}
-
-// nodeOfPod returns the node whose pods may have an address; empty if there is none. Only Node objects count: the author of an EndpointSlice
-// could reserve any address.
-func (n *nodeContext) nodeOfPod(a netip.Addr) string {
-	if within(n.podCIDRs, a) {
-		return n.NodeName
-	}
-	for bits := range n.podRangeBits {
-		if r, err := a.Prefix(bits); err == nil && n.podRanges[r] != "" {
-			return n.podRanges[r]
-		}
-	}
-	return ""
 }
 
 var validAddress = map[frontendKind]string{

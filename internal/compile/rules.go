@@ -62,58 +62,6 @@ var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirew
 	chainProxyFirewall, chainProxyOutFilter, chainBalancingFilter, chainBalancingGuards},
 	instead.list(), beside.list())
 
-// rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
-func rules(cfg Config, f inet.Family) kernel.Ruleset {
-	if cfg.Mode.NFTablesBalances() {
-		return balancingRules(cfg, f)
-	}
-	ours := cfg.chains()
-	all := kernel.Ruleset{
-		Family: f,
-		Chains: []kernel.Chain{
-			{ChainID: chainFilter, Rules: filterRules(cfg, f)},
-			{ChainID: chainGuards, Rules: guardRules(cfg, f)},
-			{ChainID: ours.forward, Rules: forwardRules()},
-			{ChainID: chainFirewall, Rules: firewallRules(f)},
-			{ChainID: chainClosed, Rules: closedRules(cfg, f)},
-			{ChainID: chainEgress, Rules: egressRules(cfg, f)},
-			{ChainID: chainOutput, Rules: outputRules(cfg, f)},
-			{ChainID: chainClusterIP, Rules: clusterIPRules(cfg, f)},
-			{ChainID: ours.markMasq, Rules: markRules(cfg)},
-			{ChainID: ours.postrouting, Rules: postroutingRules(cfg, f)},
-			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
-		},
-		Jumps: jumps(ours, f),
-	}
-	if cfg.Mode.RulesInNFTables() { // an accept there does not overrule another table's drop, and kube-proxy's chains are elsewhere
-		all.Chains = slices.DeleteFunc(all.Chains, func(c kernel.Chain) bool { return c.ChainID == ours.forward })
-		all.Jumps = slices.DeleteFunc(all.Jumps, func(j kernel.Jump) bool { return j.Chain == "FORWARD" })
-		return all
-	}
-	if !cfg.SideBySide {
-		all.Chains = append(all.Chains, kernel.Chain{ChainID: chainProxyFirewall}, kernel.Chain{ChainID: chainProxyOutFilter})
-	}
-	return all
-}
-
-func jumps(ours chains, f inet.Family) []kernel.Jump {
-	nat, filter, mangle := "nat", "filter", "mangle"
-	notEstablished := kernel.Established{Not: true}
-	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match; most others skip those of the mangle table after one lookup.
-		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
-		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
-		// The node's own packets reach IPVS before the filter table. There is one jump, because packets that IPVS has forwarded traverse it,
-		// too.
-		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
-			notEstablished, address(guardedIPs, f)),
-		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
-		jump(nat, "PREROUTING", ours.services, "Services"),
-		jump(nat, "OUTPUT", chainOutput, "Services"),
-		jump(nat, "POSTROUTING", ours.postrouting, "masquerading for Services"),
-	}
-}
-
 func jump(table, chain string, to kernel.ChainID, why string, conditions ...kernel.Condition) kernel.Jump {
 	return kernel.Jump{ChainID: kernel.ChainID{Table: table, Chain: chain}, Rule: rule(why, jumpTo(to), conditions...)}
 }
@@ -124,22 +72,22 @@ func rule(why string, verdict kernel.Verdict, conditions ...kernel.Condition) ke
 
 func jumpTo(c kernel.ChainID) kernel.Verdict { return kernel.JumpTo(c.Chain) }
 
-// port matches packets whose destination and port are in the set.
-func port(r setRef, f inet.Family) kernel.InSet {
+// toPort matches packets whose destination and port are in the set.
+func toPort(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationPort}
 }
 
-// address matches packets whose destination is in the set.
-func address(r setRef, f inet.Family) kernel.InSet {
+// toAddress matches packets whose destination is in the set.
+func toAddress(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestination}
 }
 
-// client matches packets whose destination, port and source are in the set.
-func client(r setRef, f inet.Family) kernel.InSet {
+// fromClient matches packets whose destination, port and source are in the set.
+func fromClient(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationClient}
 }
 
-func not(m kernel.InSet) kernel.InSet {
+func negated(m kernel.InSet) kernel.InSet {
 	m.Not = true
 	return m
 }
@@ -147,12 +95,12 @@ func not(m kernel.InSet) kernel.InSet {
 // servicesRules decide, for the first packet of a connection, whether the endpoint sees the node as the client.
 func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	return []kernel.Rule{
-		rule("a ClusterIP", jumpTo(chainClusterIP), port(clusterIPs, f)),
+		rule("a ClusterIP", jumpTo(chainClusterIP), toPort(clusterIPs, f)),
 		// The endpoint may be on any node, and the client anywhere: the reply must return through this node.
-		rule("external traffic policy Cluster", jumpTo(cfg.chains().markMasq), port(masqueraded, f)),
+		rule("external traffic policy Cluster", jumpTo(cfg.chains().markMasq), toPort(masqueraded, f)),
 		// Virtual addresses are local to the kernel, so rules for local ports (hostPorts, Docker's) would match them.
-		rule("no other rule redirects a Service", cfg.serveVerdict(), port(external, f)),
-		rule("unserved port; NAT rules skipped", kernel.Accept, address(vips, f)),
+		rule("no other rule redirects a Service", cfg.serveVerdict(), toPort(external, f)),
+		rule("unserved port; NAT rules skipped", kernel.Accept, toAddress(vips, f)),
 	}
 }
 
@@ -177,8 +125,8 @@ func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
 	return []kernel.Rule{
-		rule("the kernel picked a virtual address as this node's own source", masquerade, fromVirtual, port(clusterIPs, f)),
-		rule("the endpoint may not know this node's address", masquerade, port(external, f)),
+		rule("the kernel picked a virtual address as this node's own source", masquerade, fromVirtual, toPort(clusterIPs, f)),
+		rule("the endpoint may not know this node's address", masquerade, toPort(external, f)),
 		rule("Services", jumpTo(cfg.chains().services)),
 	}
 }
@@ -193,7 +141,7 @@ func (cfg Config) mark() uint32 { return 1 << cfg.MasqueradeBit }
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := masquerading
 	return append(fromPods(cfg, f),
-		rule("a pod connects to itself through a Service", masquerade, client(hairpin, f)),
+		rule("a pod connects to itself through a Service", masquerade, fromClient(hairpin, f)),
 		rule("not marked for masquerading", kernel.Return, kernel.Marked{Bits: cfg.mark(), Not: true}),
 		rule("clear the mark", kernel.FlipMark(cfg.mark())),
 		rule("marked for masquerading", masquerade),
@@ -237,16 +185,16 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 		// Our own jump skips established connections, but a jump that kube-proxy left behind does not, and must not interrupt them.
 		rule("established connections pass", kernel.Return, kernel.Established{}),
 		// This comes before the served ports, because guarded ports are also served ports.
-		rule("a port that is not open to every client", jumpTo(chainGuards), port(guarded, f)),
+		rule("a port that is not open to every client", jumpTo(chainGuards), toPort(guarded, f)),
 	}
 	for _, set := range served {
-		rs = append(rs, rule("a Service with endpoints", cfg.acceptVerdict(), port(set, f)))
+		rs = append(rs, rule("a Service with endpoints", cfg.acceptVerdict(), toPort(set, f)))
 	}
 	if cfg.AcceptServices {
-		rs = append(rs, rule("health checks of load balancers", kernel.Accept, port(healthPorts, f)))
+		rs = append(rs, rule("health checks of load balancers", kernel.Accept, toPort(healthPorts, f)))
 	}
 	rs = append(rs,
-		rule("not a virtual address", kernel.Return, not(address(vips, f))),
+		rule("not a virtual address", kernel.Return, negated(toAddress(vips, f))),
 		rule("allow ping", kernel.Return, kernel.Ping{Family: f}))
 	return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port")...)
 }
@@ -275,43 +223,32 @@ func (cfg Config) acceptVerdict() kernel.Verdict {
 // guardRules see only packets to guarded ports. They drop packets that would get no reply, or a reply that bypasses this node, and reject
 // packets to node ports without endpoints.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
-	inside := port(insideOnly, f)
-	rs := []kernel.Rule{rule("internal traffic policy Local, no endpoint on this node", kernel.Drop, port(noLocal, f))}
+	inside := toPort(insideOnly, f)
+	rs := []kernel.Rule{rule("internal traffic policy Local, no endpoint on this node", kernel.Drop, toPort(noLocal, f))}
 	for _, match := range cfg.Local.local(f) {
 		rs = append(rs, rule("pods reach endpoints on other nodes", cfg.acceptVerdict(), inside, match))
 	}
 	rs = append(rs, rule("external traffic policy Local, no endpoint on this node", kernel.Drop, inside))
 	const why = "node port without endpoints"
-	return append(rs, rejectRules(f, why, why, port(refused, f))...)
+	return append(rs, rejectRules(f, why, why, toPort(refused, f))...)
 }
 
 // firewallRules drop packets to load balancer addresses from clients outside the source ranges before IPVS sees them.
 func firewallRules(f inet.Family) []kernel.Rule {
-	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, port(firewalled, f), not(client(allowed, f)))}
+	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, toPort(firewalled, f), negated(fromClient(allowed, f)))}
 }
 
-// closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: packets of clients
-// outside the source ranges, and packets to unserved ports at addresses with an all-ports server. The mangle table of iptables cannot reject.
-func closedRules(cfg Config, f inet.Family) []kernel.Rule {
-	closed := []kernel.Condition{address(allPorts, f)}
-	for _, set := range served {
-		closed = append(closed, not(port(set, f)))
+// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS finds it later, nftables balances it now.
+func (cfg Config) serveVerdict() kernel.Verdict {
+	if cfg.Mode.NFTablesBalances() {
+		return kernel.Balance{}
 	}
-	rs := []kernel.Rule{
-		rule("source ranges of load balancers", jumpTo(chainFirewall)),
-		rule("allow ping", kernel.Return, kernel.Ping{Family: f}),
-	}
-	if cfg.Mode.RulesInNFTables() {
-		return append(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port", closed...)...)
-	}
-	return append(rs, rule("unserved port", kernel.Drop, closed...))
+	return kernel.Accept
 }
 
-// forwardRules accept replies if the node's FORWARD policy is DROP: requests reach endpoints through OUTPUT, replies return through
-// FORWARD.
-//
-// Unlike kube-proxy in other modes, they do not drop packets that conntrack considers invalid: IPVS restores the virtual address even in
-// late replies, and conntrack considers a connection invalid if it sees only one direction.
-func forwardRules() []kernel.Rule {
-	return []kernel.Rule{rule("replies of Service endpoints", kernel.Accept, kernel.Established{})}
-}
+// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT: what closes ports must see it
+// before. These chains do what those of the same names do in the table filter.
+var (
+	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
+	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}
+)

@@ -7,21 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT: what closes ports must see it
-// before. These chains do what those of the same names do in the table filter.
-var (
-	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
-	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}
-)
-
-// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS finds it later, nftables balances it now.
-func (cfg Config) serveVerdict() kernel.Verdict {
-	if cfg.Mode.NFTablesBalances() {
-		return kernel.Balance{}
-	}
-	return kernel.Accept
-}
-
 // balancingRules are the rules of a family where nftables balances.
 func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 	ours, notEstablished := cfg.chains(), kernel.Established{Not: true}
@@ -42,7 +27,7 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 			{ChainID: ours.services, Rules: servicesRules(cfg, f)},
 		},
 		Jumps: []kernel.Jump{
-			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, port(firewalled, f)),
+			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, toPort(firewalled, f)),
 			jump("mangle", "PREROUTING", chainBalancingFilter, "ports of virtual addresses that no Service uses", notEstablished),
 			jump("mangle", "OUTPUT", chainClosed, "ports that are closed to the node itself", notEstablished),
 			jump("filter", "INPUT", chainFilter, "packets that nothing balanced", notEstablished),
@@ -58,7 +43,7 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 // client sends them again, and is balanced when the agent has deleted the connection's entry in conntrack. The node would refuse them.
 func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	for _, set := range served {
-		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, port(set, f)))
+		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, toPort(set, f)))
 	}
 	return rs
 }
@@ -73,15 +58,15 @@ func invalidRules() []kernel.Rule {
 // ownPacketRules see the node's own packets: what must not reach an endpoint is refused before it loops back to the node.
 func ownPacketRules(f inet.Family) []kernel.Rule {
 	const noEndpoint = "no endpoint for the node itself"
-	rs := []kernel.Rule{rule("source ranges of load balancers", jumpTo(chainFirewall), port(firewalled, f))}
+	rs := []kernel.Rule{rule("source ranges of load balancers", jumpTo(chainFirewall), toPort(firewalled, f))}
 	for _, set := range []setRef{noLocal, refused} {
-		rs = append(rs, rejectRules(f, noEndpoint, noEndpoint, port(set, f))...)
+		rs = append(rs, rejectRules(f, noEndpoint, noEndpoint, toPort(set, f))...)
 	}
 	for _, set := range served {
-		rs = append(rs, rule("a Service with endpoints", kernel.Return, port(set, f)))
+		rs = append(rs, rule("a Service with endpoints", kernel.Return, toPort(set, f)))
 	}
 	rs = append(rs,
-		rule("not a virtual address", kernel.Return, not(address(vips, f))),
+		rule("not a virtual address", kernel.Return, negated(toAddress(vips, f))),
 		rule("allow ping", kernel.Return, kernel.Ping{Family: f}))
 	return slices.Concat(rs, rejectRules(f, "only this error makes an SCTP client fail", "unserved port"))
 }

@@ -85,17 +85,9 @@ func readyIn(slice *model.EndpointSlice) (n int) {
 	return n
 }
 
-// portName is the name by which a Service port selects the ports of its endpoints.
-func portName(p model.EndpointPort) string {
-	if p.Name == "" {
-		return "unnamed/" + p.Protocol.String()
-	}
-	return p.Name + "/" + p.Protocol.String()
-}
-
 // unservedProblems says that a port is closed although endpoints are ready. The text has no numbers: every node posts the same Event, and
 // a rollout does not change it.
-func unservedProblems(svc *model.Service, index int, family inet.Family, eps endpoints, known *readinesses) []model.Problem {
+func unservedProblems(svc *model.Service, index int, family inet.Family, eps portEndpoints, known *readinesses) []model.Problem {
 	if len(eps.all) > 0 {
 		return nil
 	}

@@ -1,13 +1,9 @@
 package compile
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -104,18 +100,6 @@ func count(at map[netip.Addr]int, a netip.Addr, by int) {
 	}
 }
 
-// addServicesAt adds the Services with an endpoint at one of the addresses to concerned.
-func (c *Cluster) addServicesAt(addrs map[netip.Addr]struct{}, concerned map[model.ServiceID]struct{}) {
-	if len(addrs) == 0 {
-		return
-	}
-	for id, s := range c.services {
-		if _, already := concerned[id]; !already && hasEndpoint(s.service, addrs) {
-			concerned[id] = struct{}{}
-		}
-	}
-}
-
 func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {
@@ -125,18 +109,4 @@ func hasEndpoint(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 		}
 	}
 	return false
-}
-
-var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
-
-// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint, and so can the first address of a
-// subnet if the kernel treats it as a host's.
-func (n *nodeContext) checkEndpoint(a netip.Addr) error {
-	if n.virtual.has(a) {
-		return errVirtual
-	}
-	if role, ofNetwork := n.network[a]; ofNetwork && role.Kind == kernel.Broadcast {
-		return fmt.Errorf("is %s", role)
-	}
-	return inet.CheckUnicast(a)
 }

@@ -3,7 +3,6 @@ package compile
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -74,35 +73,4 @@ func (n *nodeContext) nodeWideClaims(svc *model.Service) (all []frontend, proble
 func noHealthChecks(svc *model.Service, reason string) model.Problem {
 	return problem(svc, "spec.healthCheckNodePort", fmt.Sprint(svc.HealthCheckPort),
 		"the agent does not answer health checks of the Service: "+reason, "use another port")
-}
-
-// setHealthPort sets the health check port if the Service has the best claim to it.
-func (c *compiled) setHealthPort(n *nodeContext) {
-	i := slices.IndexFunc(c.wide, func(f frontend) bool { return f.kind == healthCheck })
-	if i < 0 {
-		return
-	}
-	switch best := n.claims[c.wide[i].key][0]; {
-	case best.kind == healthCheck && best.service.ID == c.service.ID:
-		c.health = healthPort(c.service, n, c.refusedEndpoints)
-	case best.kind == healthCheck:
-		c.problems = append(c.problems, noHealthChecks(c.service, "Service "+best.service.ID.String()+
-			" has the better claim to the same healthCheckNodePort (the older Service, or the first by name)"))
-	case best.service.ID == c.service.ID:
-		c.problems = append(c.problems, noHealthChecks(c.service, "the port is also its node port"))
-	default:
-		c.problems = append(c.problems, noHealthChecks(c.service, "the port is a node port of Service "+best.service.ID.String()))
-	}
-}
-
-// asksFor reports whether a Service asks for one of the addresses, or for a port of the node if one of them is the node's own.
-func (n *nodeContext) asksFor(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
-	return hasAddress(svc, addrs) || asksForNodePort(svc) && slices.ContainsFunc(n.addresses, func(a netip.Addr) bool {
-		_, ok := addrs[a]
-		return ok
-	})
-}
-
-func asksForNodePort(svc *model.Service) bool {
-	return svc.HealthCheckPort != 0 || slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
 }

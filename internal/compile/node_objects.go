@@ -1,0 +1,122 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+func (n *nodeContext) setNode(name string, object *model.Node) {
+	if weightOf(n.nodes[name]) > 1 {
+		n.weighted--
+	}
+	if weightOf(object) > 1 {
+		n.weighted++
+	}
+	if object == nil {
+		delete(n.nodes, name)
+		return
+	}
+	n.nodes[name] = object
+}
+
+// setThisNode takes over this node's object, and reports whether the node's pod ranges have changed.
+func (n *nodeContext) setThisNode(object *model.Node) bool {
+	n.object = object
+	if object == nil {
+		return false
+	}
+	if len(object.Addresses) > 0 {
+		n.primaries = object.Addresses
+	}
+	if len(object.PodCIDRs) == 0 || slices.Equal(object.PodCIDRs, n.podCIDRs) {
+		return false
+	}
+	n.podCIDRs = object.PodCIDRs
+	return true
+}
+
+// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name counts.
+func (n *nodeContext) updateOtherNodes(addrs map[netip.Addr]struct{}) {
+	if len(addrs) == 0 {
+		return
+	}
+	for a := range addrs {
+		delete(n.otherNodes, a)
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.nodes)) {
+		if name == n.NodeName {
+			continue
+		}
+		for _, a := range n.nodes[name].Addresses {
+			if _, ok := addrs[a]; ok && n.otherNodes[a] == "" {
+				n.otherNodes[a] = name
+			}
+		}
+	}
+}
+
+// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name counts.
+func (n *nodeContext) updatePodRanges() {
+	n.podRanges, n.podRangeBits = map[netip.Prefix]string{}, map[int]struct{}{}
+	for _, name := range slices.Sorted(maps.Keys(n.nodes)) {
+		for _, r := range n.nodes[name].PodCIDRs {
+			if n.podRanges[r] == "" {
+				n.podRanges[r] = name
+			}
+			n.podRangeBits[r.Bits()] = struct{}{}
+		}
+	}
+}
+
+// nodeOfPod returns the node whose pods may have an address; empty if there is none. Only Node objects count: the author of an EndpointSlice
+// could reserve any address.
+func (n *nodeContext) nodeOfPod(a netip.Addr) string {
+	if within(n.podCIDRs, a) {
+		return n.NodeName
+	}
+	for bits := range n.podRangeBits {
+		if r, err := a.Prefix(bits); err == nil && n.podRanges[r] != "" {
+			return n.podRanges[r]
+		}
+	}
+	return ""
+}
+
+func weightOf(node *model.Node) uint32 {
+	if node == nil || !node.WeightSet {
+		return 1
+	}
+	return node.Weight
+}
+
+func addAddresses(to map[netip.Addr]struct{}, node *model.Node) {
+	if node == nil {
+		return
+	}
+	for _, a := range node.Addresses {
+		to[a] = struct{}{}
+	}
+}
+
+// changedRanges lists the pod ranges of two versions of a Node object if they differ.
+func changedRanges(a, b *model.Node) []netip.Prefix {
+	var before, after []netip.Prefix
+	if a != nil {
+		before = a.PodCIDRs
+	}
+	if b != nil {
+		after = b.PodCIDRs
+	}
+	if slices.Equal(before, after) {
+		return nil
+	}
+	return slices.Concat(before, after)
+}
+
+// equalToServices reports whether all Services compile the same with both versions of this node's object.
+func equalToServices(a, b *model.Node) bool {
+	return a != nil && b != nil && slices.Equal(a.Addresses, b.Addresses) && a.Zone == b.Zone
+}

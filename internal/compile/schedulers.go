@@ -1,0 +1,72 @@
+package compile
+
+import "github.com/kube-ipvs/kube-ipvs/internal/model"
+
+// chosenScheduler is the one that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
+func chosenScheduler(svc *model.Service, n *nodeContext) string {
+	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
+		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
+			return name
+		}
+	}
+	return model.LastResort
+}
+
+func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
+	chosen := chosenScheduler(svc, n)
+	if svc.Balancing.FlagsSet && chosen == svc.Balancing.Scheduler {
+		return svc.Balancing.Flags
+	}
+	return model.SchedulerNamed(chosen).DefaultFlags
+}
+
+// hasScheduler is false if this node's kernel is known to lack a scheduler.
+func (n *nodeContext) hasScheduler(name string) bool {
+	_, missing := n.missing[name]
+	return !missing
+}
+
+// hasWeighted reports whether a scheduler has a weighted counterpart that this node has.
+func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
+	return s.Weighted != "" && n.hasScheduler(s.Weighted)
+}
+
+func untilLoaded(scheduler string) string {
+	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs checks again every sync period"
+}
+
+// maxTableKiB bounds the tables of a Service's scheduler.
+const maxTableKiB = 32 << 10
+
+// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service.
+func tablesTooLarge(svc *model.Service, scheduler string) bool {
+	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
+}
+
+// frontendsEverywhere counts the virtual servers for which a Service asks. A node port counts as one in each family, so that all nodes decide
+// alike, however many addresses each has.
+func frontendsEverywhere(svc *model.Service) int {
+	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
+	for _, p := range svc.Ports {
+		if p.NodePort != 0 {
+			servers += len(svc.ClusterIPs)
+		}
+	}
+	return servers
+}
+
+// SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied
+// by it, so that even a weight of 1 can rise, except for schedulers that read weights as numbers of connections.
+const SlowStartSteps = 10
+
+// weight multiplies the endpoint's own weight by its node's.
+func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
+	w := uint64(svc.Balancing.Weights.Of(e))
+	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
+		w = min(w*SlowStartSteps, model.MaxWeight)
+	}
+	if node := n.nodes[e.Node]; node != nil && node.WeightSet {
+		w *= uint64(node.Weight)
+	}
+	return uint32(min(w, model.MaxWeight))
+}

@@ -1,0 +1,212 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service. overShare is true if some are
+// rejected because a set is nearly full.
+func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem, overShare bool) {
+	left, rejected := admitPorts(svc, n)
+	for _, group := range addressGroups(svc) {
+		for i, addr := range group.addrs {
+			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
+				continue
+			}
+			field := fmt.Sprintf("%s[%d]", group.field, i)
+			// Addresses that cannot be served count, too: they take as long.
+			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
+				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
+				continue
+			}
+			list, problems := n.admit(svc, frontendsAt(svc, left.ports, n, group.kind, addr, field), field)
+			rejected = append(rejected, problems...)
+			all = append(all, list...)
+		}
+	}
+	withNodePort, problems := n.admitNodePorts(svc, left.ports)
+	rejected = append(rejected, problems...)
+	for _, f := range nodePortFrontends(svc, withNodePort, n) {
+		if left.takeDestinations(left.to.of(svc.Ports[f.port], f.key.Family()).size()) {
+			all = append(all, f)
+		} else {
+			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
+		}
+	}
+	return unique(all), rejected, left.overShare
+}
+
+// frontendsAt lists the frontends of some ports at an address.
+func frontendsAt(svc *model.Service, ports []int, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
+	list := make([]frontend, len(ports))
+	for j, i := range ports {
+		port := svc.Ports[i]
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.Port), Protocol: port.Protocol}
+		list[j] = frontend{
+			key: key, kind: kind, port: i, ownAddress: n.own(addr),
+			field: field, value: key.Addr.String() + "/" + key.Protocol.String(),
+		}
+		if kind == clusterIP {
+			list[j].field = fmt.Sprintf("spec.ports[%d].port", i)
+		}
+	}
+	return list
+}
+
+func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []frontend {
+	var list []frontend
+	for _, i := range ports {
+		port := svc.Ports[i]
+		for _, f := range n.Families {
+			if !hasFamily(svc, f) {
+				continue
+			}
+			for _, addr := range n.nodePortAddresses(f) {
+				list = append(list, frontend{
+					key:        kernel.ServerKey{Addr: netip.AddrPortFrom(addr, port.NodePort), Protocol: port.Protocol},
+					kind:       nodePort,
+					port:       i,
+					ownAddress: true,
+					field:      fmt.Sprintf("spec.ports[%d].nodePort", i),
+					value:      fmt.Sprintf("%d/%s", port.NodePort, port.Protocol),
+				})
+			}
+		}
+	}
+	return list
+}
+
+// allowance has the ports of a Service that are served, and what is left of its bounds for their addresses.
+type allowance struct {
+	to slicePorts
+	// ports are the indices of the served ones.
+	ports []int
+	// endpoints counts those of the served ports. Each address costs as many destinations.
+	endpoints              perFamily
+	external, destinations int
+	bounds                 bounds
+	// shared is true if external is the Service's share in a set, and overShare if the share was not enough.
+	shared, overShare bool
+}
+
+// admitPorts chooses the ports that are served, and returns the Problems of the others.
+func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []model.Problem) {
+	a = allowance{
+		to: slicePortsOf(svc), ports: make([]int, 0, min(len(svc.Ports), n.bounds.ports)),
+		external: n.bounds.external, destinations: n.bounds.destinations, bounds: n.bounds,
+	}
+	var here perFamily
+	for i, port := range svc.Ports {
+		if reason := n.objectionToPort(i, port, a, here); reason != nil {
+			a.overShare = a.overShare || reason == tooManyForShare
+			name := portName(model.EndpointPort{Name: port.Name, Protocol: port.Protocol})
+			rejected = append(rejected, problem(svc, fmt.Sprintf("spec.ports[%d]", i), name, reason.reason, reason.remedy))
+			continue
+		}
+		a.ports = append(a.ports, i)
+		for _, f := range n.Families {
+			a.endpoints[f] += a.to.of(port, f).size()
+			if n.setsAreFull() {
+				here[f] += a.to.of(port, f).count(n.mayUseItself)
+			}
+		}
+	}
+	if left := n.share - len(a.ports); n.setsAreFull() && left < a.external {
+		a.external, a.shared = left, true
+	}
+	return a, rejected
+}
+
+// objectionToPort says why a port is not served; nil if it is. here counts the endpoints on this node of the ports before it.
+func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance, here perFamily) *refusal {
+	if i >= n.bounds.ports {
+		return n.bounds.tooManyPorts()
+	}
+	for _, f := range n.Families {
+		at := a.to.of(port, f)
+		if a.endpoints[f]+at.size() > n.bounds.endpoints {
+			return n.bounds.tooManyEndpoints()
+		}
+		if n.setsAreFull() && max(i+1, here[f]+at.count(n.mayUseItself)) > n.share {
+			return tooManyForShare
+		}
+	}
+	return nil
+}
+
+// setsAreFull reports whether Services have only a share of a set, because it was nearly full.
+func (n *nodeContext) setsAreFull() bool { return n.share < maxShare }
+
+// mayUseItself reports whether an endpoint may reach itself through this node, which costs an entry of a set.
+func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
+	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
+}
+
+// takeAddress says why an address exceeds the bounds; nil if it does not. An address costs a virtual server for each port, and that of a
+// load balancer also an entry for each port and range.
+func (a *allowance) takeAddress(svc *model.Service, kind frontendKind, f inet.Family) *refusal {
+	cost := len(a.ports)
+	switch kind {
+	case clusterIP:
+		return nil
+	case loadBalancerIP:
+		cost *= 1 + len(svc.SourceRanges)
+	}
+	if cost > a.external && a.shared {
+		a.overShare = true
+		return tooManyForShare
+	}
+	if cost > a.external || !a.takeDestinations(a.endpoints[f]) {
+		return a.bounds.tooMany()
+	}
+	a.external -= cost
+	return nil
+}
+
+func (a *allowance) takeDestinations(n int) bool {
+	if n > a.destinations {
+		return false
+	}
+	a.destinations -= n
+	return true
+}
+
+// unsettled lists the frontends of a Service that Cluster.Unsettled lists.
+func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, atNode, waits bool) {
+	if !n.asksForNodes(svc) {
+		return nil, false, false
+	}
+	left, _ := admitPorts(svc, n)
+	for _, group := range addressGroups(svc) {
+		for _, addr := range group.addrs {
+			if !n.ofANode(group.kind, addr) || left.takeAddress(svc, group.kind, inet.FamilyOf(addr)) != nil {
+				continue
+			}
+			for _, f := range frontendsAt(svc, left.ports, n, group.kind, addr, group.field) {
+				if !n.served(svc, f) {
+					unsettled = append(unsettled, f.frontendKey())
+					needed, occupied := n.needsListeners(svc, f), n.listeners.At(f.key)
+					atNode, waits = atNode || needed && !occupied, waits || needed && occupied
+				}
+			}
+		}
+	}
+	return unsettled, atNode, waits
+}
+
+// asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks, as few do.
+func (n *nodeContext) asksForNodes(svc *model.Service) bool {
+	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
+		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })
+	})
+}
+
+func (n *nodeContext) ofANode(kind frontendKind, a netip.Addr) bool {
+	return n.own(a) || kind != clusterIP && (n.otherNodes[a] != "" || n.nodeOfPod(a) != "") || kind == externalIP && within(n.subnets, a)
+}

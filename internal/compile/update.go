@@ -1,0 +1,166 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, as far as that costs
+// little, those that the change affects. The others of these wait in the backlog. It adds the affected kernel objects to touched.
+func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
+	ids := append(c.update(changed, touched), c.fitSets(touched)...)
+	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
+}
+
+// update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
+// virtual.
+func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
+	next := map[model.ServiceID]*compiled{}
+	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
+		next[id] = &compiled{}
+		if svc != nil {
+			next[id] = claimsOf(svc, &c.node)
+		}
+		ids = append(ids, id)
+	}
+	before := map[kernel.ServerKey]claimant{}
+	for id, claims := range next {
+		c.replaceClaims(id, claims, before)
+	}
+	size := c.recompileAll(ids, touched)
+	affected := map[model.ServiceID]struct{}{}
+	for key, best := range before {
+		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
+			addClaimants(affected, claims)
+		}
+	}
+	c.addServicesAt(c.node.virtual.takeChanged(), affected)
+	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
+
+	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // one that waited before
+	if len(next) == 0 {
+		work, least = c.node.work.much, 1
+	}
+	c.backlog = c.backlog.without(ids).with(affected)
+	late := c.backlog.take(work, least, func(id model.ServiceID) int { return c.services[id].size })
+	c.recompileAll(late, touched)
+	return append(ids, late...)
+}
+
+// recompileAll compiles Services with the current claims, and returns the size of the result.
+func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (size int) {
+	slices.SortFunc(ids, model.ServiceID.Compare)
+	// Remove all old fragments before adding any new one, because a key may move from one Service to another.
+	updated := make([]*compiled, len(ids))
+	for i, id := range ids {
+		updated[i] = c.compile(id)
+		size += updated[i].size
+	}
+	for _, id := range ids {
+		if old := c.services[id]; old != nil {
+			c.state.Replace(old.fragment, nil, touched)
+		}
+	}
+	for i, id := range ids {
+		if updated[i].service == nil {
+			delete(c.services, id)
+			continue
+		}
+		c.state.Replace(nil, updated[i].fragment, touched)
+		c.services[id] = updated[i]
+	}
+	return size
+}
+
+// compile compiles a Service with the current claims.
+func (c *Cluster) compile(id model.ServiceID) *compiled {
+	old := c.services[id]
+	if old == nil || old.service == nil {
+		return &compiled{}
+	}
+	return compileService(old, &c.node, c.winner)
+}
+
+// replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
+// Services claim, too, to before: such a Service is affected only if the best claim changes.
+func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, before map[kernel.ServerKey]claimant) {
+	if old := c.services[id]; old == nil {
+		c.node.virtual.replaceEndpoints(nil, next.service)
+	} else {
+		c.node.virtual.replaceEndpoints(old.service, next.service)
+		// Keep the fragment: the wanted state holds it until Update removes it.
+		next.fragment = old.fragment
+		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
+			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
+		}
+	}
+	for _, f := range slices.Concat(next.frontends, next.allPorts, next.wide) {
+		c.changeClaims(f.key, f.claimOf(next.service), insertClaim, before)
+	}
+	c.services[id] = next
+}
+
+// changeClaims inserts or removes one claim to a key.
+func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before map[kernel.ServerKey]claimant) {
+	claims := c.node.claims[key]
+	if _, known := before[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
+		before[key] = claims[0].claimant()
+	}
+	was := binds(key, claims)
+	claims = change(claims, one)
+	c.node.virtual.replace(key.Addr.Addr(), was, binds(key, claims))
+	if len(claims) == 0 {
+		delete(c.node.claims, key)
+		delete(c.node.left, FrontendKey{key, false})
+		delete(c.node.left, FrontendKey{key, true})
+		return
+	}
+	c.node.claims[key] = claims
+}
+
+// addServicesAt adds the Services with an endpoint at one of the addresses to concerned.
+func (c *Cluster) addServicesAt(addrs map[netip.Addr]struct{}, concerned map[model.ServiceID]struct{}) {
+	if len(addrs) == 0 {
+		return
+	}
+	for id, s := range c.services {
+		if _, already := concerned[id]; !already && hasEndpoint(s.service, addrs) {
+			concerned[id] = struct{}{}
+		}
+	}
+}
+
+// fitSets lowers the share of all Services while a set is nearly full, and raises it again when there is room for that. So Services with few
+// entries keep them. It returns the Services that were recompiled.
+func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
+	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
+		c.node.share /= 2
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool {
+			return slices.Max(append(slices.Collect(maps.Values(s.entries())), 0)) > c.node.share
+		}), touched)...)
+	}
+	for c.node.setsAreFull() && c.hasRoomFor(2*c.node.share) {
+		c.node.share *= 2
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool { return s.overShare }), touched)...)
+	}
+	return recompiled
+}
+
+// hasRoomFor reports whether no set would be nearly full if the Services that are over their share used all of another share.
+func (c *Cluster) hasRoomFor(share int) bool {
+	sizes := c.state.Sizes()
+	for _, s := range c.services {
+		if !s.overShare {
+			continue
+		}
+		for set := range sizes {
+			sizes[set] += max(share-s.sizes[set], 0)
+		}
+	}
+	return slices.Max(slices.Collect(maps.Values(sizes))) <= c.node.bounds.room
+}

@@ -1,0 +1,175 @@
+package compile
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/want"
+)
+
+// virtualServer compiles a virtual server with its destinations and set entries.
+func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeContext) want.Server {
+	chosen, guard := choose(svc, f.kind, eps)
+	ds := destinationsOf(svc, chosen, n)
+	scheduler, alike := schedulers(svc, ds, n)
+	divideWeights(ds, n.weightShift(svc, eps.all))
+	s := want.Server{
+		Server:       serverConfig(svc, f.key, scheduler, n),
+		Alike:        alike,
+		Unbound:      f.ownAddress,
+		Destinations: ds,
+		SlowStart:    svc.Balancing.SlowStart,
+		Owner:        model.ServicePortRef{Service: svc.ID, Port: svc.Ports[f.port].Name},
+	}
+	if !f.ownAddress {
+		s.Members = append(s.Members, vips.address(f.key.Addr.Addr()))
+	}
+	if guard == nil && f.ownAddress && !takesConnections(ds) {
+		guard = &refused
+	}
+	if guard != nil {
+		s.Members = append(s.Members, guard.port(f.key), guarded.port(f.key))
+	}
+	if f.kind != clusterIP && !svc.ExternalLocal {
+		s.Members = append(s.Members, masqueraded.port(f.key))
+	}
+	// A port without endpoints is not in the set, so that the filter table rejects new connections immediately. IPVS would also reject them,
+	// but log every packet.
+	if takesConnections(ds) {
+		s.Members = append(s.Members, servedSet(f.kind).port(f.key))
+	}
+	if svc.Balancing.MaxConnections > 0 {
+		s.Members = append(s.Members, limited.port(f.key))
+	}
+	if f.kind == loadBalancerIP {
+		s.Members = append(s.Members, sourceRangeEntries(svc, f.key, n)...)
+	}
+	return withHairpin(s, eps.all, n)
+}
+
+// withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It also
+// adds endpoints that are not chosen, because they may still have open connections.
+func withHairpin(s want.Server, all []portEndpoint, n *nodeContext) want.Server {
+	for _, e := range all {
+		if n.mayUseItself(e.Endpoint) {
+			s.Members = append(s.Members, hairpin.self(e.addr, s.Key.Protocol))
+		}
+	}
+	return s
+}
+
+// choose picks the endpoints of a frontend by the Service's traffic policies, and its guard, if any.
+func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]portEndpoint, *setRef) {
+	switch {
+	case !isLocal(svc, kind):
+		return eps.cluster, nil
+	case len(eps.local) > 0:
+		return eps.local, nil
+	case len(eps.cluster) == 0:
+		return nil, nil
+	case kind == clusterIP:
+		return nil, &noLocal
+	}
+	// Clients outside the cluster must not use this node, because replies of an endpoint on another node would bypass it. Pods and the node
+	// itself may, because they do not know where the endpoints are.
+	return eps.cluster, &insideOnly
+}
+
+// servedSet is the set of served ports for a kind of frontend.
+func servedSet(kind frontendKind) setRef {
+	if kind == clusterIP {
+		return clusterIPs
+	}
+	return external
+}
+
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another: it
+// admits no other clients, and some set types cannot store it.
+func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
+	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
+	unrestricted := len(members)
+	node, self := false, single(key.Addr.Addr())
+	var last netip.Prefix
+	for _, r := range svc.SourceRanges { // a range comes before the ranges inside it
+		if inet.FamilyOf(r.Addr()) != key.Family() || last.Overlaps(r) {
+			continue
+		}
+		if r.Bits() == 0 {
+			return nil // every client
+		}
+		members, last = append(members, allowed.client(key, r)), r
+		node = node || slices.ContainsFunc(n.addresses, r.Contains)
+	}
+	if len(members) == unrestricted {
+		return nil // a family without a range is open
+	}
+	if node && !slices.ContainsFunc(svc.SourceRanges, self.Overlaps) {
+		// For the node's own connections to the virtual address, the kernel uses that address as the source.
+		members = append(members, allowed.client(key, self))
+	}
+	return members
+}
+
+// decision has the results of compiling a frontend that do not follow from the Service alone.
+type decision struct {
+	winner    model.ServiceID
+	guard     Guard
+	scheduler string
+	flags     uint32
+}
+
+// Guard says which clients' new connections are dropped before they reach a frontend.
+type Guard uint8
+
+// The guards.
+const (
+	NoGuard Guard = iota
+	GuardAll
+	GuardOutside
+)
+
+// decisionOf records the decisions about a frontend.
+func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.ServiceID, server kernel.Server) decision {
+	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
+	switch _, guard := choose(svc, f.kind, eps); guard {
+	case &noLocal:
+		d.guard = GuardAll
+	case &insideOnly:
+		d.guard = GuardOutside
+	}
+	return d
+}
+
+// NoLocal is a traffic policy Local of a Service that has ready endpoints in a family, but none on this node.
+type NoLocal struct {
+	Family   inet.Family
+	External bool
+}
+
+func (n NoLocal) compare(o NoLocal) int {
+	external := func(n NoLocal) int {
+		if n.External {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(n.Family, o.Family), cmp.Compare(external(n), external(o)))
+}
+
+// policiesWithoutLocal lists the traffic policies Local for which all endpoints of one port and family are on other nodes.
+func policiesWithoutLocal(svc *model.Service, group []frontend, eps portEndpoints) []NoLocal {
+	if len(eps.local) > 0 || len(eps.cluster) == 0 {
+		return nil
+	}
+	var without []NoLocal
+	for _, f := range group {
+		if isLocal(svc, f.kind) {
+			without = append(without, NoLocal{Family: f.key.Family(), External: f.kind != clusterIP})
+		}
+	}
+	return without
+}

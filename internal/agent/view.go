@@ -57,7 +57,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 		NodeProblems: a.nodeProblems(), Refused: p.known.Refusals.Problems(), Unreadable: maps.Clone(a.reports.history.unreadable),
 		Foreign:  maps.Clone(w.Foreign()),
 		Totals:   view.Totals{Services: p.cluster.Services(), VirtualServers: w.Count(), Draining: p.draining.Count()},
-		Compiled: make([]compile.Service, 0, p.cluster.Services()),
+		Compiled: make([]*compile.Compiled, 0, p.cluster.Services()),
 	}
 	for _, server := range w.Servers {
 		s.Totals.Destinations += len(server.Destinations)
@@ -106,7 +106,7 @@ func (a *Agent) viewLoop() view.Agent {
 }
 
 // snapshotServices takes the current state of those of the given Services that still exist.
-func (a *Agent) snapshotServices(some []compile.Service) []snapshot.Service {
+func (a *Agent) snapshotServices(some []*compile.Compiled) []snapshot.Service {
 	taken := make([]snapshot.Service, 0, len(some))
 	for _, svc := range some {
 		if now, exists := a.planner.cluster.Service(svc.Source().ID); exists {
@@ -116,8 +116,8 @@ func (a *Agent) snapshotServices(some []compile.Service) []snapshot.Service {
 	return taken
 }
 
-func (a *Agent) snapshotService(svc compile.Service) snapshot.Service {
-	s := snapshot.Service{Service: svc, Frontends: make([]snapshot.Frontend, 0, svc.FrontendCount())}
+func (a *Agent) snapshotService(svc *compile.Compiled) snapshot.Service {
+	s := snapshot.Service{Compiled: svc, Frontends: make([]snapshot.Frontend, 0, svc.FrontendCount())}
 	for key := range svc.Keys {
 		s.Frontends = append(s.Frontends, a.snapshotFrontend(key))
 	}

@@ -15,7 +15,7 @@ import (
 // only the affected Services.
 type Cluster struct {
 	node     nodeContext
-	services map[model.ServiceID]*compiled
+	services map[model.ServiceID]*Compiled
 	state    *want.State
 	backlog  backlog
 	// changes wait for Compile.
@@ -26,7 +26,7 @@ type Cluster struct {
 func NewCluster(cfg Config) *Cluster {
 	return &Cluster{
 		node:     newNodeContext(cfg),
-		services: map[model.ServiceID]*compiled{},
+		services: map[model.ServiceID]*Compiled{},
 		state:    want.New(Base(cfg)),
 	}
 }
@@ -144,12 +144,12 @@ func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model
 	if len(conditions) == 0 {
 		return map[model.ServiceID]*model.Service{}
 	}
-	return c.compiledThat(func(s *compiled) bool {
+	return c.compiledThat(func(s *Compiled) bool {
 		return slices.ContainsFunc(conditions, func(selects func(*model.Service) bool) bool { return selects(s.service) })
 	})
 }
 
-func (c *Cluster) compiledThat(which func(*compiled) bool) map[model.ServiceID]*model.Service {
+func (c *Cluster) compiledThat(which func(*Compiled) bool) map[model.ServiceID]*model.Service {
 	chosen := map[model.ServiceID]*model.Service{}
 	for id, s := range c.services {
 		if which(s) {

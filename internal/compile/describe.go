@@ -10,10 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Service is one compiled Service. It is immutable, because a change of the Service or of its inputs creates a new value. So any goroutine
-// may read it, while Cluster is not safe for concurrent use.
-type Service struct{ *compiled }
-
 // Frontend is one address and port of a Service, and the decisions about it.
 type Frontend struct {
 	Key  kernel.ServerKey
@@ -51,33 +47,33 @@ var kindNames = map[frontendKind]string{
 func (c *Cluster) Addresses() []netip.Addr { return slices.Clone(c.node.addresses) }
 
 // Service returns a compiled Service, or false if it does not exist.
-func (c *Cluster) Service(id model.ServiceID) (Service, bool) {
+func (c *Cluster) Service(id model.ServiceID) (*Compiled, bool) {
 	s := c.services[id]
-	return Service{s}, s != nil
+	return s, s != nil
 }
 
 // AllServices iterates over the compiled Services, in no order.
-func (c *Cluster) AllServices(yield func(Service) bool) {
+func (c *Cluster) AllServices(yield func(*Compiled) bool) {
 	for _, s := range c.services {
-		if !yield(Service{s}) {
+		if !yield(s) {
 			return
 		}
 	}
 }
 
 // Source returns the Service's input.
-func (s Service) Source() *model.Service { return s.service }
+func (s *Compiled) Source() *model.Service { return s.service }
 
 // Problems returns what the Service asks for and cannot be served.
-func (s Service) Problems() []model.Problem { return s.problems }
+func (s *Compiled) Problems() []model.Problem { return s.problems }
 
 // HasAddress reports whether the Service asks for a frontend at the address, served or not.
-func (s Service) HasAddress(addr netip.Addr) bool {
+func (s *Compiled) HasAddress(addr netip.Addr) bool {
 	return slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.key.Addr.Addr() == addr })
 }
 
 // Keys iterates over the frontends' addresses and ports, in the order of Frontends.
-func (s Service) Keys(yield func(kernel.ServerKey) bool) {
+func (s *Compiled) Keys(yield func(kernel.ServerKey) bool) {
 	for i := range s.frontends {
 		if !yield(s.frontends[i].key) {
 			return
@@ -86,10 +82,10 @@ func (s Service) Keys(yield func(kernel.ServerKey) bool) {
 }
 
 // FrontendCount returns the number of frontends.
-func (s Service) FrontendCount() int { return len(s.frontends) }
+func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 
 // Frontends lists the addresses and ports that the Service asks for. Each call builds a new list.
-func (s Service) Frontends() []Frontend {
+func (s *Compiled) Frontends() []Frontend {
 	all := make([]Frontend, 0, len(s.frontends))
 	to, ready := slicePortsOf(s.service), readinesses(nil)
 	for _, group := range groupByPort(s.frontends) {
@@ -108,7 +104,7 @@ func (s Service) Frontends() []Frontend {
 	return all
 }
 
-func (s Service) describe(f frontend, d decision) Frontend {
+func (s *Compiled) describe(f frontend, d decision) Frontend {
 	return Frontend{
 		Key: f.key, Kind: kindNames[f.kind], Port: s.service.Ports[f.port], Bound: !f.ownAddress,
 		Local:    isLocal(s.service, f.kind),
@@ -118,7 +114,7 @@ func (s Service) describe(f frontend, d decision) Frontend {
 	}
 }
 
-func (s Service) describeEndpoints(from slicePorts) []EndpointDescription {
+func (s *Compiled) describeEndpoints(from slicePorts) []EndpointDescription {
 	all := allEndpoints(from, s.node, s.refusedEndpoints)
 	descriptions := make([]EndpointDescription, len(all))
 	for i, e := range all {
@@ -133,7 +129,7 @@ const (
 )
 
 // describeBalancing lists the settings of a virtual server with their origins.
-func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
+func (s *Compiled) describeBalancing(key kernel.ServerKey, d decision) []Setting {
 	settings := []Setting{{"scheduler", d.scheduler, s.schedulerOrigin(d.scheduler)}}
 	if flags := flagNames(d); flags != "" {
 		settings = append(settings, Setting{"scheduler flags", flags, s.flagsOrigin()})
@@ -169,7 +165,7 @@ func (s Service) describeBalancing(key kernel.ServerKey, d decision) []Setting {
 }
 
 // describeSpan returns which ports share a client's affinity, if the Service asks for all.
-func (s Service) describeSpan(f frontend) []Setting {
+func (s *Compiled) describeSpan(f frontend) []Setting {
 	if !s.service.Balancing.AllPorts || s.service.AffinityTimeout == 0 {
 		return nil
 	}
@@ -204,7 +200,7 @@ func describeWeights(w model.Weights) []Setting {
 	return settings
 }
 
-func (s Service) schedulerOrigin(inForce string) string {
+func (s *Compiled) schedulerOrigin(inForce string) string {
 	asked, chosen := s.service.Balancing.Scheduler, s.chosenScheduler
 	origin := byNode
 	switch {
@@ -221,7 +217,7 @@ func (s Service) schedulerOrigin(inForce string) string {
 	return origin
 }
 
-func (s Service) whyNot(scheduler string) string {
+func (s *Compiled) whyNot(scheduler string) string {
 	if tablesTooLarge(s.service, scheduler) {
 		return ", because the Service has too many virtual servers for " + scheduler
 	}
@@ -238,7 +234,7 @@ func flagNames(d decision) string {
 	return strings.Join(names, ",")
 }
 
-func (s Service) flagsOrigin() string {
+func (s *Compiled) flagsOrigin() string {
 	if b := s.service.Balancing; b.FlagsSet && s.chosenScheduler == b.Scheduler {
 		return byAnnotation + "scheduler-flags"
 	}

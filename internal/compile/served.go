@@ -56,7 +56,7 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 }
 
 // sharesServer reports whether a port of the Service shares its virtual server with all other ports at the address.
-func (c *compiled) sharesServer(port kernel.ServerKey) bool {
+func (c *Compiled) sharesServer(port kernel.ServerKey) bool {
 	if len(c.allPorts) == 0 {
 		return false
 	}
@@ -66,7 +66,7 @@ func (c *compiled) sharesServer(port kernel.ServerKey) bool {
 
 // loopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node
 // ports in a family, it uses the ClusterIP's frontend.
-func (c *Cluster) loopbackPorts(id model.ServiceID, s *compiled) []model.LoopbackPort {
+func (c *Cluster) loopbackPorts(id model.ServiceID, s *Compiled) []model.LoopbackPort {
 	if !asksForNodePort(s.service) {
 		return nil
 	}

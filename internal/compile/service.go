@@ -8,8 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// compiled is the result of compiling one Service.
-type compiled struct {
+// Compiled is one compiled Service. It is immutable, because a change of the Service or of its inputs creates a new value. So any goroutine
+// may read it, while Cluster is not safe for concurrent use.
+type Compiled struct {
 	service *model.Service
 	// frontends, allPorts and wide are claimed; rejected are the problems of what cannot be served.
 	frontends, allPorts, wide []frontend
@@ -38,21 +39,21 @@ type compiled struct {
 }
 
 // claimsOf lists a Service's claims before the winners are known.
-func claimsOf(svc *model.Service, n *nodeContext) *compiled {
+func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 	list, rejected, overShare := frontendsOf(svc, n)
 	grouped := slices.Concat(groupByPort(list)...)
 	wide, problems := n.nodeWideClaims(svc)
-	return &compiled{
+	return &Compiled{
 		service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), wide: append(wide, n.widerClaims(grouped)...),
 		rejected: slices.Concat(rejected, problems), overShare: overShare,
 	}
 }
 
 // compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
-func compileService(claims *compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *compiled {
+func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *Compiled {
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
-	c := &compiled{
+	c := &Compiled{
 		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, wide: claims.wide,
 		rejected: claims.rejected, overShare: claims.overShare,
 	}
@@ -107,7 +108,7 @@ func (n *nodeContext) claimProblem(svc *model.Service, f frontend, owner model.S
 }
 
 // entries counts the Service's entries in each set. The ledger has one for each virtual server.
-func (c *compiled) entries() map[string]int {
+func (c *Compiled) entries() map[string]int {
 	entries := map[string]int{}
 	for _, s := range c.fragment {
 		entries[ledger.in(s.Key.Family())]++

@@ -20,9 +20,9 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 // update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
 // virtual.
 func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
-	next := map[model.ServiceID]*compiled{}
+	next := map[model.ServiceID]*Compiled{}
 	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
-		next[id] = &compiled{}
+		next[id] = &Compiled{}
 		if svc != nil {
 			next[id] = claimsOf(svc, &c.node)
 		}
@@ -56,7 +56,7 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (size int) {
 	slices.SortFunc(ids, model.ServiceID.Compare)
 	// Remove all old fragments before adding any new one, because a key may move from one Service to another.
-	updated := make([]*compiled, len(ids))
+	updated := make([]*Compiled, len(ids))
 	for i, id := range ids {
 		updated[i] = c.compile(id)
 		size += updated[i].size
@@ -78,17 +78,17 @@ func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (si
 }
 
 // compile compiles a Service with the current claims.
-func (c *Cluster) compile(id model.ServiceID) *compiled {
+func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	old := c.services[id]
 	if old == nil || old.service == nil {
-		return &compiled{}
+		return &Compiled{}
 	}
 	return compileService(old, &c.node, c.winner)
 }
 
 // replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
 // Services claim, too, to before: such a Service is affected only if the best claim changes.
-func (c *Cluster) replaceClaims(id model.ServiceID, next *compiled, before map[kernel.ServerKey]claimant) {
+func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before map[kernel.ServerKey]claimant) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
 	} else {
@@ -140,13 +140,13 @@ func (c *Cluster) addServicesAt(addrs map[netip.Addr]struct{}, concerned map[mod
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
-		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool {
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *Compiled) bool {
 			return slices.Max(append(slices.Collect(maps.Values(s.entries())), 0)) > c.node.share
 		}), touched)...)
 	}
 	for c.node.setsAreFull() && c.hasRoomFor(2*c.node.share) {
 		c.node.share *= 2
-		recompiled = append(recompiled, c.update(c.compiledThat(func(s *compiled) bool { return s.overShare }), touched)...)
+		recompiled = append(recompiled, c.update(c.compiledThat(func(s *Compiled) bool { return s.overShare }), touched)...)
 	}
 	return recompiled
 }

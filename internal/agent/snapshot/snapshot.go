@@ -35,7 +35,7 @@ type Snapshot struct {
 	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
 	// Compiled are all Services, in no order.
-	Compiled []compile.Service
+	Compiled []*compile.Compiled
 	// Services are those that the query selects, in no order.
 	Services []Service
 	// Foreign are the wanted virtual servers that another program has created.
@@ -44,7 +44,7 @@ type Snapshot struct {
 
 // Service is a Service that the query selects.
 type Service struct {
-	compile.Service
+	*compile.Compiled
 	// Frontends have the same order as the compiled Service's.
 	Frontends []Frontend
 }
@@ -84,14 +84,14 @@ func (s *Snapshot) View() *view.View {
 	for _, svc := range s.Compiled {
 		v.Problems = append(v.Problems, s.problems(svc)...)
 	}
-	slices.SortFunc(s.Services, func(a, b Service) int { return compareServices(a.Service, b.Service) })
+	slices.SortFunc(s.Services, func(a, b Service) int { return compareServices(a.Compiled, b.Compiled) })
 	for _, svc := range s.Services {
 		v.Services = append(v.Services, s.service(svc))
 	}
 	return v
 }
 
-func compareServices(a, b compile.Service) int { return a.Source().ID.Compare(b.Source().ID) }
+func compareServices(a, b *compile.Compiled) int { return a.Source().ID.Compare(b.Source().ID) }
 
 func problemTexts(problems []model.Problem) []string {
 	texts := []string{}
@@ -102,14 +102,14 @@ func problemTexts(problems []model.Problem) []string {
 }
 
 // problems returns those of the Service's objects, and the kernel's refusals of what the Service asks for.
-func (s *Snapshot) problems(svc compile.Service) []string {
+func (s *Snapshot) problems(svc *compile.Compiled) []string {
 	return problemTexts(slices.Concat(svc.Problems(), s.Refused[svc.Source().ID]))
 }
 
 func (s *Snapshot) service(svc Service) view.Service {
 	id := svc.Source().ID
-	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: s.problems(svc.Service)}
-	for i, compiled := range svc.Service.Frontends() {
+	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: s.problems(svc.Compiled)}
+	for i, compiled := range svc.Compiled.Frontends() {
 		out.Frontends = append(out.Frontends, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
 	}
 	return out

@@ -34,30 +34,19 @@ func (s *apiServer) at(a netip.AddrPort) bool {
 
 // set replaces the addresses, and returns those that were added or removed.
 func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
-	addrs := map[netip.Addr]struct{}{}
+	addrs, changed := map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}
+	maps.Copy(changed, s.addrs)
 	for _, list := range []map[netip.AddrPort]struct{}{contacts, endpoints} {
 		for at := range list {
-			addrs[at.Addr()] = struct{}{}
+			addrs[at.Addr()], changed[at.Addr()] = struct{}{}, struct{}{}
 		}
 	}
-	changed = difference(s.addrs, addrs)
+	maps.DeleteFunc(changed, func(a netip.Addr, _ struct{}) bool {
+		_, stays := addrs[a]
+		return stays && s.has(a)
+	})
 	*s = apiServer{contacts, endpoints, addrs}
 	return changed
-}
-
-func difference(a, b map[netip.Addr]struct{}) map[netip.Addr]struct{} {
-	only := maps.Clone(b)
-	if only == nil {
-		only = map[netip.Addr]struct{}{}
-	}
-	for addr := range a {
-		if _, both := b[addr]; both {
-			delete(only, addr)
-		} else {
-			only[addr] = struct{}{}
-		}
-	}
-	return only
 }
 
 // apiEndpoints lists the endpoints that the API server has written for its own Service.

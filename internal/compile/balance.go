@@ -57,14 +57,10 @@ func weightsDiffer(ds []kernel.Destination) bool {
 }
 
 func clientBits(b model.Balancing, f inet.Family) uint8 {
-	bits := b.ClientBits4
 	if f == inet.IPv6 {
-		bits = b.ClientBits6
+		return cmp.Or(b.ClientBits6, uint8(f.Bits()))
 	}
-	if bits == 0 {
-		return uint8(f.Bits())
-	}
-	return bits
+	return cmp.Or(b.ClientBits4, uint8(f.Bits()))
 }
 
 // destinationsOf converts the chosen endpoints.

@@ -63,9 +63,3 @@ var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3,
 func binds(key kernel.ServerKey, claims []claim) bool {
 	return len(claims) > 0 && claims[0].bound && key != key.AllPorts()
 }
-
-func addClaimants(concerned map[model.ServiceID]struct{}, claims []claim) {
-	for _, c := range claims {
-		concerned[c.service.ID] = struct{}{}
-	}
-}

@@ -158,3 +158,11 @@ func (c *Cluster) compiledThat(which func(*Compiled) bool) map[model.ServiceID]*
 	}
 	return chosen
 }
+
+func keySet(services map[model.ServiceID]*model.Service) map[model.ServiceID]struct{} {
+	ids := make(map[model.ServiceID]struct{}, len(services))
+	for id := range services {
+		ids[id] = struct{}{}
+	}
+	return ids
+}

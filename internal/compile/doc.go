@@ -9,7 +9,7 @@
 //   - without Services: config.go, sets.go, rules.go, rules_ipvs.go, rules_balancing.go, base.go
 //   - what a Service can ask for, and the better of two claims: frontends.go, claim.go, bounds.go, backlog.go
 //   - what is known about this node: virtual.go, apiserver.go, node_context.go, node_objects.go, schedulers.go
-//   - reach, the frontends that a Service can have on this node: reach.go, reach_nodeports.go, reach_wide.go, service_frontends.go
+//   - reach, the frontends that a Service can have on this node: reach.go, reach_wide.go, service_frontends.go
 //   - one Service: endpoints.go, unserved.go, balance.go, health.go, virtual_server.go, allports.go, service.go
 //   - all Services: cluster.go, learn.go and update.go keep the result up to date, facts.go is the door for changes, and served.go and
 //     describe.go explain the result

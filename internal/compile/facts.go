@@ -78,14 +78,6 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 // Waiting are the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-func keySet(services map[model.ServiceID]*model.Service) map[model.ServiceID]struct{} {
-	ids := make(map[model.ServiceID]struct{}, len(services))
-	for id := range services {
-		ids[id] = struct{}{}
-	}
-	return ids
-}
-
 // Unsettled lists, of the Services that Compile will compile, or of all, the frontends at node and pod addresses, and in the node's networks,
 // that are not served yet, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
 // if any also depends on where processes listen (Facts.Listeners), and waits if a process had the port of any when that was last learned.

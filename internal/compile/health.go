@@ -20,9 +20,6 @@ type HealthPort struct {
 // healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. A pod of a dual-stack Service
 // has two addresses, so the family with more of them counts.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
-	if svc.HealthCheckPort == 0 {
-		return HealthPort{}
-	}
 	here := map[inet.Family]map[netip.Addr]struct{}{}
 	for _, slice := range svc.Slices {
 		for i := range slice.Endpoints {

@@ -161,7 +161,7 @@ func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[
 	if len(moved) == 0 {
 		return changed
 	}
-	all := c.servicesThat([]func(*model.Service) bool{func(svc *model.Service) bool { return c.node.asksFor(svc, moved) }})
+	all := c.compiledThat(func(s *Compiled) bool { return c.node.asksFor(s.service, moved) })
 	maps.Copy(all, changed)
 	return all
 }

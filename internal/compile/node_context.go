@@ -81,12 +81,7 @@ func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresse
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
 
-func (n *nodeContext) zone() string {
-	if n.object == nil {
-		return ""
-	}
-	return n.object.Zone
-}
+func (n *nodeContext) zone() string { return known(n.object).Zone }
 
 // excluded reports whether the configuration leaves the address to other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }

@@ -25,16 +25,14 @@ func (n *nodeContext) setNode(name string, object *model.Node) {
 // setThisNode takes over this node's object, and reports whether the node's pod ranges have changed.
 func (n *nodeContext) setThisNode(object *model.Node) bool {
 	n.object = object
-	if object == nil {
+	node := known(object)
+	if len(node.Addresses) > 0 {
+		n.primaries = node.Addresses
+	}
+	if len(node.PodCIDRs) == 0 || slices.Equal(node.PodCIDRs, n.podCIDRs) {
 		return false
 	}
-	if len(object.Addresses) > 0 {
-		n.primaries = object.Addresses
-	}
-	if len(object.PodCIDRs) == 0 || slices.Equal(object.PodCIDRs, n.podCIDRs) {
-		return false
-	}
-	n.podCIDRs = object.PodCIDRs
+	n.podCIDRs = node.PodCIDRs
 	return true
 }
 
@@ -85,31 +83,30 @@ func (n *nodeContext) nodeOfPod(a netip.Addr) string {
 	return ""
 }
 
-func weightOf(node *model.Node) uint32 {
-	if node == nil || !node.WeightSet {
-		return 1
+// known is what a Node object says; nothing without one.
+func known(object *model.Node) model.Node {
+	if object == nil {
+		return model.Node{}
 	}
-	return node.Weight
+	return *object
 }
 
-func addAddresses(to map[netip.Addr]struct{}, node *model.Node) {
-	if node == nil {
-		return
+func weightOf(object *model.Node) uint32 {
+	if node := known(object); node.WeightSet {
+		return node.Weight
 	}
-	for _, a := range node.Addresses {
+	return 1
+}
+
+func addAddresses(to map[netip.Addr]struct{}, object *model.Node) {
+	for _, a := range known(object).Addresses {
 		to[a] = struct{}{}
 	}
 }
 
 // changedRanges lists the pod ranges of two versions of a Node object if they differ.
 func changedRanges(a, b *model.Node) []netip.Prefix {
-	var before, after []netip.Prefix
-	if a != nil {
-		before = a.PodCIDRs
-	}
-	if b != nil {
-		after = b.PodCIDRs
-	}
+	before, after := known(a).PodCIDRs, known(b).PodCIDRs
 	if slices.Equal(before, after) {
 		return nil
 	}

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -10,7 +11,71 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// This file decides about frontends that affect more than their own port.
+// This file decides which node ports and which health check port a Service has (I17), and which frontends affect more than their own port. An
+// API server allocates node ports from one range, so they rarely collide. Manifests, and an API server with an unusual range, may name any port.
+
+// neededFor says for what the node needs a port at any of its addresses; empty if it does not. A node port is served at many addresses, so
+// it is refused at all of them if it is needed at one.
+func (n *nodeContext) neededFor(protocol inet.Protocol, port uint16) string {
+	at := func(a netip.Addr) string {
+		return n.nodePortUse(frontend{kind: nodePort, key: kernel.ServerKey{Addr: netip.AddrPortFrom(a, port), Protocol: protocol}})
+	}
+	if use := at(everywhere); use != "" {
+		return use
+	}
+	for _, a := range n.addresses {
+		if use := at(a); use != "" {
+			return use
+		}
+	}
+	return ""
+}
+
+// admitNodePorts drops the ports whose node ports the node needs, and returns the reasons.
+func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted []int, problems []model.Problem) {
+	for _, i := range ports {
+		p := svc.Ports[i]
+		if p.NodePort == 0 {
+			continue
+		}
+		if use := n.neededFor(p.Protocol, p.NodePort); use != "" {
+			problems = append(problems, problem(svc, fmt.Sprintf("spec.ports[%d].nodePort", i), fmt.Sprintf("%d/%s", p.NodePort, p.Protocol),
+				"not served: this node needs the port at its own addresses for "+use, "use another node port"))
+			continue
+		}
+		admitted = append(admitted, i)
+	}
+	return admitted, problems
+}
+
+// everywhere stands for all addresses of the node in the key of a claim. No Service can have this address.
+var everywhere = netip.IPv4Unspecified()
+
+func nodeWide(port uint16) kernel.ServerKey {
+	return kernel.ServerKey{Addr: netip.AddrPortFrom(everywhere, port), Protocol: inet.TCP}
+}
+
+// nodeWideClaims lists the claims of a Service to whole TCP ports of the node: its node ports and its health check port. Connections to a
+// node port never reach the agent's socket, so one number cannot be both. admitNodePorts reports the refused node ports.
+func (n *nodeContext) nodeWideClaims(svc *model.Service) (all []frontend, problems []model.Problem) {
+	for i, p := range svc.Ports[:min(len(svc.Ports), n.bounds.ports)] {
+		if p.NodePort != 0 && p.Protocol == inet.TCP && n.neededFor(inet.TCP, p.NodePort) == "" {
+			all = append(all, frontend{key: nodeWide(p.NodePort), kind: nodePort, port: i, ownAddress: true})
+		}
+	}
+	if svc.HealthCheckPort == 0 {
+		return all, nil
+	}
+	if use := n.neededFor(inet.TCP, svc.HealthCheckPort); use != "" {
+		return all, []model.Problem{noHealthChecks(svc, "this node needs the port at its own addresses for "+use)}
+	}
+	return append(all, frontend{key: nodeWide(svc.HealthCheckPort), kind: healthCheck, ownAddress: true}), nil
+}
+
+func noHealthChecks(svc *model.Service, reason string) model.Problem {
+	return problem(svc, "spec.healthCheckNodePort", fmt.Sprint(svc.HealthCheckPort),
+		"the agent does not answer health checks of the Service: "+reason, "use another port")
+}
 
 const ftp = 21
 

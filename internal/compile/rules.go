@@ -139,12 +139,11 @@ func (cfg Config) mark() uint32 { return 1 << cfg.MasqueradeBit }
 
 // postroutingRules see the packet after IPVS has set the endpoint's address as its destination.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
-	masquerade := masquerading
 	return append(fromPods(cfg, f),
-		rule("a pod connects to itself through a Service", masquerade, fromClient(hairpin, f)),
+		rule("a pod connects to itself through a Service", masquerading, fromClient(hairpin, f)),
 		rule("not marked for masquerading", kernel.Return, kernel.Marked{Bits: cfg.mark(), Not: true}),
 		rule("clear the mark", kernel.FlipMark(cfg.mark())),
-		rule("marked for masquerading", masquerade),
+		rule("marked for masquerading", masquerading),
 	)
 }
 

@@ -65,8 +65,5 @@ func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {
 		w = min(w*SlowStartSteps, model.MaxWeight)
 	}
-	if node := n.nodes[e.Node]; node != nil && node.WeightSet {
-		w *= uint64(node.Weight)
-	}
-	return uint32(min(w, model.MaxWeight))
+	return uint32(min(w*uint64(weightOf(n.nodes[e.Node])), model.MaxWeight))
 }

@@ -56,12 +56,12 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 }
 
 // sharesServer reports whether a port of the Service shares its virtual server with all other ports at the address.
-func (c *Compiled) sharesServer(port kernel.ServerKey) bool {
-	if len(c.allPorts) == 0 {
+func (s *Compiled) sharesServer(port kernel.ServerKey) bool {
+	if len(s.allPorts) == 0 {
 		return false
 	}
-	i, found := slices.BinarySearchFunc(c.fragment, port.AllPorts(), func(s want.Server, key kernel.ServerKey) int { return s.Key.Compare(key) })
-	return found && c.fragment[i].Serves(port)
+	i, found := slices.BinarySearchFunc(s.fragment, port.AllPorts(), func(w want.Server, key kernel.ServerKey) int { return w.Key.Compare(key) })
+	return found && s.fragment[i].Serves(port)
 }
 
 // loopbackPorts returns the node ports of a Service, each with its frontend at an address of the node. If no address of the node serves node

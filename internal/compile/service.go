@@ -108,11 +108,11 @@ func (n *nodeContext) claimProblem(svc *model.Service, f frontend, owner model.S
 }
 
 // entries counts the Service's entries in each set. The ledger has one for each virtual server.
-func (c *Compiled) entries() map[string]int {
+func (s *Compiled) entries() map[string]int {
 	entries := map[string]int{}
-	for _, s := range c.fragment {
-		entries[ledger.in(s.Key.Family())]++
-		for _, m := range s.Members {
+	for i := range s.fragment {
+		entries[ledger.in(s.fragment[i].Key.Family())]++
+		for _, m := range s.fragment[i].Members {
 			entries[m.Set]++
 		}
 	}

@@ -2,7 +2,6 @@ package compile
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -36,10 +35,14 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	affected := map[model.ServiceID]struct{}{}
 	for key, best := range before {
 		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
-			addClaimants(affected, claims)
+			for _, claim := range claims {
+				affected[claim.service.ID] = struct{}{}
+			}
 		}
 	}
-	c.addServicesAt(c.node.virtual.takeChanged(), affected)
+	if moved := c.node.virtual.takeChanged(); len(moved) > 0 {
+		maps.Copy(affected, keySet(c.compiledThat(func(s *Compiled) bool { return hasEndpoint(s.service, moved) })))
+	}
 	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
 
 	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // one that waited before
@@ -121,18 +124,6 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]cl
 		return
 	}
 	c.node.claims[key] = claims
-}
-
-// addServicesAt adds the Services with an endpoint at one of the addresses to concerned.
-func (c *Cluster) addServicesAt(addrs map[netip.Addr]struct{}, concerned map[model.ServiceID]struct{}) {
-	if len(addrs) == 0 {
-		return
-	}
-	for id, s := range c.services {
-		if _, already := concerned[id]; !already && hasEndpoint(s.service, addrs) {
-			concerned[id] = struct{}{}
-		}
-	}
 }
 
 // fitSets lowers the share of all Services while a set is nearly full, and raises it again when there is room for that. So Services with few

@@ -81,7 +81,15 @@ func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresse
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
 
-func (n *nodeContext) zone() string { return known(n.object).Zone }
+func (n *nodeContext) zone() string { return valueOf(n.object).Zone }
+
+// valueOf returns what a Node object says: nothing without an object.
+func valueOf(object *model.Node) model.Node {
+	if object == nil {
+		return model.Node{}
+	}
+	return *object
+}
 
 // excluded reports whether the configuration leaves the address to other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }

@@ -25,7 +25,7 @@ func (n *nodeContext) setNode(name string, object *model.Node) {
 // setThisNode takes over this node's object, and reports whether the node's pod ranges have changed.
 func (n *nodeContext) setThisNode(object *model.Node) bool {
 	n.object = object
-	node := known(object)
+	node := valueOf(object)
 	if len(node.Addresses) > 0 {
 		n.primaries = node.Addresses
 	}
@@ -83,30 +83,22 @@ func (n *nodeContext) nodeOfPod(a netip.Addr) string {
 	return ""
 }
 
-// known is what a Node object says; nothing without one.
-func known(object *model.Node) model.Node {
-	if object == nil {
-		return model.Node{}
-	}
-	return *object
-}
-
 func weightOf(object *model.Node) uint32 {
-	if node := known(object); node.WeightSet {
+	if node := valueOf(object); node.WeightSet {
 		return node.Weight
 	}
 	return 1
 }
 
 func addAddresses(to map[netip.Addr]struct{}, object *model.Node) {
-	for _, a := range known(object).Addresses {
+	for _, a := range valueOf(object).Addresses {
 		to[a] = struct{}{}
 	}
 }
 
 // changedRanges lists the pod ranges of two versions of a Node object if they differ.
 func changedRanges(a, b *model.Node) []netip.Prefix {
-	before, after := known(a).PodCIDRs, known(b).PodCIDRs
+	before, after := valueOf(a).PodCIDRs, valueOf(b).PodCIDRs
 	if slices.Equal(before, after) {
 		return nil
 	}

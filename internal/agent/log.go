@@ -129,7 +129,7 @@ func (l *reportLog) logResults(r *Report) int {
 
 func (l *reportLog) logProblems(r *Report) {
 	for _, change := range r.ProblemChanges {
-		for _, p := range change.New {
+		for _, p := range change.Added {
 			l.log.Warn(p.String())
 		}
 	}

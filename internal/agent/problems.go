@@ -7,21 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Check is a check of an object. It always reports all Problems of the object, so a missing one is resolved.
-type Check struct {
-	// Reading is true if the check converts an object of the API server, and false for all others.
-	Reading bool
-	Object  model.ObjectRef
-}
-
-// ProblemChange is what has changed in the Problems that a check reports.
-type ProblemChange struct {
-	Check
-	New, Resolved []model.Problem
-	// More is by how much their number has changed.
-	More int
-}
-
 // KnownProblems are the Problems of the reports so far.
 type KnownProblems struct {
 	node    model.ObjectRef
@@ -52,7 +37,7 @@ func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
 	c := ProblemChange{Check: check, More: len(now) - len(before)}
 	for _, p := range now {
 		if !slices.Contains(before, p) {
-			c.New = append(c.New, p)
+			c.Added = append(c.Added, p)
 		}
 	}
 	for _, p := range before {
@@ -60,7 +45,7 @@ func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
 			c.Resolved = append(c.Resolved, p)
 		}
 	}
-	if len(c.New)+len(c.Resolved) > 0 || c.More != 0 {
+	if len(c.Added)+len(c.Resolved) > 0 || c.More != 0 {
 		r.ProblemChanges = append(r.ProblemChanges, c)
 	}
 }

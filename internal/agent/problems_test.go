@@ -33,7 +33,7 @@ func TestProblemChanges(t *testing.T) {
 			known.Update(r)
 			for _, c := range r.ProblemChanges {
 				counts[c.Check] += c.More
-				for _, p := range c.New {
+				for _, p := range c.Added {
 					if !slices.Contains(latest[c.Check], p) {
 						t.Fatalf("new, but not reported: %s", p)
 					}

@@ -82,6 +82,21 @@ type Report struct {
 	rulesRead bool
 }
 
+// Check is a check of an object. It always reports all Problems of the object, so a missing one is resolved.
+type Check struct {
+	// Reading is true if the check converts an object of the API server, and false for all others.
+	Reading bool
+	Object  model.ObjectRef
+}
+
+// ProblemChange is what has changed in the Problems that a check reports.
+type ProblemChange struct {
+	Check
+	Added, Resolved []model.Problem
+	// More is by how much their number has changed.
+	More int
+}
+
 // DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
 

@@ -111,7 +111,7 @@ func (e *events) observe(r *agent.Report, failing bool) {
 		if change.Object == model.NodeRef(e.node) {
 			topic = aboutNode
 		}
-		for _, p := range change.New {
+		for _, p := range change.Added {
 			e.enqueue(notice{topic: topic, problem: p})
 		}
 		for _, p := range change.Resolved {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 func newConfig() *cobra.Command {
@@ -87,7 +88,7 @@ func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, j
 
 // verdict is the JSON output of validate.
 type verdict struct {
-	header
+	view.Header
 	Valid    bool     `json:"valid"`
 	Errors   []string `json:"errors"`
 	Warnings []string `json:"warnings"`
@@ -119,7 +120,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 		}
 		return err
 	}
-	v := verdict{header: headerOf("ConfigurationVerdict"), Valid: err == nil, Errors: []string{}, Warnings: []string{}}
+	v := verdict{Header: view.HeaderOf("ConfigurationVerdict"), Valid: err == nil, Errors: []string{}, Warnings: []string{}}
 	if err == nil {
 		v.Warnings = append(v.Warnings, loaded.Warnings...)
 	} else {

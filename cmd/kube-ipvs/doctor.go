@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // The exit statuses of doctor, beside 0.
@@ -51,7 +52,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 				return statusUnexamined
 			}
 			report := doctor.Examine(m.Facts(cmd.Context(), v, silence, settings))
-			err = printAs(cmd.OutOrStdout(), l.output, doctorDocument{headerOf("Diagnosis"), report}, report.Print)
+			err = printAs(cmd.OutOrStdout(), l.output, doctorDocument{view.HeaderOf("Diagnosis"), report}, report.Print)
 			if err != nil {
 				return err
 			}
@@ -65,6 +66,6 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 
 // doctorDocument is the JSON and YAML output of doctor.
 type doctorDocument struct {
-	header
+	view.Header
 	doctor.Report
 }

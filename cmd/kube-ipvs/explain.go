@@ -13,6 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // statusStops is the exit status of explain if a packet does not arrive.
@@ -99,7 +100,7 @@ func parseClient(from, by string, interfaces func() ([]string, error)) (explain.
 }
 
 func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Explanation, all bool) error {
-	err := printAs(cmd.OutOrStdout(), l.output, list[explain.Explanation]{headerOf("ExplanationList"), answers}, func(w io.Writer) error {
+	err := printAs(cmd.OutOrStdout(), l.output, list[explain.Explanation]{view.HeaderOf("ExplanationList"), answers}, func(w io.Writer) error {
 		explain.Print(w, answers, all)
 		return nil
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // sameInYAML compares a YAML document with a JSON document.
@@ -177,9 +178,9 @@ func TestDocumentHeaders(t *testing.T) {
 		"WantedState": withFlags("plan", "-f", "testdata/inspect"), "Plan": withFlags("plan", "--manifests", "testdata/inspect"),
 	} {
 		out, stderr, _ := s.call(t, append(args, "-o", "json")...)
-		var document header
-		if err := json.Unmarshal([]byte(out), &document); err != nil || document != headerOf(kind) {
-			t.Errorf("%v: %v, %+v, want %+v\n%s", args, err, document, headerOf(kind), stderr)
+		var document view.Header
+		if err := json.Unmarshal([]byte(out), &document); err != nil || document != view.HeaderOf(kind) {
+			t.Errorf("%v: %v, %+v, want %+v\n%s", args, err, document, view.HeaderOf(kind), stderr)
 		}
 	}
 }

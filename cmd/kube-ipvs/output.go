@@ -56,17 +56,9 @@ func addCheck(cmd *cobra.Command, check func() error) {
 	}
 }
 
-// header starts every JSON and YAML document.
-type header struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-}
-
-func headerOf(kind string) header { return header{view.Version, kind} }
-
 // list is a document with items.
 type list[T any] struct {
-	header
+	view.Header
 	Items []T `json:"items"`
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 func newPreflight(m *machine.Machine) *cobra.Command {
@@ -27,7 +28,7 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
 			found := m.Preflight(cmd.Context(), settings)
-			document := list[finding.Finding]{headerOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
+			document := list[finding.Finding]{view.HeaderOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
 			err := printAs(cmd.OutOrStdout(), output, document, func(w io.Writer) error { return printPreflight(w, found) })
 			return errors.Join(err, daemon.Fatal(found.Findings))
 		}),

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +19,7 @@ var (
 
 // versionInfo is the JSON and YAML output of version.
 type versionInfo struct {
-	header
+	view.Header
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
 	Go       string `json:"go"`
@@ -26,7 +27,7 @@ type versionInfo struct {
 }
 
 func buildVersion() versionInfo {
-	info := versionInfo{headerOf("Version"), version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	info := versionInfo{view.HeaderOf("Version"), version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 	if build, ok := debug.ReadBuildInfo(); ok && commit == "" {
 		for _, s := range build.Settings {
 			if s.Key == "vcs.revision" {

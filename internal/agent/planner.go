@@ -47,13 +47,17 @@ func (p *planner) reconfigure(settings compile.Settings) {
 
 // compile compiles what has changed.
 func (p *planner) compile(s *syncRun) {
-	s.report.compiled(p.cluster.Compile(s.touched))
-	p.target.Follow(s.touched)
+	p.took(s, p.cluster.Compile(s.touched))
 }
 
 // compileFirst compiles some Services before the others.
 func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Service) {
-	s.report.compiled(p.cluster.Update(first, s.touched))
+	p.took(s, p.cluster.Update(first, s.touched))
+}
+
+// took takes over a change of the wanted state.
+func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
+	s.report.compiled(compiled)
 	p.target.Follow(s.touched)
 }
 

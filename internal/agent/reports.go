@@ -39,7 +39,8 @@ func (r *reports) take(changes model.Changes, to *Report) {
 	r.triggers = triggers[max(0, len(triggers)-maxTriggers):]
 }
 
-// finish completes a report and passes it on. applied is true if nothing that the sync could decide has failed.
+// finish completes a report and passes it on. applied is true if no step of the sync has failed; rules that could
+// not be read do not count.
 func (r *reports) finish(report *Report, applied bool) {
 	if applied && report.Waiting == nil && !report.Interrupted {
 		report.Programmed, r.triggers = r.triggers, nil

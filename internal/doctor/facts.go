@@ -41,6 +41,8 @@ type Facts struct {
 	View      *view.View
 	Silence   string
 	Preflight []finding.Finding
+	// Mode is the one that this machine's next agent would choose.
+	Mode kernel.Mode
 	// Release is the kernel release, as uname -r prints it.
 	Release string
 	// VirtualServers, Destinations and Connections count all objects in the kernel, including foreign ones.
@@ -240,12 +242,12 @@ func (f *Facts) Needs() preflight.Needs {
 	return needs
 }
 
-// mode is that of the running agent.
-func (f *Facts) mode() (mode kernel.Mode) {
+// mode is that of the running agent, or of the next one.
+func (f *Facts) mode() kernel.Mode {
 	if f.View != nil {
-		mode = f.View.Node.Mode
+		return f.View.Node.Mode
 	}
-	return mode
+	return f.Mode
 }
 
 // setting returns a setting of the running agent, or the default if it is not set.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -51,5 +52,19 @@ func TestNeeds(t *testing.T) {
 	}
 	if !slices.Equal(needs.Schedulers, []string{"rr", "mh"}) || !slices.Equal(needs.Families, []inet.Family{inet.IPv6}) || needs.Objects != nil {
 		t.Errorf("%+v", needs)
+	}
+}
+
+// TestModeWithoutAgent: without an agent, the mode that the next one would choose decides what is examined.
+func TestModeWithoutAgent(t *testing.T) {
+	for mode, examined := range map[kernel.Mode]bool{kernel.IPVSWithIPTables: true, kernel.IPVSWithNFTables: true, kernel.NFTablesOnly: false} {
+		n := well()
+		n.View, n.Silence, n.Mode = nil, "no agent responds", mode
+		n.files["/proc/sys/"+keepalive] = "7200\n"
+		n.Read(n)
+		about := slices.ContainsFunc(Examine(n.Facts).Findings, func(f finding.Finding) bool { return strings.Contains(f.Problem, "IPVS forgets") })
+		if about != examined {
+			t.Errorf("%s: IPVS's timeouts examined: %t", mode, about)
+		}
 	}
 }

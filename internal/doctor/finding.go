@@ -63,7 +63,7 @@ func (r Report) Print(w io.Writer) error {
 // checkPreflight takes over the findings of preflight.
 func checkPreflight(f Facts) []finding.Finding {
 	found := slices.Clone(f.Preflight)
-	if f.mode().RulesInNFTables() {
+	if f.View != nil && f.mode().RulesInNFTables() {
 		found = append(found, finding.New(finding.Notice, "rules", "sets and rules are kept in "+f.View.Node.Rules, nil, "nothing to do"))
 	}
 	return found

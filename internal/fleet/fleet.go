@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // Answer is the answer of one node.
@@ -22,9 +24,8 @@ type Answer struct {
 
 // Report is the merged result.
 type Report struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Command    string `json:"command"`
+	view.Header
+	Command string `json:"command"`
 	// ExitStatus is the worst exit status of the nodes.
 	ExitStatus int `json:"exitStatus"`
 	// Rows are the answers. Nodes with the same answer share a row.
@@ -82,7 +83,7 @@ func worse(command string, a, b int) bool {
 // Merge merges the answers to a question.
 func Merge(q Question, answers []Answer, notAsked int) Report {
 	r := Report{
-		APIVersion: "fleet.kube-ipvs.io/v1", Kind: "FleetReport", Command: q.Command, NotAsked: notAsked,
+		Header: view.Header{APIVersion: "fleet.kube-ipvs.io/v1", Kind: "FleetReport"}, Command: q.Command, NotAsked: notAsked,
 		Rows: []Row{}, Disagreements: []string{}, Silent: []Silence{},
 		Nodes: slices.SortedFunc(slices.Values(answers), func(a, b Answer) int { return cmp.Compare(a.Node, b.Node) }),
 	}

@@ -12,9 +12,8 @@ import (
 
 // Cleanup is the document of the command cleanup. Operations are written as the equivalent commands.
 type Cleanup struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	DryRun     bool   `json:"dryRun"`
+	view.Header
+	DryRun bool `json:"dryRun"`
 	// Refused is the reason why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
 	// ToRemove is the result of a dry run, Removed and Failed that of a real run.
@@ -35,7 +34,7 @@ type cleanupFailure struct {
 // NewCleanup returns a document without results. It also writes what it gets as text: results to out, and the rest to notes.
 func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	return &Cleanup{
-		APIVersion: view.Version, Kind: "Cleanup", DryRun: dryRun,
+		Header: view.HeaderOf("Cleanup"), DryRun: dryRun,
 		ToRemove: []string{}, Removed: []string{}, Failed: []cleanupFailure{}, ForeignAddresses: []string{},
 		out: out, notes: notes,
 	}

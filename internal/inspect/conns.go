@@ -15,11 +15,10 @@ import (
 
 // ConnectionList is the document of the command conns.
 type ConnectionList struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Agent      bool         `json:"agent"`
-	Unknown    []string     `json:"unknown"`
-	Items      []Connection `json:"items"`
+	view.Header
+	Agent   bool         `json:"agent"`
+	Unknown []string     `json:"unknown"`
+	Items   []Connection `json:"items"`
 }
 
 // Connection is a connection that IPVS tracks.
@@ -55,7 +54,7 @@ func Connections(conns []kernel.Connection, services ServiceList) ConnectionList
 		}
 	}
 	list := ConnectionList{
-		APIVersion: view.Version, Kind: "ConnectionList", Agent: services.Agent, Unknown: services.Unknown, Items: []Connection{},
+		Header: view.HeaderOf("ConnectionList"), Agent: services.Agent, Unknown: services.Unknown, Items: []Connection{},
 	}
 	for _, c := range conns {
 		protocol, err := inet.ParseProtocol(c.Protocol)

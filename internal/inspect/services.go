@@ -11,8 +11,7 @@ import (
 
 // ServiceList is the document of the command services.
 type ServiceList struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	view.Header
 	// Agent is true if an agent responded. Unknown lists the fields that are unknown without it.
 	Agent   bool           `json:"agent"`
 	Unknown []string       `json:"unknown"`
@@ -24,7 +23,7 @@ type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
 // ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.
 func ServiceListOf(services []view.Service, servers Servers) ServiceList {
-	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Agent: true, Unknown: []string{}, Items: []view.Service{}}
+	list := ServiceList{Header: view.HeaderOf("ServiceList"), Agent: true, Unknown: []string{}, Items: []view.Service{}}
 	for _, s := range services {
 		joined := s
 		joined.Frontends = slices.Clone(s.Frontends)
@@ -39,7 +38,7 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 // ServicesOfAgent lists the agent's Services if the kernel could not be read.
 func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	return ServiceList{
-		APIVersion: view.Version, Kind: "ServiceList", Agent: true, Items: append([]view.Service{}, services...),
+		Header: view.HeaderOf("ServiceList"), Agent: true, Items: append([]view.Service{}, services...),
 		Unknown: []string{"connections, and whether the kernel still has what the agent wrote: " + why},
 	}
 }
@@ -104,7 +103,7 @@ var unknownWithoutAgent = []string{
 
 // ServicesOfKernel lists the virtual servers in our ledger, if no agent responds.
 func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
-	list := ServiceList{APIVersion: view.Version, Kind: "ServiceList", Unknown: unknownWithoutAgent, Items: []view.Service{}}
+	list := ServiceList{Header: view.HeaderOf("ServiceList"), Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
 	for _, key := range sortedKeys(servers) {
 		if ours(key) {

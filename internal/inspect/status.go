@@ -12,10 +12,9 @@ import (
 
 // Status is the document of the command status.
 type Status struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"`
-	Agent      bool     `json:"agent"`
-	Unknown    []string `json:"unknown"`
+	view.Header
+	Agent   bool     `json:"agent"`
+	Unknown []string `json:"unknown"`
 	// Findings are the reasons why this node's Services may not follow the cluster. Problems of single Services are not included. Unwell has
 	// each of them in one line.
 	Findings []finding.Finding `json:"findings"`
@@ -66,7 +65,7 @@ const withoutAgent = "sources, syncs, drift, problems and configuration are know
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
 func StatusOf(v *view.View, silence string, m Machine) Status {
-	s := Status{APIVersion: view.Version, Kind: "Status", Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence), Unwell: []string{},
+	s := Status{Header: view.HeaderOf("Status"), Agent: v != nil, Unknown: []string{}, Findings: view.Findings(v, silence), Unwell: []string{},
 		Silence: silence, View: v, Machine: m}
 	for _, f := range s.Findings {
 		s.Unwell = append(s.Unwell, f.Summary())

@@ -74,14 +74,13 @@ func State(w io.Writer, state *want.State) {
 
 // StateJSON is the JSON form of the wanted state.
 type StateJSON struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Sysctls    []sysctlJSON `json:"sysctls"`
-	Timeouts   timeoutsJSON `json:"timeouts"`
-	Device     string       `json:"device"`
-	Sets       []setJSON    `json:"sets"`
-	Rules      []ruleJSON   `json:"rules"`
-	Services   []serverJSON `json:"virtualServers"`
+	view.Header
+	Sysctls  []sysctlJSON `json:"sysctls"`
+	Timeouts timeoutsJSON `json:"timeouts"`
+	Device   string       `json:"device"`
+	Sets     []setJSON    `json:"sets"`
+	Rules    []ruleJSON   `json:"rules"`
+	Services []serverJSON `json:"virtualServers"`
 }
 
 // timeoutsJSON are IPVS's timeouts; 0 keeps the kernel's value.
@@ -149,7 +148,7 @@ type destinationJSON struct {
 func AsJSON(state *want.State) StateJSON {
 	t := state.Base.Timeouts
 	out := StateJSON{
-		APIVersion: view.Version, Kind: "WantedState",
+		Header:  view.HeaderOf("WantedState"),
 		Sysctls: []sysctlJSON{}, Device: kernel.Device, Sets: []setJSON{}, Rules: []ruleJSON{}, Services: []serverJSON{},
 		Timeouts: timeoutsJSON{int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds())},
 	}
@@ -205,9 +204,8 @@ func Plan(w io.Writer, plan diff.Plan) {
 
 // PlanJSON is the JSON form of a plan.
 type PlanJSON struct {
-	APIVersion string      `json:"apiVersion"`
-	Kind       string      `json:"kind"`
-	Phases     []phaseJSON `json:"phases"`
+	view.Header
+	Phases []phaseJSON `json:"phases"`
 }
 
 // phaseJSON is one phase of a plan.
@@ -219,7 +217,7 @@ type phaseJSON struct {
 
 // PlanAsJSON returns a plan for encoding.
 func PlanAsJSON(plan diff.Plan) PlanJSON {
-	out := PlanJSON{APIVersion: view.Version, Kind: "Plan", Phases: []phaseJSON{}}
+	out := PlanJSON{Header: view.HeaderOf("Plan"), Phases: []phaseJSON{}}
 	for _, phase := range plan.Phases {
 		p := phaseJSON{Phase: phase.Name, Operations: []string{}}
 		for _, op := range phase.Ops {

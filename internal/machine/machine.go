@@ -115,7 +115,7 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 		facts.Now = v.Time
 		found = m.Check(ctx, facts.Needs())
 	}
-	facts.Preflight = found.Findings
+	facts.Preflight, facts.Mode = found.Findings, found.Mode
 	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables})
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for _, s := range k.Servers {
@@ -123,6 +123,9 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 		for _, d := range s.Destinations {
 			facts.Connections += uint64(d.Stats.Active) + uint64(d.Stats.Inactive)
 		}
+	}
+	if k.Unread[explain.Servers].Absent && facts.Mode.NFTablesBalances() {
+		delete(k.Unread, explain.Servers) // no agent has run, and the next one needs no IPVS
 	}
 	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
 		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, k.Unread[part].Why))

@@ -12,6 +12,15 @@ import (
 // Version is the version of every inspection document.
 const Version = "inspect.kube-ipvs.io/v1"
 
+// Header starts every inspection document.
+type Header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// HeaderOf returns the header of a kind of document.
+func HeaderOf(kind string) Header { return Header{Version, kind} }
+
 // View is a snapshot of an agent's state.
 type View struct {
 	Time  time.Time `json:"time"`

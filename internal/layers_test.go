@@ -34,7 +34,7 @@ var layers = map[string]layer{
 	},
 	"want": {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: "pure (I2); time.Duration is a value"},
 	"compile": {
-		ours: []string{"inet", "kernel", "model", "want"}, forbidden: impure,
+		ours: []string{"inet", "kernel", "model", "view", "want"}, forbidden: impure,
 		why: "pure (I2): uses no clock, Kubernetes types or backends",
 	},
 	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},

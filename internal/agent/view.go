@@ -128,7 +128,7 @@ func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	w := a.planner.target
 	key := w.Match(port)
 	f := snapshot.Frontend{
-		Wanted: w.Server(key), Foreign: foreignAt(w, port), Ramp: a.planner.ramps.Of(key), Draining: a.planner.draining.Of(key),
+		Port: port, Wanted: w.Server(key), Foreign: foreignAt(w, port), Ramp: a.planner.ramps.Of(key), Draining: a.planner.draining.Of(key),
 		Lingers: w.Lingers(port), AllPortsLingers: w.Lingers(port.AllPorts()),
 	}
 	if have := a.planner.known.State(); have != nil {

@@ -64,11 +64,11 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 }
 
 // destinationsOf converts the chosen endpoints.
-func destinationsOf(svc *model.Service, chosen []portEndpoint, n *nodeContext) []kernel.Destination {
+func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
 	for i, e := range chosen {
 		ds[i] = kernel.Destination{
-			Addr:   e.addr,
+			Addr:   e.Addr,
 			Weight: n.weight(svc, e.Endpoint),
 			Upper:  svc.Balancing.MaxConnections,
 			Lower:  svc.Balancing.ResumeConnections,
@@ -80,7 +80,7 @@ func destinationsOf(svc *model.Service, chosen []portEndpoint, n *nodeContext) [
 // weightShift returns the binary logarithm of the number by which a port's weights are divided, so that the kernel finds an endpoint in no
 // more steps than there are endpoints in the largest Service. Other schedulers take as many. It depends on all endpoints of the port, ready
 // or not, so that it rarely changes.
-func (n *nodeContext) weightShift(svc *model.Service, all []portEndpoint) (shift int) {
+func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
 	if most == 0 {
 		return 0

@@ -141,8 +141,7 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 		said := slices.ContainsFunc(c.Problems(svc.ID), func(p model.Problem) bool {
 			return p.Value == asked.Name && strings.Contains(p.Reason, "kernel memory")
 		})
-		described, _ := c.Service(svc.ID)
-		setting := described.Frontends()[0].Settings[0]
+		setting := described(c, svc.ID)[0].Settings[0]
 		if refused := names[asked.Name] == 0; said != refused || strings.Contains(setting.From, "too many virtual servers for "+asked.Name) != refused {
 			t.Fatalf("%s was asked for, schedulers %v, described as %v, problems %v", asked.Name, names, setting, c.Problems(svc.ID))
 		}

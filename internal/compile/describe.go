@@ -6,41 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Frontend is one address and port of a Service, and the decisions about it.
-type Frontend struct {
-	Key  kernel.ServerKey
-	Kind string
-	Port model.ServicePort
-	// Bound is true if the address is bound to kube-ipvs0.
-	Bound bool
-	// Local is true if the traffic policy in effect is Local.
-	Local bool
-	Guard Guard
-	// Winner is the Service with the best claim to the frontend.
-	Winner   model.ServiceID
-	Settings []Setting
-	// Endpoints are all endpoints in the Service's slices, including those that get no connections from this frontend.
-	Endpoints []EndpointDescription
-	// Idle counts the ready endpoints if none serves the port, and IdleReason says why.
-	Idle       int
-	IdleReason string
-}
-
-// EndpointDescription is an endpoint of a frontend.
-type EndpointDescription struct {
-	Addr netip.AddrPort
-	*model.Endpoint
-}
-
-// Setting is an effective value and its origin.
-type Setting struct{ Name, Value, From string }
-
-var kindNames = map[frontendKind]string{
-	clusterIP: "ClusterIP", loadBalancerIP: "LoadBalancer", externalIP: "ExternalIP", nodePort: "NodePort",
+var kinds = map[frontendKind]view.Kind{
+	clusterIP: view.ClusterIP, loadBalancerIP: view.LoadBalancer, externalIP: view.ExternalIP, nodePort: view.NodePort,
 }
 
 // Addresses lists the addresses of the node's interfaces.
@@ -84,43 +57,73 @@ func (s *Compiled) Keys(yield func(kernel.ServerKey) bool) {
 // FrontendCount returns the number of frontends.
 func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 
-// Frontends lists the addresses and ports that the Service asks for. Each call builds a new list.
-func (s *Compiled) Frontends() []Frontend {
-	all := make([]Frontend, 0, len(s.frontends))
-	to, ready := slicePortsOf(s.service), readinesses(nil)
+// Frontends describes each address and port that the Service asks for, as it will be once everything is written: the caller adds what the
+// kernel has. Beside it are all endpoints of its port, also those that get no connections from it; frontends may share them.
+func (s *Compiled) Frontends(yield func(view.Frontend, []Endpoint) bool) {
+	to, ready, next := slicePortsOf(s.service), readinesses(nil), 0
 	for _, group := range groupByPort(s.frontends) {
 		port, family := s.service.Ports[group[0].port], group[0].key.Family()
-		endpoints := s.describeEndpoints(to.of(port, family))
-		idle, reason := 0, ""
+		endpoints, reason := allEndpoints(to.of(port, family), s.node, s.refusedEndpoints), ""
 		if len(endpoints) == 0 {
-			idle, reason = ready.of(s.service, family).unserved(port, family)
+			reason = idleReason(ready.of(s.service, family).unserved(port, family))
 		}
 		for _, f := range group {
-			described := s.describe(f, s.decisions[len(all)])
-			described.Endpoints, described.Idle, described.IdleReason = endpoints, idle, reason
-			all = append(all, described)
+			described := s.describe(f, s.decisions[next])
+			if described.State == view.Served && len(endpoints) == 0 {
+				described.State, described.Reason = view.NoEndpoints, reason
+			}
+			if !yield(described, endpoints) {
+				return
+			}
+			next++
 		}
 	}
-	return all
 }
 
-func (s *Compiled) describe(f frontend, d decision) Frontend {
-	return Frontend{
-		Key: f.key, Kind: kindNames[f.kind], Port: s.service.Ports[f.port], Bound: !f.ownAddress,
-		Local:    isLocal(s.service, f.kind),
-		Guard:    d.guard,
-		Winner:   d.winner,
-		Settings: append(s.describeBalancing(f.key, d), s.describeSpan(f)...),
+func (s *Compiled) describe(f frontend, d decision) view.Frontend {
+	front := view.Frontend{
+		Port: s.service.Ports[f.port].Name, Kind: kinds[f.kind], Address: f.key.Addr, Protocol: f.key.Protocol.String(), Bound: !f.ownAddress,
+		Policy: "Cluster", Settings: s.settings(f, d),
 	}
+	if isLocal(s.service, f.kind) {
+		front.Policy = "Local"
+	}
+	if f.kind == loadBalancerIP {
+		front.SourceRanges = rangesOf(s.service, f.key.Family())
+	}
+	switch {
+	case d.winner != s.service.ID:
+		front.State, front.Owner = view.Conflict, d.winner.String()
+		front.Reason = "Service " + front.Owner + " has the better claim to the same address, port and protocol"
+	case d.guard == &noLocal:
+		front.State, front.Reason = view.NoLocalEndpoints, "the internal traffic policy is Local, and no endpoint is on this node"
+	case d.guard == &insideOnly:
+		front.State, front.Reason = view.InternalOnly, "the external traffic policy is Local, and no endpoint is on this node"
+	default:
+		front.State = view.Served
+	}
+	return front
 }
 
-func (s *Compiled) describeEndpoints(from slicePorts) []EndpointDescription {
-	all := allEndpoints(from, s.node, s.refusedEndpoints)
-	descriptions := make([]EndpointDescription, len(all))
-	for i, e := range all {
-		descriptions[i] = EndpointDescription{Addr: e.addr, Endpoint: e.Endpoint}
+// idleReason says why ready endpoints of a Service do not serve a port; empty if none is ready.
+func idleReason(ready int, why string) string {
+	switch {
+	case why == "":
+		return ""
+	case ready == 1:
+		return "1 endpoint is ready, but " + why
 	}
-	return descriptions
+	return fmt.Sprintf("%d endpoints are ready, but %s", ready, why)
+}
+
+func rangesOf(svc *model.Service, f inet.Family) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, r := range svc.SourceRanges {
+		if inet.FamilyOf(r.Addr()) == f {
+			ranges = append(ranges, r)
+		}
+	}
+	return ranges
 }
 
 const (
@@ -128,11 +131,18 @@ const (
 	byNode       = "node configuration"
 )
 
-// describeBalancing lists the settings of a virtual server with their origins.
-func (s *Compiled) describeBalancing(key kernel.ServerKey, d decision) []Setting {
-	settings := []Setting{{"scheduler", d.scheduler, s.schedulerOrigin(d.scheduler)}}
+// settings are values in force with their origins.
+type settings []view.Setting
+
+func (s *settings) add(name, value, from string) {
+	*s = append(*s, view.Setting{Name: name, Value: value, From: from})
+}
+
+// settings lists those of a frontend.
+func (s *Compiled) settings(f frontend, d decision) (all settings) {
+	all.add("scheduler", d.scheduler, s.schedulerOrigin(d.scheduler))
 	if flags := flagNames(d); flags != "" {
-		settings = append(settings, Setting{"scheduler flags", flags, s.flagsOrigin()})
+		all.add("scheduler flags", flags, s.flagsOrigin())
 	}
 	svc, b := s.service, s.service.Balancing
 	if svc.AffinityTimeout > 0 {
@@ -140,50 +150,48 @@ func (s *Compiled) describeBalancing(key kernel.ServerKey, d decision) []Setting
 		if b.AffinitySet {
 			origin = byAnnotation + "affinity-timeout"
 		}
-		settings = append(settings, Setting{"affinity", svc.AffinityTimeout.String(), origin})
-		if bits := clientBits(b, key.Family()); int(bits) != key.Family().Bits() {
-			annotation := fmt.Sprintf("affinity-prefix-ipv%d", key.Family())
-			settings = append(settings, Setting{"affinity client", fmt.Sprintf("/%d", bits), byAnnotation + annotation})
+		all.add("affinity", svc.AffinityTimeout.String(), origin)
+		if bits := clientBits(b, f.key.Family()); int(bits) != f.key.Family().Bits() {
+			annotation := fmt.Sprintf("affinity-prefix-ipv%d", f.key.Family())
+			all.add("affinity client", fmt.Sprintf("/%d", bits), byAnnotation+annotation)
 		}
 	} else {
-		settings = append(settings, Setting{"affinity", "none", "spec.sessionAffinity"})
+		all.add("affinity", "none", "spec.sessionAffinity")
 	}
 	if d.flags&kernel.FlagOnePacket != 0 {
-		settings = append(settings, Setting{"one packet", "true", byAnnotation + "one-packet"})
+		all.add("one packet", "true", byAnnotation+"one-packet")
 	}
 	if b.MaxConnections > 0 {
-		settings = append(settings, Setting{"max connections", fmt.Sprint(b.MaxConnections), byAnnotation + "max-connections"})
+		all.add("max connections", fmt.Sprint(b.MaxConnections), byAnnotation+"max-connections")
 	}
 	if b.ResumeConnections > 0 {
-		settings = append(settings, Setting{"resume connections", fmt.Sprint(b.ResumeConnections), byAnnotation + "resume-connections"})
+		all.add("resume connections", fmt.Sprint(b.ResumeConnections), byAnnotation+"resume-connections")
 	}
-	settings = append(settings, describeWeights(b.Weights)...)
+	all.addWeights(b.Weights)
 	if b.SlowStart > 0 {
-		settings = append(settings, Setting{"slow start", b.SlowStart.String(), byAnnotation + "slow-start"})
+		all.add("slow start", b.SlowStart.String(), byAnnotation+"slow-start")
 	}
-	return settings
+	all.addSpan(s, f)
+	return all
 }
 
-// describeSpan returns which ports share a client's affinity, if the Service asks for all.
-func (s *Compiled) describeSpan(f frontend) []Setting {
-	if !s.service.Balancing.AllPorts || s.service.AffinityTimeout == 0 {
-		return nil
+// addSpan adds which ports share a client's affinity, if the Service asks for all.
+func (s *settings) addSpan(of *Compiled, f frontend) {
+	switch {
+	case !of.service.Balancing.AllPorts || of.service.AffinityTimeout == 0:
+	case of.sharesServer(f.key):
+		s.add("affinity ports", "all", byAnnotation+"affinity-ports")
+	case f.kind == nodePort:
+		s.add("affinity ports", "each", "node ports differ from their target ports")
+	default:
+		s.add("affinity ports", "each", "not possible here")
 	}
-	span := Setting{"affinity ports", "all", byAnnotation + "affinity-ports"}
-	if !s.sharesServer(f.key) {
-		span.Value, span.From = "each", "not possible here"
-		if f.kind == nodePort {
-			span.From = "node ports differ from their target ports"
-		}
-	}
-	return []Setting{span}
 }
 
-// describeWeights lists the annotations that set weights. The resulting weight is shown with each endpoint.
-func describeWeights(w model.Weights) []Setting {
-	var settings []Setting
+// addWeights adds the annotations that set weights. The resulting weight is shown with each endpoint.
+func (s *settings) addWeights(w model.Weights) {
 	if w.DefaultSet {
-		settings = append(settings, Setting{"weight", fmt.Sprint(w.Default), byAnnotation + "weight"})
+		s.add("weight", fmt.Sprint(w.Default), byAnnotation+"weight")
 	}
 	for _, by := range []struct {
 		what string
@@ -194,10 +202,9 @@ func describeWeights(w model.Weights) []Setting {
 			texts = append(texts, fmt.Sprintf("%s=%d", n.Name, n.Weight))
 		}
 		if len(texts) > 0 {
-			settings = append(settings, Setting{"weight by " + by.what, strings.Join(texts, ","), byAnnotation + "weight-by-" + by.what})
+			s.add("weight by "+by.what, strings.Join(texts, ","), byAnnotation+"weight-by-"+by.what)
 		}
 	}
-	return settings
 }
 
 func (s *Compiled) schedulerOrigin(inForce string) string {

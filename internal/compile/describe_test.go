@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -44,7 +45,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 		"weight by pod: a=2,b=3 from annotation kube-ipvs.io/weight-by-pod",
 		"slow start: 1m0s from annotation kube-ipvs.io/slow-start",
 	}
-	spans := map[string]string{
+	spans := map[view.Kind]string{
 		"ClusterIP": "affinity ports: all from annotation kube-ipvs.io/affinity-ports",
 		"NodePort":  "affinity ports: each from node ports differ from their target ports",
 	}
@@ -85,7 +86,10 @@ func TestLastResortIsDescribed(t *testing.T) {
 	}
 }
 
-func described(cluster *compile.Cluster, id model.ServiceID) []compile.Frontend {
+func described(cluster *compile.Cluster, id model.ServiceID) (all []view.Frontend) {
 	svc, _ := cluster.Service(id)
-	return svc.Frontends()
+	for front := range svc.Frontends {
+		all = append(all, front)
+	}
+	return all
 }

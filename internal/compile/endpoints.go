@@ -12,57 +12,57 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// portEndpoint is one endpoint of one Service port.
-type portEndpoint struct {
-	addr netip.AddrPort
+// Endpoint is one endpoint of one Service port.
+type Endpoint struct {
+	Addr netip.AddrPort
 	*model.Endpoint
 }
 
 // portEndpoints are the endpoints of one Service port in one family, by traffic policy.
 type portEndpoints struct {
 	// all are sorted by address, without duplicates.
-	all []portEndpoint
+	all []Endpoint
 	// cluster gets new connections under the policy Cluster, local under the policy Local.
-	cluster, local []portEndpoint
+	cluster, local []Endpoint
 }
 
 func endpointsOf(svc *model.Service, from slicePorts, refused refusals, n *nodeContext) portEndpoints {
 	eps := portEndpoints{all: allEndpoints(from, n.NodeName, refused)}
-	eps.cluster = available(eps.all, func(ready []portEndpoint) []portEndpoint { return byHints(svc, ready, n) })
-	here := filter(eps.all, func(e portEndpoint) bool { return isOn(e.Endpoint, n.NodeName) })
-	eps.local = available(here, func(ready []portEndpoint) []portEndpoint { return ready })
+	eps.cluster = available(eps.all, func(ready []Endpoint) []Endpoint { return byHints(svc, ready, n) })
+	here := filter(eps.all, func(e Endpoint) bool { return isOn(e.Endpoint, n.NodeName) })
+	eps.local = available(here, func(ready []Endpoint) []Endpoint { return ready })
 	return eps
 }
 
-func allEndpoints(from slicePorts, node string, refused refusals) []portEndpoint {
-	all := make([]portEndpoint, 0, from.size())
+func allEndpoints(from slicePorts, node string, refused refusals) []Endpoint {
+	all := make([]Endpoint, 0, from.size())
 	for _, p := range from {
 		for i := range p.endpoints {
 			e := &p.endpoints[i]
 			if refused[e.Addr] == nil {
-				all = append(all, portEndpoint{netip.AddrPortFrom(e.Addr, p.Port), e})
+				all = append(all, Endpoint{netip.AddrPortFrom(e.Addr, p.Port), e})
 			}
 		}
 	}
 	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint
 	// that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy: otherwise a second
 	// slice would take it from the policy Local.
-	sorted := mergeRuns(all, func(a, b portEndpoint) int {
-		if order := a.addr.Compare(b.addr); order != 0 {
+	sorted := mergeRuns(all, func(a, b Endpoint) int {
+		if order := a.Addr.Compare(b.Addr); order != 0 {
 			return order
 		}
 		return cmp.Compare(rank(a.Endpoint, node), rank(b.Endpoint, node))
 	})
-	return slices.CompactFunc(sorted, func(a, b portEndpoint) bool { return a.addr == b.addr })
+	return slices.CompactFunc(sorted, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }
 
 // mergeRuns sorts a list stably. The list consists of sorted runs, usually one per EndpointSlice.
-func mergeRuns(all []portEndpoint, compare func(a, b portEndpoint) int) []portEndpoint {
+func mergeRuns(all []Endpoint, compare func(a, b Endpoint) int) []Endpoint {
 	ends := runEnds(all, compare)
 	if len(ends) < 2 {
 		return all
 	}
-	scratch := make([]portEndpoint, len(all))
+	scratch := make([]Endpoint, len(all))
 	for len(ends) > 1 {
 		begin, merged := 0, ends[:0]
 		for pair := range slices.Chunk(ends, 2) {
@@ -76,7 +76,7 @@ func mergeRuns(all []portEndpoint, compare func(a, b portEndpoint) int) []portEn
 }
 
 // runEnds returns the end of each sorted run.
-func runEnds(all []portEndpoint, compare func(a, b portEndpoint) int) []int {
+func runEnds(all []Endpoint, compare func(a, b Endpoint) int) []int {
 	var ends []int
 	for i := range all {
 		if i > 0 && compare(all[i-1], all[i]) > 0 {
@@ -86,7 +86,7 @@ func runEnds(all []portEndpoint, compare func(a, b portEndpoint) int) []int {
 	return append(ends, len(all))
 }
 
-func merge(into, a, b []portEndpoint, compare func(a, b portEndpoint) int) {
+func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 	for len(a) > 0 && len(b) > 0 {
 		if compare(a[0], b[0]) <= 0 {
 			into[0], a = a[0], a[1:]
@@ -123,22 +123,22 @@ func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == 
 
 // available picks the endpoints for new connections: the preferred ready ones or, if none is ready, terminating ones that still serve, so
 // that a rolling update of the last pod loses no client.
-func available(all []portEndpoint, prefer func(ready []portEndpoint) []portEndpoint) []portEndpoint {
-	if ready := filter(all, func(e portEndpoint) bool { return e.Ready }); len(ready) > 0 {
+func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpoint {
+	if ready := filter(all, func(e Endpoint) bool { return e.Ready }); len(ready) > 0 {
 		return prefer(ready)
 	}
-	return filter(all, func(e portEndpoint) bool { return e.Serving && e.Terminating })
+	return filter(all, func(e Endpoint) bool { return e.Serving && e.Terminating })
 }
 
 // byHints keeps the endpoints with a topology hint for this node, otherwise those with a hint for its zone, otherwise all. Hints count only
 // if every endpoint has one, because otherwise they are just being added or removed, and only if not all hinted endpoints are drained.
-func byHints(svc *model.Service, ready []portEndpoint, n *nodeContext) []portEndpoint {
-	getsConnections := func(e portEndpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
-	hints := hinted(ready, n.NodeName, func(e portEndpoint) []string { return e.ForNodes })
+func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
+	getsConnections := func(e Endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
+	hints := hinted(ready, n.NodeName, func(e Endpoint) []string { return e.ForNodes })
 	if slices.ContainsFunc(hints, getsConnections) {
 		return hints
 	}
-	hints = hinted(ready, n.zone(), func(e portEndpoint) []string { return e.ForZones })
+	hints = hinted(ready, n.zone(), func(e Endpoint) []string { return e.ForZones })
 	if slices.ContainsFunc(hints, getsConnections) {
 		return hints
 	}
@@ -146,16 +146,16 @@ func byHints(svc *model.Service, ready []portEndpoint, n *nodeContext) []portEnd
 }
 
 // hinted returns the endpoints with the name among their hints, or none if any endpoint has no hints.
-func hinted(ready []portEndpoint, name string, hints func(portEndpoint) []string) []portEndpoint {
-	if name == "" || slices.ContainsFunc(ready, func(e portEndpoint) bool { return len(hints(e)) == 0 }) {
+func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endpoint {
+	if name == "" || slices.ContainsFunc(ready, func(e Endpoint) bool { return len(hints(e)) == 0 }) {
 		return nil
 	}
-	return filter(ready, func(e portEndpoint) bool { return slices.Contains(hints(e), name) })
+	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
 // filter returns the endpoints to keep. Usually these are all or none, so it copies only after the first one to drop.
-func filter(all []portEndpoint, keep func(portEndpoint) bool) []portEndpoint {
-	first := slices.IndexFunc(all, func(e portEndpoint) bool { return !keep(e) })
+func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
+	first := slices.IndexFunc(all, func(e Endpoint) bool { return !keep(e) })
 	if first < 0 {
 		return all
 	}

@@ -14,11 +14,11 @@ import (
 // TestMergingRunsSortsStably draws endpoints in any order, many of them at the same address.
 func TestMergingRunsSortsStably(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var all []portEndpoint
+		var all []Endpoint
 		for _, port := range rapid.SliceOf(rapid.Uint16Range(1, 9)).Draw(t, "ports") {
-			all = append(all, portEndpoint{netip.AddrPortFrom(netip.IPv4Unspecified(), port), &model.Endpoint{}})
+			all = append(all, Endpoint{netip.AddrPortFrom(netip.IPv4Unspecified(), port), &model.Endpoint{}})
 		}
-		compare := func(a, b portEndpoint) int { return a.addr.Compare(b.addr) }
+		compare := func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) }
 		want := slices.Clone(all)
 		slices.SortStableFunc(want, compare)
 		if got := mergeRuns(all, compare); !slices.Equal(got, want) {

@@ -53,17 +53,17 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 
 // withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It also
 // adds endpoints that are not chosen, because they may still have open connections.
-func withHairpin(s want.Server, all []portEndpoint, n *nodeContext) want.Server {
+func withHairpin(s want.Server, all []Endpoint, n *nodeContext) want.Server {
 	for _, e := range all {
 		if n.mayUseItself(e.Endpoint) {
-			s.Members = append(s.Members, hairpin.self(e.addr, s.Key.Protocol))
+			s.Members = append(s.Members, hairpin.self(e.Addr, s.Key.Protocol))
 		}
 	}
 	return s
 }
 
 // choose picks the endpoints of a frontend by the Service's traffic policies, and its guard, if any.
-func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]portEndpoint, *setRef) {
+func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]Endpoint, *setRef) {
 	switch {
 	case !isLocal(svc, kind):
 		return eps.cluster, nil
@@ -117,31 +117,15 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 // decision has the results of compiling a frontend that do not follow from the Service alone.
 type decision struct {
 	winner    model.ServiceID
-	guard     Guard
+	guard     *setRef // of clients whose new connections are dropped before they reach the frontend: noLocal, insideOnly or nil
 	scheduler string
 	flags     uint32
 }
 
-// Guard says which clients' new connections are dropped before they reach a frontend.
-type Guard uint8
-
-// The guards.
-const (
-	NoGuard Guard = iota
-	GuardAll
-	GuardOutside
-)
-
 // decisionOf records the decisions about a frontend.
 func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.ServiceID, server kernel.Server) decision {
-	d := decision{winner: winner, scheduler: server.Scheduler, flags: server.Flags}
-	switch _, guard := choose(svc, f.kind, eps); guard {
-	case &noLocal:
-		d.guard = GuardAll
-	case &insideOnly:
-		d.guard = GuardOutside
-	}
-	return d
+	_, guard := choose(svc, f.kind, eps)
+	return decision{winner: winner, guard: guard, scheduler: server.Scheduler, flags: server.Flags}
 }
 
 // NoLocal is a traffic policy Local of a Service that has ready endpoints in a family, but none on this node.

@@ -11,13 +11,13 @@ import (
 )
 
 // endpoints lists the endpoints in the Service's slices, and draining ones that the Service no longer has.
-func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpoint {
+func (s *Snapshot) endpoints(listed []compile.Endpoint, f Frontend) []view.Endpoint {
 	written := map[netip.AddrPort]kernel.ObservedDestination{}
-	for _, d := range f.Observed.For(compiled.Key.Addr.Port()).Destinations {
+	for _, d := range f.Observed.For(f.Port.Addr.Port()).Destinations {
 		written[d.Addr] = d
 	}
 	all := []view.Endpoint{}
-	for _, e := range compiled.Endpoints {
+	for _, e := range listed {
 		shown := view.Endpoint{Address: e.Addr, Pod: e.Pod, Node: e.Node, Zone: e.Zone}
 		if d, exists := written[e.Addr]; exists {
 			shown.Weight = &d.Weight
@@ -34,7 +34,7 @@ func (s *Snapshot) endpoints(compiled compile.Frontend, f Frontend) []view.Endpo
 }
 
 // setState describes what happens to new connections to an endpoint.
-func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.EndpointDescription) {
+func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint) {
 	addr := f.destinationOf(e.Addr)
 	wanted, chosen := f.Wanted.Destination(addr)
 	if chosen {

@@ -51,6 +51,7 @@ type Service struct {
 
 // Frontend is the loop's knowledge of a frontend.
 type Frontend struct {
+	Port kernel.ServerKey
 	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the one that cannot be written
 	// because another program has one with the same key.
 	Wanted, Foreign *want.Server
@@ -109,82 +110,56 @@ func (s *Snapshot) problems(svc *compile.Compiled) []string {
 func (s *Snapshot) service(svc Service) view.Service {
 	id := svc.Source().ID
 	out := view.Service{Namespace: id.Namespace, Name: id.Name, Frontends: []view.Frontend{}, Problems: s.problems(svc.Compiled)}
-	for i, compiled := range svc.Compiled.Frontends() {
-		out.Frontends = append(out.Frontends, s.frontend(svc.Source(), compiled, svc.Frontends[i]))
+	for front, endpoints := range svc.Compiled.Frontends {
+		s.complete(&front, endpoints, svc.Frontends[len(out.Frontends)])
+		out.Frontends = append(out.Frontends, front)
 	}
 	return out
 }
 
-func (s *Snapshot) frontend(svc *model.Service, compiled compile.Frontend, f Frontend) view.Frontend {
-	front := view.Frontend{
-		Port: compiled.Port.Name, Kind: view.Kind(compiled.Kind), Address: compiled.Key.Addr, Protocol: compiled.Key.Protocol.String(),
-		Bound: compiled.Bound, Policy: "Cluster", Settings: []view.Setting{}, SetEntries: []view.SetEntry{}, Endpoints: []view.Endpoint{},
-	}
-	if compiled.Local {
-		front.Policy = "Local"
-	}
-	if front.Kind == view.LoadBalancer {
-		front.SourceRanges = sourceRanges(svc, compiled.Key)
-	}
-	for _, setting := range compiled.Settings {
-		front.Settings = append(front.Settings, view.Setting(setting))
-	}
-	if f.Wanted != nil && compiled.Winner == svc.ID {
+// complete adds to the description of a frontend what the kernel has.
+func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, f Frontend) {
+	front.SetEntries, front.Endpoints = []view.SetEntry{}, []view.Endpoint{}
+	if f.Wanted != nil && front.State != view.Conflict {
 		front.Server, front.Scheduler, front.Affinity = f.Wanted.Server.String(), f.Wanted.Over(f.Observed.Server).Scheduler, f.Wanted.Timeout
-		front.AllPorts = f.Wanted.Key != compiled.Key
-		for _, m := range f.members(compiled.Key) {
+		front.AllPorts = f.Wanted.Key != f.Port
+		for _, m := range f.members() {
 			front.SetEntries = append(front.SetEntries, view.SetEntry{Set: m.Set, Entry: m.Element.String()})
 		}
-		front.Endpoints = s.endpoints(compiled, f)
+		front.Endpoints = s.endpoints(endpoints, f)
 	}
-	front.State, front.Reason = stateOf(svc, compiled, f)
-	if front.State == view.Conflict {
-		front.Owner = compiled.Winner.String()
-	}
-	return front
+	front.State, front.Reason = f.state(front.State, front.Reason)
 }
 
-// sourceRanges returns those of the frontend's family.
-func sourceRanges(svc *model.Service, key kernel.ServerKey) []netip.Prefix {
-	var ranges []netip.Prefix
-	for _, r := range svc.SourceRanges {
-		if r.Addr().Is4() == key.Addr.Addr().Is4() {
-			ranges = append(ranges, r)
-		}
-	}
-	return ranges
-}
-
-func stateOf(svc *model.Service, compiled compile.Frontend, f Frontend) (view.FrontendState, string) {
+// state returns the state of the frontend, and its reason. It is given those of a frontend of which everything is written.
+func (f Frontend) state(written view.FrontendState, reason string) (view.FrontendState, string) {
 	switch {
-	case compiled.Winner != svc.ID:
-		return view.Conflict, "Service " + compiled.Winner.String() + " has the better claim to the same address, port and protocol"
+	case written == view.Conflict:
+		return written, reason
 	case f.Foreign != nil:
 		return view.ForeignServer, "a foreign virtual server exists there (ipvsadm -D " + f.Foreign.Key.String() + " deletes it)"
 	case f.Wanted == nil, !f.Read:
 		return view.Missing, "not synced yet"
 	case !f.Exists:
 		return view.Missing, "not written yet"
-	case compiled.Guard == compile.GuardAll:
-		return view.NoLocalEndpoints, "the internal traffic policy is Local, and no endpoint is on this node"
-	case compiled.Guard == compile.GuardOutside:
-		return view.InternalOnly, "the external traffic policy is Local, and no endpoint is on this node"
+	case written == view.NoLocalEndpoints, written == view.InternalOnly:
+		return written, reason
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
-		return view.NoEndpoints, noEndpointsReason(compiled)
+		return view.NoEndpoints, reason
 	case f.Lingers:
 		return view.Served, "keeps its own virtual server until that server's connections have ended; then uses the all-ports server"
 	case f.AllPortsLingers:
-		return view.Served, "earlier connections through the all-ports server continue at " + compiled.Key.AllPorts().Addr.String()
+		return view.Served, "earlier connections through the all-ports server continue at " + f.Port.AllPorts().Addr.String()
 	}
 	return view.Served, ""
 }
 
-// members returns the set entries that exist for a port. An all-ports server also has those of other ports.
-func (f Frontend) members(port kernel.ServerKey) []kernel.Member {
+// members returns the set entries that exist for the port. An all-ports server also has those of other ports.
+func (f Frontend) members() []kernel.Member {
 	if f.AllPorts == nil {
 		return f.Wanted.Members
 	}
 	return slices.DeleteFunc(slices.Clone(f.AllPorts.Members), func(m kernel.Member) bool {
-		return m.Element.Port != 0 && m.Element.Port != port.Addr.Port()
+		return m.Element.Port != 0 && m.Element.Port != f.Port.Addr.Port()
 	})
 }

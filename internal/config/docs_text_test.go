@@ -36,9 +36,9 @@ clusterCIDR: [10.244.0.0/16]
 - ` + "`" + `config view` + "`" + ` prints every setting and where it comes from.
 - ` + "`" + `config convert` + "`" + ` converts a KubeProxyConfiguration to the format of kube-ipvs. Warnings go to
   stderr.
-- ` + "`" + `run` + "`" + ` accepts the same file and flags.
+- ` + "`" + `run` + "`" + ` accepts the same files and flags.
 
-All values are checked before the agent changes anything in the kernel. All mistakes are reported
+The agent checks all values before it changes anything in the kernel. It reports all mistakes
 together, each with the file and line or the flag, the value, and what is valid.
 
 ## Settings
@@ -86,9 +86,10 @@ The file is YAML or JSON. Unknown and duplicate fields are errors.
 
 The agent reads a file of kube-proxy (` + "`" + `kubeproxy.config.k8s.io/v1alpha1` + "`" + `) unchanged: alone, among
 other documents (each causes a warning), or in a ConfigMap, as
-` + "`" + `kubectl -n kube-system get configmap kube-proxy -o yaml` + "`" + ` prints it. As with kube-proxy, an empty
-string, a zero duration and null mean the default, and an unknown field causes a warning. Unlike
-in kube-proxy, flags override the file.
+` + "`" + `kubectl -n kube-system get configmap kube-proxy -o yaml` + "`" + ` prints it. As with kube-proxy, null, an
+empty string and a duration of 0 mean the default; only the TCP timeouts of ` + "`" + `conntrack` + "`" + ` can be 0. An
+unknown field causes a warning. kube-proxy ignores most flags if it has a file; here flags override
+the file.
 
 kubeadm writes ` + "`" + `ipvs.strictARP: false` + "`" + ` into every file; the agent applies it.
 
@@ -126,9 +127,10 @@ checks the new settings as at startup.
 - If they are valid, settings that apply immediately take effect. The log names the changed settings
   that need a restart.
 
-Flags also override the new file. Open connections are not affected. A sysctl or timeout that is
-removed from the file keeps its last value in the kernel.
+Flags also override the new file. Open connections are not affected. A setting that is removed from
+the file gets its default. If the new value tells the agent to leave a sysctl or timeout alone, the
+kernel keeps the last value: 0, or false for ` + "`" + `ipvs.strictARP` + "`" + ` and ` + "`" + `conntrack.tcpBeLiberal` + "`" + `.
 
-A change in a mounted ConfigMap takes effect once the kubelet has updated the mount, which can take
+A change in a mounted ConfigMap takes effect when the kubelet has updated the mount, which can take
 one to two minutes.
 `

@@ -217,14 +217,14 @@ var table = []setting{
 		meaning: "maximum number of endpoints with traffic metrics; 0 disables them"},
 	{path: "statusSocket", flag: "status-socket", byDefault: StatusSocket, applies: afterRestart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
-		meaning: "Unix socket for the commands services, conns, status and explain, open only to root; empty disables it"},
+		meaning: "Unix socket for the commands services, conns, status, explain and doctor, open only to root; empty disables it"},
 
 	{path: "snapshot.file", flag: "snapshot-file", applies: afterRestart,
 		value:   func(s *Settings) value { return filePath(&s.SnapshotFile) },
 		meaning: "file with the last known Services and endpoints, served if the API server is unavailable when the node boots; empty disables it"},
-	{path: "snapshot.maxAge", flag: "snapshot-max-age", byDefault: "24h0m0s", applies: afterRestart,
+	{path: "snapshot.maxAge", flag: "snapshot-max-age", byDefault: "24h", applies: afterRestart,
 		value:   func(s *Settings) value { return longerThanZero(&s.SnapshotMaxAge) },
-		meaning: "age from which on the snapshot is not used"},
+		meaning: "age from which the snapshot is no longer used"},
 
 	{path: "logging.level", flag: "log-level", byDefault: "info", applies: immediately,
 		value:   func(s *Settings) value { return oneOf(&s.LogLevel, []string{"debug", "info", "warn", "error"}) },

@@ -50,7 +50,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "affinity-timeout",
 		Valid:   "a duration from 1s to 744h (31 days)",
-		Meaning: "keeps a client on its endpoint for this time after its last connection; overrides sessionAffinity", Example: "10m",
+		Meaning: "keeps a client on its endpoint until it has opened no connection for this time; overrides sessionAffinity", Example: "10m",
 		parse: func(s *model.Service, v string) (err error) {
 			s.AffinityTimeout, err = duration(v, time.Second, 31*24*time.Hour)
 			s.Balancing.AffinitySet = true

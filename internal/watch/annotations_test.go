@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -307,6 +310,53 @@ func writeAnnotations[T any](b *strings.Builder, table []annotation[T]) {
 	}
 }
 
+// TestAnnotationBounds: the table states the least and the greatest value of each annotation.
+func TestAnnotationBounds(t *testing.T) {
+	checkBounds(t, serviceAnnotations)
+	checkBounds(t, nodeAnnotations)
+	flags := serviceAnnotations[slices.IndexFunc(serviceAnnotations, func(a annotation[model.Service]) bool { return strings.HasSuffix(a.Key, "/scheduler-flags") })]
+	for _, name := range model.Schedulers {
+		var byDefault []string
+		for i, flag := range model.SchedulerNamed(name).Flags {
+			if model.SchedulerNamed(name).DefaultFlags&(1<<i) != 0 {
+				byDefault = append(byDefault, flag)
+			}
+		}
+		if want := strings.Join(byDefault, ","); !strings.Contains(flags.Meaning, want) {
+			t.Errorf("the default flags of %s are %s, unlike in %q", name, want, flags.Meaning)
+		}
+	}
+}
+
+var boundsOf, eitherOf = regexp.MustCompile(`from (\S+) to (\S+)`), regexp.MustCompile(`^(\w+) or (\w+)$`)
+
+func checkBounds[T any](t *testing.T, table []annotation[T]) {
+	for _, row := range table {
+		var valid, invalid []string
+		if m := boundsOf.FindStringSubmatch(row.Valid); m != nil {
+			valid = m[1:]
+			for i, step := range []int{-1, 1} {
+				if n, err := strconv.Atoi(m[i+1]); err == nil {
+					invalid = append(invalid, strconv.Itoa(n+step))
+				} else if d, err := time.ParseDuration(m[i+1]); err == nil {
+					invalid = append(invalid, (d + time.Duration(step)*time.Second).String())
+				}
+			}
+		} else if m := eitherOf.FindStringSubmatch(row.Valid); m != nil {
+			valid, invalid = m[1:], []string{"", m[0]}
+		}
+		for i := range valid {
+			var object T
+			if err := row.parse(&object, valid[i]); err != nil {
+				t.Errorf("%s: %q: %v", row.Key, valid[i], err)
+			}
+			if row.parse(&object, invalid[i]) == nil {
+				t.Errorf("%s: %q is valid, unlike in %q", row.Key, invalid[i], row.Valid)
+			}
+		}
+	}
+}
+
 const annotationsHead = `# Annotations
 
 <!-- Generated from the tables in internal/watch: go test ./internal/watch -update -->
@@ -317,8 +367,8 @@ helps you choose. Without an annotation the node's configuration applies, such a
 connections. (` + "`affinity-ports`" + ` adds a virtual server beside the existing ones.)
 
 An annotation that is invalid, or that kube-ipvs does not know, has no effect; the Service is still
-served. A Warning Event on the Service names the annotation, its value and the valid values, as do a
-metric and the log.
+served. A Warning Event on the Service and the log name the annotation, its value and the valid
+values, and the metric ` + "`kube_ipvs_problems`" + ` counts it.
 
 `
 
@@ -333,14 +383,14 @@ steps (not with ovf, lblc and lblcr, where a weight is a number of connections).
 
 For most schedulers only the ratio of weights matters. Keep weights below a few hundred anyway: the
 table of sh has only 256 places. With wrr and ` + "`max-connections`" + `, the agent divides weights by one
-number if the largest, times the number of endpoints, exceeds 65,536
-([why](schedulers.md#limit-connections)).
+number if they are too large ([why](schedulers.md#limit-connections)).
 
 Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.
 If all endpoints of a port have weight 0, new connections are refused immediately.
 
 If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and wlc
-instead of lc ([why](schedulers.md#change-settings)). dh treats all endpoints alike; an Event says so.
+instead of lc ([why](schedulers.md#change-settings)). dh treats all weights above 0 alike; if they
+differ, an Event says so.
 
 ## Migrating from kube-router
 

@@ -1,0 +1,58 @@
+package compile
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+)
+
+// TestServicesPage: docs/services.md has the bounds of a Service, and the ports that the node needs.
+func TestServicesPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/services.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	size := func(scheduler string) int { return model.SchedulerNamed(scheduler).TableKiB }
+	for _, want := range []string{
+		"| ports | " + withCommas(defaultBounds.ports) + " |",
+		"| endpoints of all ports together, in each family | " + withCommas(defaultBounds.endpoints) + " |",
+		"(addresses times ports times ranges) | " + withCommas(defaultBounds.external) + " |",
+		"(addresses times the endpoints of all ports) | " + withCommas(defaultBounds.destinations) + " |",
+		fmt.Sprintf("%d KiB for each virtual server with mh, %d KiB with lblc and lblcr, %d KiB with sh and dh", size("mh"), size("lblc"), size("sh")),
+		fmt.Sprintf("| %d MiB on each node, which are %s virtual servers with mh |", maxTableKiB>>10, withCommas(maxTableKiB/size("mh"))),
+		fmt.Sprintf("Each set has room for %s entries", withCommas(maxElem)),
+		fmt.Sprintf("get fewer, but at least %d,", minShare),
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	_, ports, _ := strings.Cut(page, "the agent never serves TCP ")
+	ports, _, _ = strings.Cut(ports, ".")
+	named := map[string]bool{}
+	for _, port := range regexp.MustCompile(`\d+`).FindAllString(ports, -1) {
+		named[port] = true
+		if n, _ := strconv.ParseUint(port, 10, 16); nodePortUses[uint16(n)] == "" {
+			t.Errorf("the page names port %s, which the agent serves", port)
+		}
+	}
+	for port, use := range nodePortUses {
+		if !named[fmt.Sprint(port)] {
+			t.Errorf("the page does not name port %d (%s)", port, use)
+		}
+	}
+}
+
+// withCommas writes 65536 as 65,536.
+func withCommas(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", withCommas(n/1000), n%1000)
+}

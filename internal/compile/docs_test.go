@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,6 +46,33 @@ func TestServicesPage(t *testing.T) {
 	for port, use := range nodePortUses {
 		if !named[fmt.Sprint(port)] {
 			t.Errorf("the page does not name port %d (%s)", port, use)
+		}
+	}
+}
+
+// TestSchedulersPage: docs/schedulers.md describes every scheduler, and names those that the agent advises against.
+func TestSchedulersPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/schedulers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	var unwise []string
+	for _, name := range model.Schedulers {
+		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(page) {
+			t.Errorf("the page does not describe %s", name)
+		}
+		if model.SchedulerNamed(name).Advice != "" {
+			unwise = append(unwise, name)
+		}
+	}
+	slices.Sort(unwise)
+	for _, want := range []string{
+		"- **" + strings.Join(unwise, ", ") + "** are made for transparent caches",
+		"more than " + withCommas(defaultBounds.endpoints) + " steps",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
 		}
 	}
 }

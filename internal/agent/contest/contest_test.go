@@ -2,6 +2,8 @@ package contest
 
 import (
 	"net/netip"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -187,5 +189,32 @@ func TestFindingTexts(t *testing.T) {
 		if f := found[0]; !slices.Contains(Kinds[f.Part], f.Kind) {
 			t.Errorf("%s: part %s has no kind %s", f, f.Part, f.Kind)
 		}
+	}
+}
+
+// TestTroubleshootingPage: the page names the parts and kinds of findings, as the labels of the metric do.
+func TestTroubleshootingPage(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.Join(strings.Fields(string(text)), " ")
+	named := regexp.MustCompile("label `part` is ([^.]*), and `kind` is ([^.]*)\\.").FindStringSubmatch(page)
+	if named == nil {
+		t.Fatal("the page does not name the labels")
+	}
+	kinds := map[string]bool{}
+	for part, list := range Kinds {
+		if !strings.Contains(named[1], "`"+part+"`") {
+			t.Errorf("the page does not name the part %s", part)
+		}
+		for _, kind := range list {
+			if kinds[kind] = true; !strings.Contains(named[2], "`"+kind+"`") {
+				t.Errorf("the page does not name the kind %s", kind)
+			}
+		}
+	}
+	if have := strings.Count(named[0], "`")/2 - 2; have != len(Kinds)+len(kinds) {
+		t.Errorf("the page names %d parts and kinds, want %d", have, len(Kinds)+len(kinds))
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
@@ -73,6 +75,19 @@ func TestSchedulersPage(t *testing.T) {
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// TestCoexistencePage: docs/coexistence.md names every chain of the agent.
+func TestCoexistencePage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/coexistence.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chain := range Base(Config{Host: Host{Families: inet.Families, Mode: kernel.IPVSWithIPTables}}).Rulesets[0].Chains {
+		if !strings.Contains(string(text), "`"+chain.Chain+"`") {
+			t.Errorf("the page does not name the chain %s", chain)
 		}
 	}
 }

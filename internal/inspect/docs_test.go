@@ -1,0 +1,41 @@
+package inspect
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// TestInspectionPage: docs/inspection.md names the fields of the documents, and every state.
+func TestInspectionPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/inspection.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, document := range []any{
+		Status{}, ServiceList{}, ConnectionList{}, Connection{}, view.Service{}, view.Frontend{}, view.Endpoint{}, view.Connections{},
+		view.View{}, view.Agent{}, view.Node{}, view.Source{}, view.Snapshot{},
+	} {
+		of := reflect.TypeOf(document)
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if name != "" && !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("the page does not name the field %s of %s", name, of)
+			}
+		}
+	}
+	source, err := os.ReadFile("../view/view.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?:Frontend|Endpoint)State = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		if !regexp.MustCompile("(?m)^\\| .*`" + m[1] + "`.* \\|").MatchString(page) {
+			t.Errorf("the page does not explain the state %s", m[1])
+		}
+	}
+}

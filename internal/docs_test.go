@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,21 +14,16 @@ var (
 	namedTest  = regexp.MustCompile("`(Test[A-Z]\\w+)`")
 	namedStory = regexp.MustCompile(`stor(?:y|ies) ("[^"]+"(?: and "[^"]+")*)`)
 	anyTest    = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+	namedMetric = regexp.MustCompile(`\b(?:kube_ipvs|kubeproxy)_[a-z_]+`)
+	namedFile   = regexp.MustCompile("`([\\w/]+\\.go)`")
 )
 
 // TestDocsNameTests: the tests and stories that pages name as proofs exist.
 func TestDocsNameTests(t *testing.T) {
 	tests, sources := testsOf(t, "../internal", "../e2e", "../cmd")
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("%d pages, %v", len(pages), err)
-	}
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		flat := strings.Join(strings.Fields(string(text)), " ")
+	for page, text := range pages(t) {
+		flat := strings.Join(strings.Fields(text), " ")
 		for _, m := range namedTest.FindAllStringSubmatch(flat, -1) {
 			if !tests[m[1]] {
 				t.Errorf("%s names %s, which does not exist", page, m[1])
@@ -42,6 +38,66 @@ func TestDocsNameTests(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDocsNameMetrics: the metrics that pages name exist. A name that ends in "_" stands for all that begin with it.
+func TestDocsNameMetrics(t *testing.T) {
+	all := pages(t)
+	for page, text := range all {
+		for _, name := range namedMetric.FindAllString(text, -1) {
+			row := "| `" + name
+			if !strings.HasSuffix(name, "_") {
+				row += "`"
+			}
+			if !strings.Contains(all["../docs/metrics.md"], row) && name != "kubeproxy_conntrack_reconciler_" {
+				t.Errorf("%s names the metric %s, which does not exist", page, name)
+			}
+		}
+	}
+}
+
+// TestDocsNameFiles: the source files that pages name exist.
+func TestDocsNameFiles(t *testing.T) {
+	files := map[string]bool{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && slices.Contains([]string{".git", ".cache"}, d.Name()) {
+			return fs.SkipDir
+		}
+		for rest, more := filepath.ToSlash(path), true; more; _, rest, more = strings.Cut(rest, "/") {
+			files[rest] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range pages(t) {
+		for _, m := range namedFile.FindAllStringSubmatch(text, -1) {
+			if !files[m[1]] {
+				t.Errorf("%s names the file %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
+
+// pages returns the pages of the documentation by path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, pattern := range []string{"../docs/*.md", "../docs/decisions/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d pages, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[file] = string(text)
+		}
+	}
+	return all
 }
 
 // testsOf returns the names of the tests in some directories, and the text of their files.

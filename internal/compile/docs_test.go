@@ -92,6 +92,19 @@ func TestCoexistencePage(t *testing.T) {
 	}
 }
 
+// TestArchitecturePage: docs/architecture.md explains every set.
+func TestArchitecturePage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range allSets {
+		if !regexp.MustCompile("(?m)^\\| .*`" + set.name + "`.* \\|").MatchString(string(text)) {
+			t.Errorf("the page does not explain the set %s", set.name)
+		}
+	}
+}
+
 // withCommas writes 65536 as 65,536.
 func withCommas(n int) string {
 	if n < 1000 {

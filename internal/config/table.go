@@ -163,7 +163,7 @@ var table = []setting{
 
 	{path: "nodePortAddresses", flag: "nodeport-addresses", kubeProxy: zeroIsUnset, applies: immediately, planning: true,
 		value: func(s *Settings) value { return nodePorts(&s.NodePorts) },
-		meaning: "ranges of node addresses that serve node ports, or primary for the addresses of the Node object (default: all); " +
+		meaning: "ranges of node addresses that serve node ports, or primary for the Node object's first address of each family (default: all); " +
 			"loopback addresses only with a range such as 127.0.0.1/32 or ::1/128"},
 	{path: "externalIPs.allow", flag: "allow-external-ips", byDefault: "true", applies: immediately, planning: true,
 		value:   func(s *Settings) value { return boolean(&s.AllowExternalIPs) },
@@ -173,7 +173,7 @@ var table = []setting{
 		meaning: "ranges that spec.externalIPs must be in (default: any address)"},
 	{path: "externalIPs.nodeAddresses", flag: "external-ips-at-node-addresses", byDefault: "guarded", applies: immediately, planning: true,
 		value: func(s *Settings) value { return oneOf(&s.ExternalIPAtNode, []string{"guarded", "all", "none"}) },
-		meaning: "ports to serve at external IPs that are the node's own addresses: guarded (all except ports the node needs or listens on), " +
+		meaning: "ports to serve at external IPs that are the node's own addresses: guarded (all except ports that the node needs, listens on or connects from), " +
 			"all, or none"},
 
 	{path: "conntrack.maxPerCore", flag: "conntrack-max-per-core", kubeProxy: sameField, byDefault: "32768", applies: immediately, planning: true,

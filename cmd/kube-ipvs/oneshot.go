@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
@@ -75,5 +76,5 @@ func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Setting
 		return err
 	}
 	defer node.Close(log)
-	return node.SetSysctls(ctx, settings, log)
+	return agent.SetSysctls(ctx, node.Config(settings), node.Kernel, log)
 }

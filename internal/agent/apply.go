@@ -66,6 +66,9 @@ func (w *writer) applyPart(ctx context.Context, s *syncRun, p *planner, plan dif
 			w.write(ctx, s, p, some)
 			w.background.answer()
 		}
+		if w.alone && slices.ContainsFunc(s.report.Results, Result.failed) {
+			return
+		}
 	}
 }
 
@@ -77,7 +80,7 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	var existing []kernel.ServerKey
 	succeeded := make([]kernel.Op, 0, len(ops))
 	apply := w.kernel.Apply
-	if ops[0].KindOf() == kernel.KindRules { // the rules have phases of their own
+	if ops[0].KindOf() == kernel.KindRules && !w.alone { // the rules have phases of their own
 		apply = w.writeRules
 	}
 	for i, err := range apply(ctx, ops) {

@@ -22,7 +22,7 @@ type Cleanup struct {
 	KubeProxyRules string
 	// Foreign are addresses of other programs on kube-ipvs0. They keep the device.
 	Foreign []netip.Addr
-	kernel  Kernel
+	steps   *steps
 }
 
 // NewCleanup reads the kernel and plans the removal.
@@ -38,7 +38,8 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if err != nil {
 		return nil, err
 	}
-	nothing := diff.NewTarget(compile.NewCluster(cfg).Want())
+	steps := aloneSteps(cfg, k, have)
+	nothing := steps.planner.target
 	plan := diff.Removal(nothing, have)
 	if chains := slices.DeleteFunc(slices.Clone(old), holdsRecords); len(chains) > 0 { // their sets cannot be destroyed while the rules exist
 		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, plan.Phases...)
@@ -46,7 +47,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // like the ledger, last
 		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
-	c := &Cleanup{Plan: plan, Foreign: diff.Look(nothing, have, diff.Options{}).Leftovers.Addresses, kernel: k}
+	c := &Cleanup{Plan: plan, Foreign: diff.Look(nothing, have, diff.Options{}).Leftovers.Addresses, steps: steps}
 	for _, f := range inet.Families {
 		c.KubeProxyRules = cmp.Or(c.KubeProxyRules, contest.ChainOfKubeProxy(have.Rules[f]))
 	}
@@ -60,32 +61,16 @@ func holdsRecords(old kernel.OldRules) bool {
 
 // KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy uses them when it takes over.
 func (c *Cleanup) KeepServices() {
-	var kept diff.Plan
-	for _, phase := range c.Plan.Phases {
-		ops := slices.DeleteFunc(slices.Clone(phase.Ops), func(op kernel.Op) bool {
-			return slices.Contains([]kernel.Kind{kernel.KindServer, kernel.KindAddress, kernel.KindDevice}, op.KindOf())
-		})
-		if len(ops) > 0 {
-			kept.Phases = append(kept.Phases, diff.Phase{Name: phase.Name, Ops: ops})
-		}
-	}
-	c.Plan = kept
+	c.Plan = c.Plan.Without(func(op kernel.Op) bool {
+		return slices.Contains([]kernel.Kind{kernel.KindServer, kernel.KindAddress, kernel.KindDevice}, op.KindOf())
+	})
 }
 
 // Run applies the plan and reports every operation. It stops after a phase with a failure: later phases would remove what the next run
 // needs to find the rest.
 func (c *Cleanup) Run(ctx context.Context, report func(kernel.Op, error)) error {
-	for _, phase := range c.Plan.Phases {
-		failed := 0
-		for i, err := range c.kernel.Apply(ctx, phase.Ops) {
-			report(phase.Ops[i], err)
-			if err != nil {
-				failed++
-			}
-		}
-		if failed > 0 {
-			return fmt.Errorf("%s: %d of %d operations failed; run cleanup again", phase.Name, failed, len(phase.Ops))
-		}
+	if err := c.steps.apply(ctx, c.Plan, report); err != nil {
+		return fmt.Errorf("%w; run cleanup again", err)
 	}
 	return nil
 }

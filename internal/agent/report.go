@@ -151,12 +151,19 @@ func (r Result) optional() bool {
 	return ok && sysctl.Optional
 }
 
+// failed reports whether the operation was tried and failed, although it is not optional.
+func (r Result) failed() bool { return r.Err != nil && !r.Skipped && !r.optional() && !r.Unfinished() }
+
 // firstError returns the node's failures. Refused objects do not count.
 func (r *Report) firstError() error {
+	return r.errorOf(func(result Result) bool { return result.failed() && !result.Refused() })
+}
+
+func (r *Report) errorOf(counts func(Result) bool) error {
 	failed := 0
 	var first error
 	for _, result := range r.Results {
-		if result.Err == nil || result.Skipped || result.optional() || result.Unfinished() || result.Refused() {
+		if !counts(result) {
 			continue
 		}
 		if failed++; first == nil {

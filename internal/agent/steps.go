@@ -5,8 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
@@ -42,4 +46,45 @@ func (t *steps) once(ctx context.Context, now time.Time, changes model.Changes) 
 	t.planner.compile(s)
 	plan, err := t.planner.plan(ctx, t.reader.kernel, s)
 	return s, plan, errors.Join(err, s.report.rulesErr.Err())
+}
+
+// aloneSteps are steps outside the loop, for a kernel that was just read.
+func aloneSteps(cfg compile.Config, k Kernel, have *kernel.State) *steps {
+	t := newSteps(&Config{Compile: cfg}, nil, k, &schedule.Schedule{}, newBackground())
+	t.writer.alone = true
+	t.planner.known.Replace(have)
+	return t
+}
+
+// apply applies a plan and reports every operation.
+func (t *steps) apply(ctx context.Context, plan diff.Plan, report func(kernel.Op, error)) error {
+	s := t.begin(time.Now())
+	t.planner.known.BeginPlan(t.planner.target)
+	t.writer.applyPart(ctx, s, t.planner, plan)
+	for _, r := range s.report.Results {
+		report(r.Op, r.Err)
+	}
+	return s.report.errorOf(Result.failed)
+}
+
+// SetSysctls sets the sysctls, which the agent cannot do with CAP_NET_ADMIN and CAP_NET_RAW alone.
+func SetSysctls(ctx context.Context, cfg compile.Config, k Kernel, log *zap.Logger) error {
+	have, err := k.Read(ctx)
+	if err != nil {
+		return err
+	}
+	steps := aloneSteps(cfg, k, have)
+	plan := diff.Decide(steps.planner.target, have, diff.Scope{All: true, Touched: want.NewTouched()}, diff.Options{}).Plan
+	plan = plan.Without(func(op kernel.Op) bool { return op.KindOf() != kernel.KindSysctl })
+	err = steps.apply(ctx, plan, func(op kernel.Op, err error) {
+		if err != nil {
+			log.Warn("failed", zap.Stringer("op", op), zap.Error(err))
+		} else {
+			log.Info(op.String())
+		}
+	})
+	if err == nil {
+		log.Info("sysctls set", zap.Int("changes", plan.Len()))
+	}
+	return err
 }

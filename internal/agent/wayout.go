@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
@@ -53,15 +52,17 @@ func (w *wayOut) release(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's state: %w", err)
 	}
-	ops := diff.WayOut(diff.NewTarget(compile.NewCluster(w.cfg.Compile).Want()), have, needed)
-	for i, err := range w.kernel.Apply(ctx, ops) {
-		if err != nil {
-			return err
+	steps := aloneSteps(w.cfg.Compile, w.kernel, have)
+	plan := diff.Plan{Phases: []diff.Phase{{Ops: diff.WayOut(steps.planner.target, have, needed)}}}
+	err = steps.apply(ctx, plan, func(op kernel.Op, err error) {
+		if err == nil {
+			w.log.Warn("the API server is unavailable, and this address leads to it, so no Service can have it", zap.Stringer("released", op))
 		}
-		w.log.Warn("the API server is unavailable, and this address leads to it, so no Service can have it", zap.Stringer("released", ops[i]))
+	})
+	if err == nil {
+		w.free = needed
 	}
-	w.free = needed
-	return nil
+	return err
 }
 
 // wayToAPIServer lists the addresses of the API server; if its name cannot be resolved, those of the node's nameservers.

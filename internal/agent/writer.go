@@ -20,6 +20,8 @@ type writer struct {
 	waited map[model.ServiceID]int
 	// partSize is maxPart, except in tests.
 	partSize int
+	// alone is true outside the loop. The writer then waits for rules, and stops after a phase with a failure.
+	alone bool
 }
 
 func newWriter(cfg *Config, source Source, k Kernel, s *schedule.Schedule, b *background) *writer {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -77,28 +76,4 @@ func (n *Node) Plan(ctx context.Context, settings *config.Settings, version stri
 		return diff.Plan{}, err
 	}
 	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log).Plan(ctx)
-}
-
-// SetSysctls sets the sysctls, which the agent cannot do with CAP_NET_ADMIN and CAP_NET_RAW alone.
-func (n *Node) SetSysctls(ctx context.Context, settings *config.Settings, log *zap.Logger) error {
-	have, err := n.Kernel.Read(ctx)
-	if err != nil {
-		return err
-	}
-	sysctls := want.New(want.Base{Sysctls: compile.Base(n.Config(settings)).Sysctls})
-	present := &kernel.State{Sysctls: have.Sysctls, Device: true}
-	ops := diff.Decide(diff.NewTarget(sysctls), present, diff.Scope{All: true, Touched: want.NewTouched()}, diff.Options{}).Plan.Ops()
-	var failed []error
-	for i, err := range n.Kernel.Apply(ctx, ops) {
-		switch {
-		case err == nil:
-			log.Info(ops[i].String())
-		case ops[i].Object.(kernel.SysctlSetting).Optional:
-			log.Warn("failed", zap.Stringer("op", ops[i]), zap.Error(err))
-		default:
-			failed = append(failed, err)
-		}
-	}
-	log.Info("sysctls set", zap.Int("changes", len(ops)-len(failed)))
-	return errors.Join(failed...)
 }

@@ -38,6 +38,17 @@ func (p Plan) Ops() []kernel.Op {
 	return ops
 }
 
+// Without returns the plan without some operations.
+func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
+	for _, phase := range p.Phases {
+		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), drops)
+		if len(phase.Ops) > 0 {
+			left.Phases = append(left.Phases, phase)
+		}
+	}
+	return left
+}
+
 // builder collects operations and sorts them into phases.
 type builder struct {
 	seed   string

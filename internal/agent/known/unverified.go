@@ -4,7 +4,6 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
@@ -124,17 +123,10 @@ func (u Unverified) Without(plan diff.Plan) diff.Plan {
 			u.add(p)
 		}
 	}
-	var left diff.Plan
-	for _, phase := range plan.Phases {
-		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), func(op kernel.Op) bool {
-			p, ok := placeOf(op)
-			return ok && u.has(p)
-		})
-		if len(phase.Ops) > 0 {
-			left.Phases = append(left.Phases, phase)
-		}
-	}
-	return left
+	return plan.Without(func(op kernel.Op) bool {
+		p, ok := placeOf(op)
+		return ok && u.has(p)
+	})
 }
 
 // places iterates over the places of touched objects.

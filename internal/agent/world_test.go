@@ -378,7 +378,7 @@ func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	around := w.around
 	if w.watcher != nil {
 		w.compiles()
-		around.Left = w.watcher.cluster.Claimed()
+		around.Left = compiletest.Claimed(w.watcher.cluster)
 	}
 	if d := cmp.Diff(lines(idealOver(w.T, w.fake.State(), w.services, around, with...).Dump()), lines(w.fake.Dump())); d != "" {
 		w.Errorf("kernel (-want +have):\n%s", d)

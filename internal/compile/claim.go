@@ -58,6 +58,16 @@ func (c claim) existence() int {
 // health check comes after a node port: without it, connections still work.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
 
+// balancersOf lists the Services whose load balancers claim a frontend.
+func balancersOf(claims []claim) (ids []model.ServiceID) {
+	for _, c := range claims {
+		if c.kind == loadBalancerIP {
+			ids = append(ids, c.service.ID)
+		}
+	}
+	return ids
+}
+
 // binds reports whether the winning claim binds the address. A claim to all ports does not count: it is served only together with a per-port
 // claim.
 func binds(key kernel.ServerKey, claims []claim) bool {

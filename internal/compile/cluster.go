@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -88,19 +87,6 @@ func (c *Cluster) NodeProblems() []model.Problem {
 		Reason: "this node's kernel has no such scheduler: " + model.LastResort + " is used for Services that do not name another one, " +
 			untilLoaded(name),
 	}}
-}
-
-// Claimed lists the frontends that Services claim, except node ports.
-func (c *Cluster) Claimed() []FrontendKey {
-	claimed := map[FrontendKey]struct{}{}
-	for key, claims := range c.node.claims {
-		for _, claim := range claims {
-			if claim.kind != nodePort && claim.kind != healthCheck && key.Addr.Addr() != everywhere {
-				claimed[FrontendKey{key, claim.kind == clusterIP}] = struct{}{}
-			}
-		}
-	}
-	return slices.Collect(maps.Keys(claimed))
 }
 
 // winner returns the Service that has a frontend: that with the best claim, unless another one has the better claim to what is wider.

@@ -60,7 +60,7 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 // Remembered counts a cluster's state across its Services.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
-	return len(c.node.claims) + len(v.frontends) + len(v.changed) + len(v.endpoints)
+	return len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
 }
 
 // Claimants lists who claims each frontend, the winner first.

@@ -15,6 +15,9 @@ type nodeContext struct {
 	learned
 	// claims to each frontend, sorted: the first one wins.
 	claims map[kernel.ServerKey][]claim
+	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. They have it
+	// or not depending on the load balancers that claim it.
+	atNodes map[kernel.ServerKey]map[model.ServiceID]struct{}
 	// share bounds the entries of a Service in each set: see fitSets.
 	share  int
 	bounds bounds
@@ -68,6 +71,7 @@ func newNodeContext(cfg Config) nodeContext {
 			otherNodes: map[netip.Addr]string{},
 		},
 		claims:  map[kernel.ServerKey][]claim{},
+		atNodes: map[kernel.ServerKey]map[model.ServiceID]struct{}{},
 		share:   maxShare,
 		bounds:  defaultBounds,
 		work:    defaultWork,

@@ -37,8 +37,7 @@ const (
 // admit drops the frontends at one address that a Service cannot have on this node, and returns the reasons.
 func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (admitted []frontend, problems []model.Problem) {
 	for _, f := range list {
-		o := n.objectionTo(svc, f)
-		served := o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
+		o, served := n.admits(svc, f)
 		if served {
 			admitted = append(admitted, f)
 		}
@@ -53,16 +52,21 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 	return admitted, slices.Compact(problems)
 }
 
+// admits reports whether a Service can have a frontend on this node, and returns the objection.
+func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) {
+	o := n.objectionTo(svc, f)
+	return o, o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
+}
+
 // served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
 // external IP's, and the other way round in the same Service: an external IP must not inherit the address of another Service's load balancer.
 func (n *nodeContext) served(svc *model.Service, f frontend) bool {
-	if _, left := n.left[f.frontendKey()]; left {
-		return true
+	claims := n.claims[f.key]
+	if f.kind == externalIP && slices.ContainsFunc(claims, func(c claim) bool { return c.kind == loadBalancerIP && c.service.ID != svc.ID }) {
+		return false
 	}
-	return slices.ContainsFunc(n.claims[f.key], func(c claim) bool {
-		inherits := f.kind == externalIP && c.kind == loadBalancerIP && c.service.ID != svc.ID
-		return c.kind != nodePort && (c.kind == clusterIP) == (f.kind == clusterIP) && !inherits
-	})
+	_, left := n.left[f.frontendKey()]
+	return left || slices.ContainsFunc(claims, func(c claim) bool { return c.kind != nodePort && (c.kind == clusterIP) == (f.kind == clusterIP) })
 }
 
 func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {

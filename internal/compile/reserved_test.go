@@ -119,6 +119,34 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	own = at("balancer", 80, unused, "")
 	c.Update(services{own.ID: own}, touched())
 	served(t, c, map[string]bool{unused: true})
+
+	// After a restart, the kernel does not say whose the frontend was.
+	for _, order := range [][]*model.Service{{balancer, heir}, {heir, balancer}} {
+		c := scratch(nil)
+		c.SetNetwork(subnet, touched())
+		c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt(unused + ":80")}}), touched())
+		for _, svc := range order {
+			c.Update(services{svc.ID: svc}, touched())
+		}
+		served(t, c, map[string]bool{unused: true})
+		c.Update(services{balancer.ID: nil}, touched())
+		served(t, c, map[string]bool{unused: false})
+	}
+}
+
+// While a load balancer has an address of the node's network, no change of its Service compiles the Services that name the address.
+func TestBalancersCompileNoExternalIPs(t *testing.T) {
+	const unused = "192.0.2.77"
+	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")
+	heir.ClusterIPs = addrs("10.96.0.2")
+	c := scratch(services{balancer.ID: balancer})
+	c.SetNetwork(subnet, touched())
+	c.Update(services{heir.ID: heir}, touched())
+	for _, next := range []*model.Service{compiletest.WithEndpoint(balancer, compiletest.Ready(compiletest.Pod(1))), nil, balancer} {
+		if got := c.Update(services{balancer.ID: next}, touched()); len(got) != 1 {
+			t.Errorf("compiled %v", got)
+		}
+	}
 }
 
 // No external IP takes the address of a nameserver, served or not. A cluster's DNS may be the node's nameserver.

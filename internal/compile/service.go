@@ -15,6 +15,8 @@ type Compiled struct {
 	// frontends, allPorts and wide are claimed; rejected are the problems of what cannot be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
+	// atNodes are the keys of external IPs at addresses of nodes and pods, and in the node's networks, admitted or not.
+	atNodes []kernel.ServerKey
 	// overShare is true if some are rejected because a set is nearly full. The entries in each set are then in sizes.
 	overShare bool
 	sizes     map[string]int
@@ -40,13 +42,12 @@ type Compiled struct {
 
 // claimsOf lists a Service's claims before the winners are known.
 func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
-	list, rejected, overShare := frontendsOf(svc, n)
-	grouped := slices.Concat(groupByPort(list)...)
+	c := frontendsOf(svc, n)
 	wide, problems := n.nodeWideClaims(svc)
-	return &Compiled{
-		service: svc, frontends: grouped, allPorts: allPortsFrontends(svc, list), wide: append(wide, n.widerClaims(grouped)...),
-		rejected: slices.Concat(rejected, problems), overShare: overShare,
-	}
+	c.service, c.allPorts, c.rejected = svc, allPortsFrontends(svc, c.frontends), slices.Concat(c.rejected, problems)
+	c.frontends = slices.Concat(groupByPort(c.frontends)...)
+	c.wide = append(wide, n.widerClaims(c.frontends)...)
+	return &c
 }
 
 // compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
@@ -55,7 +56,7 @@ func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerK
 	refused := refusedEndpoints(svc, n)
 	c := &Compiled{
 		service: svc, frontends: claims.frontends, allPorts: claims.allPorts, wide: claims.wide,
-		rejected: claims.rejected, overShare: claims.overShare,
+		rejected: claims.rejected, atNodes: claims.atNodes, overShare: claims.overShare,
 	}
 	c.chosenScheduler, c.nodeScheduler = chosenScheduler(svc, n), n.Scheduler
 	c.node, c.refusedEndpoints = n.NodeName, refused

@@ -10,10 +10,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// frontendsOf lists a Service's frontends on this node, each key once, and the rejected parts of the Service. overShare is true if some are
-// rejected because a set is nearly full.
-func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected []model.Problem, overShare bool) {
+// frontendsOf returns a Service's frontends on this node, each key once, and the rejected parts of the Service.
+func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 	left, rejected := admitPorts(svc, n)
+	taken := map[kernel.ServerKey]struct{}{}
+	isTaken := func(f frontend) bool {
+		_, exists := taken[f.key]
+		return exists
+	}
+	take := func(list ...frontend) {
+		for _, f := range list {
+			if !isTaken(f) {
+				taken[f.key] = struct{}{}
+				c.frontends = append(c.frontends, f)
+			}
+		}
+	}
 	for _, group := range addressGroups(svc) {
 		for i, addr := range group.addrs {
 			if !n.serves(inet.FamilyOf(addr)) || !hasFamily(svc, inet.FamilyOf(addr)) || n.excluded(addr) {
@@ -25,21 +37,28 @@ func frontendsOf(svc *model.Service, n *nodeContext) (all []frontend, rejected [
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
 			}
-			list, problems := n.admit(svc, frontendsAt(svc, left.ports, n, group.kind, addr, field), field)
+			list := slices.DeleteFunc(frontendsAt(svc, left.ports, n, group.kind, addr, field), isTaken)
+			if group.kind == externalIP && n.ofANode(group.kind, addr) {
+				for _, f := range list {
+					c.atNodes = append(c.atNodes, f.key)
+				}
+			}
+			admitted, problems := n.admit(svc, list, field)
 			rejected = append(rejected, problems...)
-			all = append(all, list...)
+			take(admitted...)
 		}
 	}
 	withNodePort, problems := n.admitNodePorts(svc, left.ports)
 	rejected = append(rejected, problems...)
 	for _, f := range nodePortFrontends(svc, withNodePort, n) {
 		if left.takeDestinations(left.to.of(svc.Ports[f.port], f.key.Family()).size()) {
-			all = append(all, f)
+			take(f)
 		} else {
 			rejected = append(rejected, problem(svc, f.field, f.value, n.bounds.tooMany().reason, fewer))
 		}
 	}
-	return unique(all), rejected, left.overShare
+	c.rejected, c.overShare = rejected, left.overShare
+	return c
 }
 
 // frontendsAt lists the frontends of some ports at an address.

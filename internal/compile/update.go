@@ -19,21 +19,13 @@ func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *wa
 // update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
 // virtual.
 func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
-	next := map[model.ServiceID]*Compiled{}
-	for id, svc := range c.withAPIServer(changed) { // before any claim changes: the served frontends decide about new claims
-		next[id] = &Compiled{}
-		if svc != nil {
-			next[id] = claimsOf(svc, &c.node)
-		}
-		ids = append(ids, id)
-	}
-	before := map[kernel.ServerKey]claimant{}
-	for id, claims := range next {
-		c.replaceClaims(id, claims, before)
-	}
+	before := claimsBefore{map[kernel.ServerKey]claimant{}, map[kernel.ServerKey][]model.ServiceID{}}
+	next := c.claimAgain(c.withAPIServer(changed), before)
+	maps.Copy(next, c.claimAgain(c.contested(before), before))
+	ids = slices.Collect(maps.Keys(next))
 	size := c.recompileAll(ids, touched)
 	affected := map[model.ServiceID]struct{}{}
-	for key, best := range before {
+	for key, best := range before.best {
 		if claims := c.node.claims[key]; len(claims) > 0 && claims[0].claimant() != best {
 			for _, claim := range claims {
 				affected[claim.service.ID] = struct{}{}
@@ -53,6 +45,66 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	late := c.backlog.take(work, least, func(id model.ServiceID) int { return c.services[id].size })
 	c.recompileAll(late, touched)
 	return append(ids, late...)
+}
+
+// claimsBefore is what was before claims changed.
+type claimsBefore struct {
+	// best are the best claims to frontends that several Services claim.
+	best map[kernel.ServerKey]claimant
+	// balancers are the Services whose load balancers claimed a frontend of atNodes.
+	balancers map[kernel.ServerKey][]model.ServiceID
+}
+
+// claimAgain replaces the claims of Services; nil for a deleted one.
+func (c *Cluster) claimAgain(changed map[model.ServiceID]*model.Service, before claimsBefore) map[model.ServiceID]*Compiled {
+	next := make(map[model.ServiceID]*Compiled, len(changed))
+	for id, svc := range changed { // before any claim changes: the served frontends decide about new claims
+		next[id] = &Compiled{}
+		if svc != nil {
+			next[id] = claimsOf(svc, &c.node)
+		}
+	}
+	for id, claims := range next {
+		c.replaceAtNodes(id, claims.atNodes)
+	}
+	for id, claims := range next {
+		c.replaceClaims(id, claims, before)
+	}
+	return next
+}
+
+func (c *Cluster) replaceAtNodes(id model.ServiceID, keys []kernel.ServerKey) {
+	if old := c.services[id]; old != nil {
+		for _, key := range old.atNodes {
+			if delete(c.node.atNodes[key], id); len(c.node.atNodes[key]) == 0 {
+				delete(c.node.atNodes, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		if c.node.atNodes[key] == nil {
+			c.node.atNodes[key] = map[model.ServiceID]struct{}{}
+		}
+		c.node.atNodes[key][id] = struct{}{}
+	}
+}
+
+// contested returns the Services that gain or lose an external IP because a load balancer's claim came or went.
+func (c *Cluster) contested(before claimsBefore) map[model.ServiceID]*model.Service {
+	contested := map[model.ServiceID]*model.Service{}
+	for key, balancers := range before.balancers {
+		if slices.Equal(balancers, balancersOf(c.node.claims[key])) {
+			continue
+		}
+		for id := range c.node.atNodes[key] {
+			svc := c.services[id].service
+			claims := slices.ContainsFunc(c.node.claims[key], func(c claim) bool { return c.kind == externalIP && c.service.ID == id })
+			if _, admitted := c.node.admits(svc, frontend{key: key, kind: externalIP}); admitted != claims {
+				contested[id] = svc
+			}
+		}
+	}
+	return contested
 }
 
 // recompileAll compiles Services with the current claims, and returns the size of the result.
@@ -91,7 +143,7 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 
 // replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
 // Services claim, too, to before: such a Service is affected only if the best claim changes.
-func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before map[kernel.ServerKey]claimant) {
+func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
 	} else {
@@ -109,10 +161,13 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before map[k
 }
 
 // changeClaims inserts or removes one claim to a key.
-func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before map[kernel.ServerKey]claimant) {
+func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]claim, claim) []claim, before claimsBefore) {
 	claims := c.node.claims[key]
-	if _, known := before[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
-		before[key] = claims[0].claimant()
+	if _, known := before.best[key]; !known && slices.ContainsFunc(claims, func(o claim) bool { return o.service.ID != one.service.ID }) {
+		before.best[key] = claims[0].claimant()
+	}
+	if _, known := before.balancers[key]; !known && one.kind == loadBalancerIP && len(c.node.atNodes[key]) > 0 {
+		before.balancers[key] = balancersOf(claims)
 	}
 	was := binds(key, claims)
 	claims = change(claims, one)

@@ -82,3 +82,15 @@ func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surr
 	c.Apply(compile.Facts{Addresses: in.Addresses, Nodes: in.Nodes, Listeners: in.listeners(), Left: in.Left, Services: all}, want.NewTouched())
 	return c
 }
+
+// Claimed lists the frontends that Services claim, except node ports.
+func Claimed(c *compile.Cluster) (claimed []compile.FrontendKey) {
+	for svc := range c.AllServices {
+		for _, f := range svc.Frontends() {
+			if f.Kind != "NodePort" {
+				claimed = append(claimed, compile.FrontendKey{Key: f.Key, ClusterIP: f.Kind == "ClusterIP"})
+			}
+		}
+	}
+	return claimed
+}

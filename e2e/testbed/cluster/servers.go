@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
 // VirtualServer is a virtual server in a host's kernel.
@@ -39,7 +39,7 @@ type serverReader interface {
 
 func openServers(balancing bool) (serverReader, error) {
 	if balancing {
-		return nft.NewBalancer(inet.Families)
+		return balance.New(inet.Families)
 	}
 	return ipvs.New()
 }

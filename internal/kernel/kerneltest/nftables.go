@@ -1,8 +1,11 @@
 package kerneltest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -62,4 +65,29 @@ func (c NFTCommands) writeRule(verb string, f inet.Family, id kernel.ChainID, ar
 		return fmt.Errorf("rule %q: must be [-p PROTOCOL] -j VERDICT", args)
 	}
 	return c.nft(verb, "rule", nftChain(f, id), append(words, strings.ToLower(args[1]))...)
+}
+
+// Disturber starts functions that write as another program between the messages of a list: they add and remove these objects.
+func Disturber(t *testing.T, write func(context.Context, []kernel.Op) []error, toggled ...kernel.Object) func() func() {
+	n := 0
+	return func() func() {
+		last := n + 300 // the kernel does not finish a list while the number of elements changes
+		return func() {
+			if n >= last {
+				return
+			}
+			n++
+			verb := kernel.Create
+			if n%2 == 0 {
+				verb = kernel.Delete
+			}
+			var ops []kernel.Op
+			for _, o := range toggled {
+				ops = append(ops, kernel.Op{Verb: verb, Object: o})
+			}
+			if err := errors.Join(write(t.Context(), ops)...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -48,7 +49,7 @@ type Kernel struct {
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
-	forgetter  *nft.Forgetter // nil with IPVS
+	forgetter  *balance.Forgetter // nil with IPVS
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
@@ -66,7 +67,7 @@ func Open(cfg Config) (*Kernel, error) {
 		k.auditor, errs[2] = newAuditor(cfg, &k.reader)
 		k.summarizer, errs[3] = newSummarizer(cfg, k)
 		k.old, errs[4] = openOld(context.Background(), cfg)
-		if b, balances := k.balancer.(*nft.Balancer); balances {
+		if b, balances := k.balancer.(*balance.Balancer); balances {
 			k.forgetter, errs[5] = b.Forgetter()
 		}
 	}

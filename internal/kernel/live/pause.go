@@ -13,6 +13,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
 // A build with the tag pause shows clients every state between two writes. On the tests' virtual clock an update takes no time, so no packet
@@ -41,7 +42,7 @@ func applyTo(ctx context.Context, b applier, ops []kernel.Op) []error {
 // transaction returns how many operations, at least one, reach the kernel together.
 func transaction(b applier, ops []kernel.Op) int {
 	switch b.(type) {
-	case *nft.Balancer:
+	case *balance.Balancer:
 		return len(ops)
 	case *nft.Backend:
 		n := 0

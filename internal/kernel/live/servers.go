@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
@@ -29,7 +29,7 @@ type readServers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServ
 // openServers also returns how to list virtual servers again and again.
 func openServers(cfg Config) (servers, readServers, error) {
 	if cfg.Mode.NFTablesBalances() {
-		b, err := nft.NewBalancer(cfg.Families)
+		b, err := balance.New(cfg.Families)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -52,7 +52,7 @@ type serverSummaries interface {
 
 func openServerSummaries(cfg Config) (serverSummaries, error) {
 	if cfg.Mode.NFTablesBalances() {
-		b, err := nft.NewBalancer(cfg.Families)
+		b, err := balance.New(cfg.Families)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -42,7 +44,7 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 		from++
 	}
 	if deleted {
-		b.deleteEmptyTable(ctx)
+		balance.DropUnused(ctx, b.conn)
 	}
 	return errs
 }
@@ -60,21 +62,13 @@ func (b *Backend) applyOne(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("apply %s: not an object of nftables", op.Object)
 }
 
-// deleteEmptyTable deletes the table when it has no sets, no rules and no virtual servers. Maps and chains for balancing alone do not keep
-// it.
-func (b *Backend) deleteEmptyTable(ctx context.Context) {
-	if unused, err := b.unused(ctx); err == nil && unused {
-		_ = b.Drop(ctx)
-	}
-}
-
 func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Ruleset) error {
 	if verb == kernel.Ensure {
 		if err := b.restoreHooks(ctx); err != nil {
 			return err
 		}
 	}
-	all, err := b.allChains(ctx)
+	all, err := b.conn.Chains(ctx)
 	if err != nil {
 		return fmt.Errorf("read chains: %w", err)
 	}
@@ -92,14 +86,14 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 			return err
 		}
 		if !b.balances {
-			reqs = append(reqs, b.withoutBalancing(ctx, r.Family, all)...)
+			reqs = append(reqs, balance.Removal(ctx, b.conn, r.Family, all)...)
 		}
-		return b.commit(ctx, reqs)
+		return b.conn.Commit(ctx, reqs)
 	case kernel.Delete:
 		if len(existing) == 0 {
 			return nil
 		}
-		return b.commit(ctx, removal(existing))
+		return b.conn.Commit(ctx, wire.RemoveChains(existing))
 	}
 	return fmt.Errorf("verb %d is not for rules", verb)
 }
@@ -158,7 +152,7 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	case kernel.Update:
 		return b.replaceSet(ctx, s)
 	case kernel.Delete:
-		err := b.commit(ctx, []nlbatch.Request{deleteSet(s.Name)})
+		err := b.conn.Commit(ctx, []nlbatch.Request{wire.Set(s.Name).Delete()})
 		if errors.Is(err, unix.ENOENT) {
 			return nil
 		}
@@ -175,7 +169,7 @@ func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
 	if err != nil {
 		return err
 	}
-	err = b.commit(ctx, []nlbatch.Request{newTable(), req})
+	err = b.conn.Commit(ctx, []nlbatch.Request{wire.NewTable(), req})
 	if errors.Is(err, unix.EEXIST) {
 		return kernel.ErrExists
 	}
@@ -198,7 +192,7 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 	}
 	for len(w.reqs) > 0 {
 		refused := map[int]error{}
-		for n, err := range b.conn.Transaction(ctx, begin, w.reqs, end) {
+		for n, err := range b.conn.Transact(ctx, w.reqs) {
 			if err != nil {
 				refused[w.index[n]] = err
 			}
@@ -224,17 +218,12 @@ type writer struct {
 }
 
 func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, error) {
-	sets, err := b.setsOf(ctx, func(yield func(kernel.Member) bool) {
-		for _, op := range ops {
-			if !yield(op.Object.(kernel.Member)) {
-				return
-			}
-		}
-	})
-	if err != nil {
-		return nil, err
+	members := make([]kernel.Member, len(ops))
+	for i, op := range ops {
+		members[i] = op.Object.(kernel.Member)
 	}
-	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, nil
+	sets, err := b.setsOf(ctx, members)
+	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, err
 }
 
 // drop removes the requests of the refused operations.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -55,7 +56,7 @@ func TestElementsReadBack(t *testing.T) {
 			t.Fatalf("%s %s: %v", s, e, err)
 		}
 		read := map[kernel.Element]struct{}{}
-		if err := decodeElements(s, req.Payload, read); err != nil {
+		if err := wire.EachElement(req.Payload, decodeInto(read, s)); err != nil {
 			t.Fatal(err)
 		}
 		if _, same := read[e]; !same || len(read) != 1 {
@@ -71,8 +72,8 @@ func TestSetsReadBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if table, read, err := decodeSet(req.Payload); err != nil || table != Table || read != s {
-			t.Errorf("wrote %s, read %s of table %s: %v", s, read, table, err)
+		if table, _, read, err := wire.DecodeSet(req.Payload); err != nil || table != Table || setOf(read) != s {
+			t.Errorf("wrote %s, read %s of table %s: %v", s, setOf(read), table, err)
 		}
 	})
 }
@@ -85,9 +86,9 @@ func TestRuleCommentsReadBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, chain, text, err := decodeRule(req.Payload)
-		if f, id, ok := parseChain(chain); err != nil || kernel.TagOf(text) != rule.Tag() || !ok || f != inet.IPv6 || id != at {
-			t.Errorf("read %q in %s: %v", text, chain, err)
+		r, err := wire.DecodeRule(req.Payload)
+		if f, id, ok := parseChain(r.Chain); err != nil || kernel.TagOf(r.Comment) != rule.Tag() || !ok || f != inet.IPv6 || id != at {
+			t.Errorf("read %q in %s: %v", r.Comment, r.Chain, err)
 		}
 	})
 }
@@ -119,20 +120,20 @@ func FuzzDecode(f *testing.F) {
 	e := kernel.Element{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: inet.TCP, Port: 80, Addr2: netip.MustParseAddr("10.0.0.0"), Bits2: 8}
 	member, _ := elementRequest(unix.NFT_MSG_NEWSETELEM, 0, kernel.Set{Name: "S", Type: kernel.HashIPPortNet, Family: inet.IPv4}, e)
 	f.Add(member.Payload)
-	f.Add(nlbatch.AppendAttr(make([]byte, nfgenHeaderLen), unix.NFTA_RULE_USERDATA, []byte{0, 200, 'x'}))
+	f.Add(nlbatch.AppendAttr(make([]byte, 4), unix.NFTA_RULE_USERDATA, []byte{0, 200, 'x'}))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		_, _, _ = decodeSet(payload)
-		_, _, _, _ = decodeRule(payload)
-		_ = looksUp(payload, "S")
+		_, _, _, _ = wire.DecodeSet(payload)
+		r, _ := wire.DecodeRule(payload)
+		_ = looksUp(r, "S")
 		for _, typ := range setTypes {
 			for _, family := range inet.Families {
 				read := map[kernel.Element]struct{}{}
 				s := kernel.Set{Name: "S", Type: typ, Family: family}
-				if decodeElements(s, payload, read) != nil {
+				if wire.EachElement(payload, decodeInto(read, s)) != nil {
 					continue
 				}
 				for e := range read {
-					if _, _, err := encodeElement(s, e); err != nil && e.Addr.IsValid() && !e.Addr.IsUnspecified() && e.Protocol != 0 {
+					if _, err := encodeElement(s, e); err != nil && e.Addr.IsValid() && !e.Addr.IsUnspecified() && e.Protocol != 0 {
 						t.Errorf("%s: read %s: %v", s, e, err)
 					}
 				}

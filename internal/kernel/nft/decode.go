@@ -15,7 +15,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
 // List reads the rules of every family in the format of iptables. Rules of other programs get a match of an unknown kind.
@@ -24,7 +25,7 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	for _, f := range b.families {
 		listings[f] = kernel.RuleListing{Policies: map[kernel.ChainID]string{}, Rules: map[kernel.ChainID][]kernel.SavedRule{}}
 	}
-	chains, err := b.allChains(ctx)
+	chains, err := b.conn.Chains(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
@@ -34,29 +35,26 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 			continue
 		}
 		listings[f].Rules[id] = nil
-		payloads, err := b.rules(ctx, name)
-		for _, p := range payloads {
-			_, _, text, wrong := decodeRule(p)
-			err = errors.Join(err, wrong)
-			listings[f].Rules[id] = append(listings[f].Rules[id], listed(f, id, p, text))
-		}
+		rules, err := b.conn.Rules(ctx, wire.Chain(name))
 		if err != nil {
 			return nil, fmt.Errorf("read rules of %s: %w", name, err)
+		}
+		for _, r := range rules {
+			listings[f].Rules[id] = append(listings[f].Rules[id], listed(f, id, r))
 		}
 	}
 	return listings, nil
 }
 
 // listed returns a rule, with its text in the format of iptables-save. The tag shows whether it was read as it was written.
-func listed(f inet.Family, id kernel.ChainID, payload []byte, comment string) kernel.SavedRule {
+func listed(f inet.Family, id kernel.ChainID, rule wire.ListedRule) kernel.SavedRule {
+	comment := rule.Comment
 	r := kernel.SavedRule{ChainID: id, Tag: kernel.TagOf(comment)}
 	d := decoder{family: f, table: id.Table}
-	err := eachAttr(payload, func(typ uint16, v []byte) error {
-		if typ != unix.NFTA_RULE_EXPRESSIONS {
-			return nil
-		}
-		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error { return d.expression(v) })
-	})
+	all, err := rule.Expressions()
+	for _, e := range all {
+		err = errors.Join(err, d.expression(e))
+	}
 	d.rule.Why = strings.TrimPrefix(strings.TrimPrefix(comment, r.Tag), " ")
 	if err != nil || d.rule.Verdict == nil || d.rule.Tag() != r.Tag {
 		const unknown = "--nftables unknown"
@@ -78,58 +76,25 @@ type decoder struct {
 	table  string
 	rule   kernel.Rule
 	// loads are the expressions whose results the registers hold. mask and xor are the changes made to them.
-	loads     []expr
+	loads     []wire.Expression
 	mask, xor []byte
 }
 
-type expr struct {
-	name  string
-	attrs map[uint16][]byte
-}
-
-func (e expr) number(attr uint16) uint32 {
-	n, _ := nlbatch.BigUint32(e.attrs[attr])
-	return n
-}
-
-func (e expr) value(attr uint16) (v []byte) {
-	_ = data(e.attrs[attr], &v)
-	return v
-}
-
-func parseExpr(payload []byte) (e expr, err error) {
-	e.attrs = map[uint16][]byte{}
-	err = nlbatch.EachAttr(payload, func(typ uint16, v []byte) error {
-		switch typ {
-		case unix.NFTA_EXPR_NAME:
-			e.name = nlbatch.String(v)
-		case unix.NFTA_EXPR_DATA:
-			return nlbatch.EachAttr(v, func(typ uint16, v []byte) error { e.attrs[typ] = v; return nil })
-		}
-		return nil
-	})
-	return e, err
-}
-
-func (d *decoder) expression(payload []byte) error {
-	e, err := parseExpr(payload)
-	if err != nil {
-		return err
-	}
-	_, sets := e.attrs[unix.NFTA_META_SREG]
+func (d *decoder) expression(e wire.Expression) (err error) {
+	_, sets := e.Attrs[unix.NFTA_META_SREG]
 	switch {
-	case e.name == "meta" && sets:
+	case e.Name == "meta" && sets:
 		return d.setsMark()
-	case e.name == "meta" || e.name == "payload" || e.name == "ct" || e.name == "fib":
+	case e.Name == "meta" || e.Name == "payload" || e.Name == "ct" || e.Name == "fib":
 		d.loads = append(d.loads, e)
 		return nil
-	case e.name == "bitwise":
-		d.mask, d.xor = e.value(unix.NFTA_BITWISE_MASK), e.value(unix.NFTA_BITWISE_XOR)
+	case e.Name == "bitwise":
+		d.mask, d.xor = e.Value(unix.NFTA_BITWISE_MASK), e.Value(unix.NFTA_BITWISE_XOR)
 		return nil
-	case e.name == "cmp":
-		err = d.compared(e.value(unix.NFTA_CMP_DATA), e.number(unix.NFTA_CMP_OP) == unix.NFT_CMP_NEQ)
-	case e.name == "lookup":
-		err = d.lookedUp(nlbatch.String(e.attrs[unix.NFTA_LOOKUP_SET]), e.number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0)
+	case e.Name == "cmp":
+		err = d.compared(e.Value(unix.NFTA_CMP_DATA), e.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_NEQ)
+	case e.Name == "lookup":
+		err = d.lookedUp(e.Text(unix.NFTA_LOOKUP_SET), e.Number(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0)
 	default:
 		err = d.verdict(e)
 	}
@@ -160,9 +125,9 @@ func (d *decoder) compared(value []byte, not bool) error {
 		return errExpression
 	}
 	load := d.loads[0]
-	switch load.name {
+	switch load.Name {
 	case "ct":
-		if slices.Equal(d.mask, native(invalid)) {
+		if slices.Equal(d.mask, wire.Native(invalid)) {
 			d.add(kernel.Invalid{})
 		} else {
 			d.add(kernel.Established{Not: !not})
@@ -184,7 +149,7 @@ func (d *decoder) compared(value []byte, not bool) error {
 			d.add(kernel.To{Prefix: r})
 		}
 	case "meta":
-		return d.metaCompared(load.number(unix.NFTA_META_KEY), value, not)
+		return d.metaCompared(load.Number(unix.NFTA_META_KEY), value, not)
 	}
 	return nil
 }
@@ -212,8 +177,8 @@ func (d *decoder) metaCompared(key uint32, value []byte, not bool) error {
 	return nil
 }
 
-func (d *decoder) isSource(load expr) bool {
-	return load.number(unix.NFTA_PAYLOAD_OFFSET) == map[inet.Family]uint32{inet.IPv4: sourceOffset4, inet.IPv6: sourceOffset6}[d.family]
+func (d *decoder) isSource(load wire.Expression) bool {
+	return load.Number(unix.NFTA_PAYLOAD_OFFSET) == wire.SourceOffset(d.family)
 }
 
 func (d *decoder) lookedUp(set string, not bool) error {
@@ -228,14 +193,14 @@ func (d *decoder) lookedUp(set string, not bool) error {
 	return nil
 }
 
-func (d *decoder) verdict(e expr) error {
-	switch e.name {
+func (d *decoder) verdict(e wire.Expression) error {
+	switch e.Name {
 	case "nat":
 		d.rule.Verdict = kernel.Accept
 	case "masq":
-		d.rule.Verdict = kernel.Masquerade{RandomPort: e.number(unix.NFTA_MASQ_FLAGS)&randomFully != 0}
+		d.rule.Verdict = kernel.Masquerade{RandomPort: e.Number(unix.NFTA_MASQ_FLAGS)&randomFully != 0}
 	case "reject":
-		code := e.attrs[unix.NFTA_REJECT_ICMP_CODE]
+		code := e.Attrs[unix.NFTA_REJECT_ICMP_CODE]
 		for _, v := range []kernel.Reject{kernel.PortUnreachable, kernel.ProtocolUnreachable, kernel.PortUnreachable6} {
 			if len(code) == 1 && code[0] == icmpCodes[v] {
 				d.rule.Verdict = v
@@ -249,36 +214,24 @@ func (d *decoder) verdict(e expr) error {
 	return nil
 }
 
-func (d *decoder) immediate(e expr) error {
-	var code uint32
-	chain := ""
-	err := nlbatch.EachAttr(e.attrs[unix.NFTA_IMMEDIATE_DATA], func(_ uint16, v []byte) error {
-		return nlbatch.EachAttr(v, func(typ uint16, v []byte) (err error) {
-			switch typ {
-			case unix.NFTA_VERDICT_CODE:
-				code, err = nlbatch.BigUint32(v)
-			case unix.NFTA_VERDICT_CHAIN:
-				chain = nlbatch.String(v)
-			}
-			return err
-		})
-	})
-	switch int32(code) {
-	case nfDrop:
+func (d *decoder) immediate(e wire.Expression) error {
+	verdict := e.Nest(unix.NFTA_IMMEDIATE_DATA).Nest(unix.NFTA_DATA_VERDICT)
+	switch chain := verdict.Text(unix.NFTA_VERDICT_CHAIN); int32(verdict.Number(unix.NFTA_VERDICT_CODE)) {
+	case wire.Drop:
 		d.rule.Verdict = kernel.Drop
-	case nfAccept:
+	case wire.Accept:
 		d.rule.Verdict = kernel.Accept
 	case unix.NFT_RETURN:
 		d.rule.Verdict = kernel.Return
 	case unix.NFT_JUMP:
-		if chain == balanceChain(d.family) {
+		if chain == balance.Entrance(d.family) {
 			d.rule.Verdict = kernel.Balance{}
 			break
 		}
 		_, id, _ := parseChain(chain)
 		d.rule.Verdict = kernel.JumpTo(id.Chain)
 	default:
-		return errors.Join(err, errExpression)
+		return errExpression
 	}
-	return err
+	return nil
 }

@@ -4,5 +4,5 @@
 // Everything in the table is the agent's (I5). Sets have the same names as in ipset. Chains are named after those of iptables:
 // KUBE-SERVICES of table nat is nat-KUBE-SERVICES-4 for IPv4. A base chain takes the place of each built-in chain.
 //
-// May import: the standard library, kernel, inet, nlbatch and golang.org/x/sys/unix.
+// May import: the standard library, kernel, inet, nlbatch, wire, balance and golang.org/x/sys/unix.
 package nft

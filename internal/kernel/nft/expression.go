@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -9,13 +8,9 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
-)
-
-// One register of 16 bytes is for comparisons. The registers of 4 bytes, which hold the fields of a set's key, share its memory.
-const (
-	register      = unix.NFT_REG_1
-	firstKeyField = unix.NFT_REG32_00
 )
 
 // Bits of the ct state: invalid, and established or related.
@@ -24,80 +19,29 @@ const (
 	followsUp = 1<<1 | 1<<2
 )
 
+// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which golang.org/x/sys/unix lacks.
+const randomFully = 1 << 4
+
 // expressions builds the program of a rule.
 type expressions struct {
-	family inet.Family
-	table  string // of iptables
-	b      []byte
+	wire.Program
+	table string // of iptables
 }
 
 // program translates a rule. A rule in a base chain matches one family; the other chains are reached only through base chains.
 func program(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) ([]byte, error) {
-	e := &expressions{family: f, table: at.Table}
+	e := &expressions{wire.Program{Family: f}, at.Table}
 	if base {
-		e.meta(unix.NFT_META_NFPROTO, register)
-		e.compare(unix.NFT_CMP_EQ, []byte{nfproto(f)})
+		e.OfFamily()
 	}
 	for _, c := range r.Conditions {
 		if err := e.condition(c); err != nil {
 			return nil, err
 		}
 	}
-	return e.b, e.verdict(r.Verdict)
+	err := e.verdict(r.Verdict)
+	return e.Bytes, err
 }
-
-func nfproto(f inet.Family) byte {
-	if f == inet.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
-
-func (e *expressions) add(name string, fill func([]byte) []byte) {
-	e.b = nlbatch.AppendNest(e.b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
-		b = nlbatch.AppendString(b, unix.NFTA_EXPR_NAME, name)
-		return nlbatch.AppendNest(b, unix.NFTA_EXPR_DATA, fill)
-	})
-}
-
-func (e *expressions) meta(key, to uint32) {
-	e.add("meta", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_META_DREG, to)
-		return appendBigUint32(b, unix.NFTA_META_KEY, key)
-	})
-}
-
-func (e *expressions) payload(base, offset, length, to uint32) {
-	e.add("payload", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_PAYLOAD_DREG, to)
-		b = appendBigUint32(b, unix.NFTA_PAYLOAD_BASE, base)
-		b = appendBigUint32(b, unix.NFTA_PAYLOAD_OFFSET, offset)
-		return appendBigUint32(b, unix.NFTA_PAYLOAD_LEN, length)
-	})
-}
-
-func (e *expressions) compare(op uint32, with []byte) { e.compareAt(register, op, with) }
-
-func (e *expressions) compareAt(register, op uint32, with []byte) {
-	e.add("cmp", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_CMP_SREG, register)
-		b = appendBigUint32(b, unix.NFTA_CMP_OP, op)
-		return appendData(b, unix.NFTA_CMP_DATA, with)
-	})
-}
-
-// bitwise computes (register & mask) ^ xor.
-func (e *expressions) bitwise(mask, xor []byte) {
-	e.add("bitwise", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_BITWISE_SREG, register)
-		b = appendBigUint32(b, unix.NFTA_BITWISE_DREG, register)
-		b = appendBigUint32(b, unix.NFTA_BITWISE_LEN, uint32(len(mask)))
-		b = appendData(b, unix.NFTA_BITWISE_MASK, mask)
-		return appendData(b, unix.NFTA_BITWISE_XOR, xor)
-	})
-}
-
-func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 func equal(not bool) uint32 {
 	if not {
@@ -112,31 +56,31 @@ func (e *expressions) condition(c kernel.Condition) error {
 		return e.inSet(c)
 	case kernel.Established:
 		e.inState(followsUp)
-		e.compare(equal(!c.Not), native(0))
+		e.Compare(wire.Register, equal(!c.Not), wire.Native(0))
 	case kernel.Invalid:
 		e.inState(invalid)
-		e.compare(equal(true), native(0))
+		e.Compare(wire.Register, equal(true), wire.Native(0))
 	case kernel.From:
-		e.within(c.Prefix, e.source)
+		e.within(c.Prefix, e.Source)
 	case kernel.To:
-		e.within(c.Prefix, e.destination)
+		e.within(c.Prefix, e.Destination)
 	case kernel.ToThisNode:
-		e.add("fib", func(b []byte) []byte {
-			b = appendBigUint32(b, unix.NFTA_FIB_DREG, register)
-			b = appendBigUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-			return appendBigUint32(b, unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_DADDR)
+		e.Add("fib", func(b []byte) []byte {
+			b = nlbatch.AppendBigUint32(b, unix.NFTA_FIB_DREG, wire.Register)
+			b = nlbatch.AppendBigUint32(b, unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
+			return nlbatch.AppendBigUint32(b, unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_DADDR)
 		})
-		e.compare(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL))
+		e.Compare(wire.Register, unix.NFT_CMP_EQ, wire.Native(unix.RTN_LOCAL))
 	case kernel.Arrives:
 		e.arrives(c)
 	case kernel.OfProtocol:
-		e.protocol(byte(c.Protocol))
+		e.Match(unix.NFT_META_L4PROTO, byte(c.Protocol))
 	case kernel.Ping:
-		e.protocol(map[inet.Family]byte{inet.IPv4: unix.IPPROTO_ICMP, inet.IPv6: unix.IPPROTO_ICMPV6}[c.Family])
+		e.Match(unix.NFT_META_L4PROTO, map[inet.Family]byte{inet.IPv4: unix.IPPROTO_ICMP, inet.IPv6: unix.IPPROTO_ICMPV6}[c.Family])
 	case kernel.Marked:
-		e.meta(unix.NFT_META_MARK, register)
-		e.bitwise(native(c.Bits), native(0))
-		e.compare(equal(c.Not), native(c.Bits))
+		e.Meta(unix.NFT_META_MARK, wire.Register)
+		e.Bitwise(wire.Register, wire.Native(c.Bits), wire.Native(0))
+		e.Compare(wire.Register, equal(c.Not), wire.Native(c.Bits))
 	default:
 		return fmt.Errorf("nftables has no condition for %T", c)
 	}
@@ -145,20 +89,8 @@ func (e *expressions) condition(c kernel.Condition) error {
 
 // inState loads the connection state, reduced to these states.
 func (e *expressions) inState(bits uint32) {
-	e.ct(unix.NFT_CT_STATE, register)
-	e.bitwise(native(bits), native(0))
-}
-
-func (e *expressions) ct(key, to uint32) {
-	e.add("ct", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_CT_DREG, to)
-		return appendBigUint32(b, unix.NFTA_CT_KEY, key)
-	})
-}
-
-func (e *expressions) protocol(number byte) {
-	e.meta(unix.NFT_META_L4PROTO, register)
-	e.compare(unix.NFT_CMP_EQ, []byte{number})
+	e.Conntrack(unix.NFT_CT_STATE, wire.Register)
+	e.Bitwise(wire.Register, wire.Native(bits), wire.Native(0))
 }
 
 func (e *expressions) arrives(c kernel.Arrives) {
@@ -166,69 +98,38 @@ func (e *expressions) arrives(c kernel.Arrives) {
 	if !c.Prefix {
 		name = append(name, make([]byte, max(0, unix.IFNAMSIZ-len(name)))...)
 	}
-	e.meta(unix.NFT_META_IIFNAME, register)
-	e.compare(unix.NFT_CMP_EQ, name)
+	e.Match(unix.NFT_META_IIFNAME, name...)
 }
-
-// The offset of the source address in the network header.
-const (
-	sourceOffset4 = 12
-	sourceOffset6 = 8
-)
-
-func (e *expressions) source(to uint32) {
-	offset := uint32(sourceOffset4)
-	if e.family == inet.IPv6 {
-		offset = sourceOffset6
-	}
-	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, addressBytes(e.family), to)
-}
-
-func (e *expressions) destination(to uint32) {
-	offset := uint32(16)
-	if e.family == inet.IPv6 {
-		offset = 24
-	}
-	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, addressBytes(e.family), to)
-}
-
-func addressBytes(f inet.Family) uint32 { return uint32(f.Bits() / 8) }
 
 func (e *expressions) within(p netip.Prefix, load func(to uint32)) {
-	load(register)
-	ones := make([]byte, addressBytes(e.family))
-	for i := range ones {
-		ones[i] = ^byte(0)
-	}
-	full, _ := netip.AddrFromSlice(ones)
-	e.bitwise(netip.PrefixFrom(full, p.Bits()).Masked().Addr().AsSlice(), make([]byte, len(ones)))
-	e.compare(unix.NFT_CMP_EQ, p.Addr().AsSlice())
+	load(wire.Register)
+	e.KeepBits(p.Bits(), wire.Register)
+	e.Compare(wire.Register, unix.NFT_CMP_EQ, p.Addr().AsSlice())
 }
 
 // inSet loads the fields of the key into consecutive registers.
 func (e *expressions) inSet(c kernel.InSet) error {
-	words := addressBytes(e.family) / 4
+	words := wire.Address(e.Family).Length / 4
 	switch c.Key {
 	case kernel.KeySource:
-		e.source(firstKeyField)
+		e.Source(wire.FirstKeyField)
 	case kernel.KeyDestination:
-		e.destination(firstKeyField)
+		e.Destination(wire.FirstKeyField)
 	case kernel.KeyDestinationPort, kernel.KeyDestinationClient:
-		e.destination(firstKeyField)
-		e.meta(unix.NFT_META_L4PROTO, firstKeyField+words)
-		// TCP, UDP and SCTP have the port at the same offset. Sets have no elements of other protocols.
-		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, firstKeyField+words+1)
+		e.Destination(wire.FirstKeyField)
+		e.Meta(unix.NFT_META_L4PROTO, wire.FirstKeyField+words)
+		e.Port(wire.FirstKeyField + words + 1) // sets have no elements of protocols without ports
 		if c.Key == kernel.KeyDestinationClient {
-			e.source(firstKeyField + words + 2)
+			e.Source(wire.FirstKeyField + words + 2)
 		}
 	default:
 		return fmt.Errorf("nftables has no key %q", c.Key)
 	}
-	e.add("lookup", func(b []byte) []byte {
+	e.Add("lookup", func(b []byte) []byte {
 		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, c.Set)
-		b = appendBigUint32(b, unix.NFTA_LOOKUP_SREG, firstKeyField)
+		b = nlbatch.AppendBigUint32(b, unix.NFTA_LOOKUP_SREG, wire.FirstKeyField)
 		if c.Not {
-			b = appendBigUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
+			b = nlbatch.AppendBigUint32(b, unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
 		}
 		return b
 	})
@@ -240,11 +141,11 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 	case kernel.Final:
 		return e.final(v)
 	case kernel.JumpTo:
-		e.immediate(unix.NFT_JUMP, chainName(e.family, kernel.ChainID{Table: e.table, Chain: string(v)}))
+		e.Immediate(unix.NFT_JUMP, chainName(e.Family, kernel.ChainID{Table: e.table, Chain: string(v)}))
 	case kernel.Masquerade:
-		e.add("masq", func(b []byte) []byte {
+		e.Add("masq", func(b []byte) []byte {
 			if v.RandomPort {
-				b = appendBigUint32(b, unix.NFTA_MASQ_FLAGS, randomFully)
+				b = nlbatch.AppendBigUint32(b, unix.NFTA_MASQ_FLAGS, randomFully)
 			}
 			return b
 		})
@@ -253,7 +154,7 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 	case kernel.FlipMark:
 		e.mark(^uint32(0), uint32(v))
 	case kernel.Balance:
-		e.immediate(unix.NFT_JUMP, balanceChain(e.family))
+		e.Immediate(unix.NFT_JUMP, balance.Entrance(e.Family))
 	case kernel.Reject:
 		return e.reject(v)
 	default:
@@ -267,47 +168,26 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 func (e *expressions) final(v kernel.Final) error {
 	switch {
 	case v == kernel.Accept && e.table == "nat":
-		e.destination(register)
-		e.add("nat", func(b []byte) []byte {
-			b = appendBigUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-			b = appendBigUint32(b, unix.NFTA_NAT_FAMILY, uint32(nfproto(e.family)))
-			return appendBigUint32(b, unix.NFTA_NAT_REG_ADDR_MIN, register)
-		})
+		e.Destination(wire.Register)
+		e.Translate(wire.Register, 0)
 	case v == kernel.Accept:
-		e.immediate(nfAccept, "")
+		e.Immediate(wire.Accept, "")
 	case v == kernel.Drop:
-		e.immediate(nfDrop, "")
+		e.Immediate(wire.Drop, "")
 	case v == kernel.Return:
-		e.immediate(unix.NFT_RETURN, "")
+		e.Immediate(unix.NFT_RETURN, "")
 	default:
 		return fmt.Errorf("nftables has no verdict %q", v)
 	}
 	return nil
 }
 
-const nfDrop, nfAccept = 0, 1
-
-func (e *expressions) immediate(code int32, chain string) {
-	e.add("immediate", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-		return nlbatch.AppendNest(b, unix.NFTA_IMMEDIATE_DATA, func(b []byte) []byte {
-			return nlbatch.AppendNest(b, unix.NFTA_DATA_VERDICT, func(b []byte) []byte {
-				b = appendBigUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
-				if chain != "" {
-					b = nlbatch.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
-				}
-				return b
-			})
-		})
-	})
-}
-
 func (e *expressions) mark(mask, xor uint32) {
-	e.meta(unix.NFT_META_MARK, register)
-	e.bitwise(native(mask), native(xor))
-	e.add("meta", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
-		return appendBigUint32(b, unix.NFTA_META_SREG, register)
+	e.Meta(unix.NFT_META_MARK, wire.Register)
+	e.Bitwise(wire.Register, wire.Native(mask), wire.Native(xor))
+	e.Add("meta", func(b []byte) []byte {
+		b = nlbatch.AppendBigUint32(b, unix.NFTA_META_KEY, unix.NFT_META_MARK)
+		return nlbatch.AppendBigUint32(b, unix.NFTA_META_SREG, wire.Register)
 	})
 }
 
@@ -319,9 +199,6 @@ func (e *expressions) reject(v kernel.Reject) error {
 	if !known {
 		return fmt.Errorf("nftables has no error %q", v)
 	}
-	e.add("reject", func(b []byte) []byte {
-		b = appendBigUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
-		return nlbatch.AppendUint8(b, unix.NFTA_REJECT_ICMP_CODE, code)
-	})
+	e.Reject(code)
 	return nil
 }

@@ -2,17 +2,19 @@ package nft
 
 import (
 	"net/netip"
+	"os/exec"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
 // around is a table with rules and balancing of both families, and a Summarizer of it.
 type around struct {
-	*Balancer
 	rules *Backend
 	sum   *Summarizer
 	sets  map[inet.Family]kernel.Ruleset
@@ -20,28 +22,36 @@ type around struct {
 
 func newAround(t *testing.T) *around {
 	t.Helper()
-	a := &around{Balancer: openBalancer(t), sets: map[inet.Family]kernel.Ruleset{}}
-	var err error
-	if a.rules, err = New(inet.Families, chainsOfEverything); err != nil {
-		t.Fatal(err)
-	}
+	a := &around{rules: open(t), sets: map[inet.Family]kernel.Ruleset{}}
 	a.rules.WithBalancing()
-	if a.sum, err = NewSummarizer(inet.Families, chainsOfEverything, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = a.rules.Close(), a.sum.Close() })
+	balancer, err := balance.New(inet.Families)
+	labtest.Opened(t, balancer, err)
+	a.sum, err = NewSummarizer(inet.Families, chainsOfEverything, "")
+	labtest.Opened(t, a.sum, err)
 	for f, addr := range map[inet.Family]string{inet.IPv4: "10.96.0.1:80", inet.IPv6: "[fd00::1]:80"} {
 		s := kernel.Set{Name: map[inet.Family]string{inet.IPv4: "four", inet.IPv6: "six"}[f], Type: kernel.HashIPPort, Family: f, MaxElem: 100}
 		a.sets[f] = everything(f, s)
 		apply(t, a.rules, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Ensure, Object: a.sets[f]})
 		key := kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
-		for _, err := range a.Apply(t.Context(), sticky(key, uint8(f.Bits()), kernel.Destination{Addr: key.Addr, Weight: 1})) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		serve(t, balancer, key, kernel.Destination{Addr: key.Addr, Weight: 1})
 	}
 	return a
+}
+
+// serve creates a virtual server with affinity and one endpoint.
+func serve(t *testing.T, b *balance.Balancer, key kernel.ServerKey, d kernel.Destination) {
+	t.Helper()
+	s := kernel.Server{Key: key, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: 10800, MaskBits: uint8(key.Family().Bits())}
+	apply(t, b, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: key, Destination: d}})
+}
+
+func nft(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %v: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.Family]uint64) {
@@ -61,7 +71,7 @@ func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.
 // summary detect it. Writing the rules of the family repairs it.
 func TestAlteredHooks(t *testing.T) {
 	a := newAround(t)
-	all, err := a.rules.allChains(t.Context())
+	all, err := a.rules.conn.Chains(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +90,7 @@ func TestAlteredHooks(t *testing.T) {
 	}
 	for command, f := range damage {
 		before, sums := a.read(t)
-		nftRun(t, command)
+		nft(t, command)
 		now, sumsNow := a.read(t)
 		if cmp.Equal(before[f], now[f], opaque) || sums[f] == sumsNow[f] {
 			t.Errorf("%s: rules are equal: %t, summaries: %t", command, cmp.Equal(before[f], now[f], opaque), sums[f] == sumsNow[f])
@@ -90,11 +100,11 @@ func TestAlteredHooks(t *testing.T) {
 		if d := cmp.Diff(before, now, opaque); d != "" {
 			t.Errorf("%s is not repaired: -want +have\n%s", command, d)
 		}
-		names, err := a.rules.allChains(t.Context())
+		names, err := a.rules.conn.Chains(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		chains, err := a.rules.existing(t.Context(), names)
+		chains, err := a.rules.conn.LookupChains(t.Context(), names)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +118,7 @@ func TestAlteredHooks(t *testing.T) {
 func TestSummaryIgnoresOtherTables(t *testing.T) {
 	a := newAround(t)
 	_, before := a.read(t)
-	nftRun(t, "add table inet other")
+	nft(t, "add table inet other")
 	if _, now := a.read(t); !cmp.Equal(before, now) {
 		t.Errorf("sums before %v, now %v", before, now)
 	}

@@ -2,10 +2,8 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -28,7 +26,11 @@ func open(t *testing.T) *Backend {
 	return b
 }
 
-func apply(t *testing.T, b *Backend, ops ...kernel.Op) {
+type applier interface {
+	Apply(context.Context, []kernel.Op) []error
+}
+
+func apply(t *testing.T, b applier, ops ...kernel.Op) {
 	t.Helper()
 	for i, err := range b.Apply(context.Background(), ops) {
 		if err != nil {
@@ -106,17 +108,14 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 			}
 		}
 	}
-	out, err := exec.Command("nft", "-s", "list", "table", "inet", Table).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out := nft(t, "-s", "list", "table", "inet", Table)
 	for _, shown := range []string{
 		". meta l4proto . th dport @S4 dnat ip to", ". th dport != @S6 meta mark set meta mark | 0x00004000", "set meta mark ^ 0x00004000",
 		"fib daddr type local return", `iifname "cbr0" return`, `iifname "veth*" dnat ip6 to`, "& 0xffff0000 == 0xaf40000 masquerade",
 		"== 0x00000001 masquerade fully-random", "!= 0x00000001 return", "ct state established,related return", "ct state invalid drop", "meta l4proto ipv6-icmp return",
 		"type nat hook prerouting priority dstnat - 1; policy accept;", "meta nfproto ipv4 ct state ! established,related jump nat-SERVICES-4",
 	} {
-		if !strings.Contains(string(out), shown) {
+		if !strings.Contains(out, shown) {
 			t.Errorf("nft does not show %q:\n%s", shown, out)
 		}
 	}
@@ -129,8 +128,8 @@ func TestNothingIsLeft(t *testing.T) {
 	rules := everything(inet.IPv4, set)
 	apply(t, b, kernel.Op{Verb: kernel.Create, Object: set}, kernel.Op{Verb: kernel.Ensure, Object: rules},
 		kernel.Op{Verb: kernel.Delete, Object: rules}, kernel.Op{Verb: kernel.Delete, Object: set})
-	if out, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%v: %s", err, out)
+	if out := nft(t, "list", "ruleset"); out != "" {
+		t.Error(out)
 	}
 }
 
@@ -159,106 +158,6 @@ func TestRangeReplacesOverlapping(t *testing.T) {
 		if diff := cmp.Diff(map[kernel.Element]struct{}{now: {}, other: {}}, have, opaque); diff != "" {
 			t.Errorf("%s: -want +have\n%s", r, diff)
 		}
-	}
-}
-
-// TestBalancerRepairs: a read detects elements, rules and chains that another program changed. Writing the virtual server again repairs
-// them.
-func TestBalancerRepairs(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		reqs func(*frontend) []string
-	}{
-		{"a slot", func(*frontend) []string {
-			return []string{"delete", "element", "inet", Table, "slots4", "{ 10.96.0.1 . tcp . 80 . 1 }"}
-		}},
-		{"the front", func(*frontend) []string {
-			return []string{"delete", "element", "inet", Table, "frontends4", "{ 10.96.0.1 . tcp . 80 }"}
-		}},
-		{"all slots", func(*frontend) []string { return []string{"flush", "map", "inet", Table, "slots4"} }},
-		{"the chain", func(f *frontend) []string { return []string{"flush", "chain", "inet", Table, f.picker().name()} }},
-		{"the entrance", func(*frontend) []string { return []string{"flush", "chain", "inet", Table, "balance4"} }},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			b := openBalancer(t)
-			f := (&frontend{}).with(server(false), endpoints(3, 1))
-			ops := []kernel.Op{{Verb: kernel.Create, Object: f.Server}}
-			for _, d := range endpoints(3, 1) {
-				ops = append(ops, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: d}})
-			}
-			mustApply(t, b, ops...)
-			nftRun(t, c.reqs(f)...)
-			have := mustRead(t, b)[shop]
-			if have.SameConfig(f.observed(false)) {
-				t.Fatal("not noticed")
-			}
-			if have.Key == shop {
-				mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: f.Server})
-				ops = ops[1:]
-			}
-			have = mustRead(t, b)[shop]
-			for _, op := range ops {
-				d, isDest := op.Object.(kernel.ServerDestination)
-				if _, stands := have.Destination(d.Addr); have.Key != shop || isDest && !stands {
-					mustApply(t, b, op)
-				}
-			}
-			if have := mustRead(t, b)[shop]; !have.SameConfig(f.observed(false)) {
-				t.Errorf("not repaired: %v", have)
-			}
-			mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: f.Server})
-			if left, err := b.table(t.Context()); err != nil || left.exists {
-				t.Errorf("the table is left: %v", err)
-			}
-		})
-	}
-}
-
-// If the kernel refuses one virtual server of a batch, because another program has created it, the others are written only once.
-func TestOneOfABatchIsRefused(t *testing.T) {
-	b := openBalancer(t)
-	create := func(port uint16) kernel.Op {
-		s := server(false)
-		s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), port)
-		return kernel.Op{Verb: kernel.Create, Object: s}
-	}
-	mustApply(t, b, create(1)) // now the state of the balancer is known
-	other := create(3)
-	theirs := other.Object.(kernel.Server)
-	theirs.Scheduler = "wrr"
-	other.Object = theirs
-	mustApply(t, newBalancer(b.Backend), other)
-	errs := b.Apply(t.Context(), []kernel.Op{create(2), create(3), create(4)})
-	if errs[0] != nil || !errors.Is(errs[1], kernel.ErrExists) || errs[2] != nil {
-		t.Errorf("got %v", errs)
-	}
-	if have := mustRead(t, b); len(have) != 4 {
-		t.Errorf("%d virtual servers", len(have))
-	}
-}
-
-func mustApply(t *testing.T, b *Balancer, ops ...kernel.Op) {
-	t.Helper()
-	for i, err := range b.Apply(t.Context(), ops) {
-		if err != nil {
-			t.Fatalf("%s: %v", ops[i], err)
-		}
-	}
-}
-
-func mustRead(t *testing.T, b *Balancer) map[kernel.ServerKey]kernel.ObservedServer {
-	t.Helper()
-	all, err := b.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-func nftRun(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
-		t.Fatalf("nft %v: %v\n%s", args, err, out)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -21,9 +22,7 @@ func (b *Backend) ReadSets(ctx context.Context, prefix string) (map[string]kerne
 	return b.readSets(ctx, prefix, b.allMembers)
 }
 
-// ListSets costs half as much as ReadSets, but can miss existing members. The kernel continues a list after skipping as many elements as it
-// has already listed. If elements are added or deleted, or the hash table grows afterwards, their order changes. LookupMembers finds
-// members that a list missed.
+// ListSets costs half as much as ReadSets, but can miss existing members (see wire.Conn.Elements), which LookupMembers finds.
 func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.members)
 }
@@ -57,10 +56,13 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 	return all, members, nil
 }
 
+// memberTries is how often a list of members is repeated.
+const memberTries = 10
+
 // allMembers repeats the list of a set until two lists agree.
 func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
 	last, err := b.members(ctx, s)
-	for range 2 * listTries {
+	for range memberTries {
 		if err != nil || s.Type == "" {
 			return last, err
 		}
@@ -69,66 +71,31 @@ func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Elem
 			return last, nil
 		}
 	}
-	return nil, fmt.Errorf("it changed during each of %d reads", 2*listTries)
+	return nil, fmt.Errorf("it changed during each of %d reads", memberTries)
 }
 
 // sets returns the sets of the table by name.
 func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
-	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETSET, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, Table))
-	if errors.Is(err, unix.ENOENT) {
-		return map[string]kernel.Set{}, nil // the table does not exist
-	}
-	if err != nil {
-		return nil, err
-	}
-	sets, err := decodeSets(slices.Concat(tries...))
-	if torn && err == nil {
-		return b.named(ctx, slices.Collect(maps.Keys(sets)))
-	}
-	return sets, err
+	return setsByName(b.conn.Sets(ctx))
 }
 
 // named returns the existing sets among the names.
 func (b *Backend) named(ctx context.Context, names []string) (map[string]kernel.Set, error) {
-	payloads, err := b.getSets(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	return decodeSets(payloads)
+	return setsByName(b.conn.LookupSets(ctx, names))
 }
 
-func (b *Backend) getSets(ctx context.Context, names []string) (payloads [][]byte, err error) {
-	reqs := make([]nlbatch.Request, len(names))
-	for i, name := range names {
-		reqs[i] = request(unix.NFT_MSG_GETSET, 0, setNamed(name))
+func setsByName(listed map[string]wire.ListedSet, err error) (map[string]kernel.Set, error) {
+	sets := make(map[string]kernel.Set, len(listed))
+	for name, l := range listed {
+		sets[name] = setOf(l)
 	}
-	answers, err := b.get(ctx, reqs)
-	for _, messages := range answers {
-		for _, m := range messages {
-			payloads = append(payloads, m.Payload)
-		}
-	}
-	return payloads, err
-}
-
-func decodeSets(payloads [][]byte) (map[string]kernel.Set, error) {
-	sets := map[string]kernel.Set{}
-	for _, p := range payloads {
-		table, s, err := decodeSet(p)
-		if err != nil {
-			return nil, err
-		}
-		if table == Table {
-			sets[s.Name] = s
-		}
-	}
-	return sets, nil
+	return sets, err
 }
 
 // setsOf returns the existing sets of the members.
-func (b *Backend) setsOf(ctx context.Context, members iter.Seq[kernel.Member]) (map[string]kernel.Set, error) {
+func (b *Backend) setsOf(ctx context.Context, members []kernel.Member) (map[string]kernel.Set, error) {
 	names := map[string]struct{}{}
-	for m := range members {
+	for _, m := range members {
 		names[m.Set] = struct{}{}
 	}
 	sets, err := b.named(ctx, slices.Collect(maps.Keys(names)))
@@ -140,7 +107,7 @@ func (b *Backend) setsOf(ctx context.Context, members iter.Seq[kernel.Member]) (
 
 // LookupMembers returns the members that exist.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
-	sets, err := b.setsOf(ctx, slices.Values(members))
+	sets, err := b.setsOf(ctx, members)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +118,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 			asked, reqs = append(asked, m), append(reqs, req)
 		}
 	}
-	answers, err := b.get(ctx, reqs)
+	answers, err := b.conn.Get(ctx, reqs)
 	if err != nil {
 		return nil, fmt.Errorf("look up members of sets: %w", err)
 	}
@@ -159,7 +126,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	for i, messages := range answers {
 		have := map[kernel.Element]struct{}{}
 		for _, m := range messages { // for a range, the kernel may return a wider one
-			if err := decodeElements(sets[asked[i].Set], m.Payload, have); err != nil {
+			if err := wire.EachElement(m.Payload, decodeInto(have, sets[asked[i].Set])); err != nil {
 				return nil, fmt.Errorf("look up member %s: %w", asked[i], err)
 			}
 		}
@@ -176,13 +143,7 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element
 	if s.Type == "" {
 		return members, nil
 	}
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(s.Name))
-	for _, p := range payloads {
-		if err := decodeElements(s, p, members); err != nil {
-			return nil, err
-		}
-	}
-	return members, err
+	return members, b.conn.Elements(ctx, wire.Set(s.Name), decodeInto(members, s))
 }
 
 // Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read leaves its jump out.
@@ -203,19 +164,19 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 		return nil, fmt.Errorf("read tables: %w", err)
 	}
 	for _, c := range chains {
-		f, id, ok := parseChain(c.name)
+		f, id, ok := parseChain(c.Name)
 		if !ok {
 			continue // it belongs to a Balancer
 		}
-		if baseChains[id].typ == "" {
+		if baseChains[id].Type == "" {
 			views[f].Chains[id] = []string{}
 		}
-		payloads, err := b.rules(ctx, c.name)
-		for _, p := range payloads {
-			err = errors.Join(err, see(views[f], id, p))
-		}
+		rules, err := b.conn.Rules(ctx, wire.Chain(c.Name))
 		if err != nil {
-			return nil, fmt.Errorf("read rules of %s: %w", c.name, err)
+			return nil, fmt.Errorf("read rules of %s: %w", c.Name, err)
+		}
+		for _, r := range rules {
+			see(views[f], id, r)
 		}
 	}
 	for f, view := range views {
@@ -226,60 +187,28 @@ func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, e
 	return views, nil
 }
 
-// rules lists the rules of a chain.
-func (b *Backend) rules(ctx context.Context, chain string) ([][]byte, error) {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETRULE, rulesOf(chain))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil // deleted meanwhile
-	}
-	return payloads, err
-}
-
 // readable returns the chains that Read reads and that exist, sorted by name.
-func (b *Backend) readable(ctx context.Context) ([]listedChain, error) {
+func (b *Backend) readable(ctx context.Context) ([]wire.ListedChain, error) {
 	all := map[string]struct{}{}
 	for _, f := range b.families {
 		for _, id := range b.chains {
 			all[chainName(f, id)] = struct{}{}
 		}
-		for _, c := range shared[f] {
-			all[c.name] = struct{}{}
-		}
+		all[balance.Entrance(f)] = struct{}{}
 	}
 	for name, w := range wantedBases {
 		if slices.Contains(b.families, w.family) {
 			all[name] = struct{}{}
 		}
 	}
-	return b.existing(ctx, slices.Sorted(maps.Keys(all)))
-}
-
-// existing returns the chains that exist.
-func (b *Backend) existing(ctx context.Context, names []string) ([]listedChain, error) {
-	reqs := make([]nlbatch.Request, len(names))
-	for i, name := range names {
-		reqs[i] = request(unix.NFT_MSG_GETCHAIN, 0, chainNamed(name))
-	}
-	answers, err := b.get(ctx, reqs)
-	if err != nil {
-		return nil, err
-	}
-	var payloads [][]byte
-	for _, m := range slices.Concat(answers...) {
-		payloads = append(payloads, m.Payload)
-	}
-	return decodeChains(payloads)
+	return b.conn.LookupChains(ctx, slices.Sorted(maps.Keys(all)))
 }
 
 // see adds a rule of a chain to the view of its family.
-func see(view kernel.RulesView, id kernel.ChainID, payload []byte) error {
-	_, chain, text, err := decodeRule(payload)
-	if err != nil {
-		return err
-	}
-	tag := kernel.TagOf(text)
-	foreign := fmt.Sprintf("a rule that `nft list chain inet %s %s` shows", Table, chain)
-	switch base := baseChains[id].typ != ""; {
+func see(view kernel.RulesView, id kernel.ChainID, r wire.ListedRule) {
+	tag := kernel.TagOf(r.Comment)
+	foreign := fmt.Sprintf("a rule that `nft list chain inet %s %s` shows", Table, r.Chain)
+	switch base := baseChains[id].Type != ""; {
 	case !base:
 		view.Chains[id] = append(view.Chains[id], tag)
 		if tag == "" {
@@ -290,26 +219,4 @@ func see(view kernel.RulesView, id kernel.ChainID, payload []byte) error {
 	default: // a foreign rule must go, wherever it is
 		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
-	return nil
-}
-
-// allChains returns the names of all chains of the table, sorted.
-func (b *Backend) allChains(ctx context.Context) ([]string, error) {
-	tries, torn, err := b.list(ctx, unix.NFT_MSG_GETCHAIN, nil)
-	if err != nil {
-		return nil, err
-	}
-	all, err := decodeChains(slices.Concat(tries...))
-	if torn && err == nil {
-		all, err = b.existing(ctx, namesOf(all))
-	}
-	return namesOf(all), err
-}
-
-func namesOf(chains []listedChain) (names []string) {
-	for _, c := range chains {
-		names = append(names, c.name)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -32,11 +33,11 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	if err != nil {
 		return err
 	}
-	reqs := []nlbatch.Request{deleteSet(want.Name), make}
+	reqs := []nlbatch.Request{wire.Set(want.Name).Delete(), make}
 	if have.Type == want.Type && have.Family == want.Family {
 		reqs, err = b.keeping(ctx, have, want, reqs)
 	}
-	return errors.Join(err, b.commit(ctx, reqs))
+	return errors.Join(err, b.conn.Commit(ctx, reqs))
 }
 
 // keeping adds the requests that recreate members and rules.
@@ -46,7 +47,7 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 		return nil, fmt.Errorf("read members: %w", err)
 	}
 	if len(members) <= int(want.MaxElem) {
-		for elements := range slices.Chunk(slices.Collect(maps.Keys(members)), maxEntries) {
+		for elements := range slices.Chunk(slices.Collect(maps.Keys(members)), wire.MaxElements) {
 			req, err := elementRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, want, elements...)
 			if err != nil {
 				return nil, err
@@ -60,7 +61,7 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 
 // users returns the requests that empty each chain with a rule that looks a set up, and those that fill it again.
 func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
-	chains, err := b.allChains(ctx)
+	chains, err := b.conn.Chains(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read chains: %w", err)
 	}
@@ -68,60 +69,26 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 		if _, _, ours := parseChain(name); !ours {
 			continue // rules of a Balancer look up maps
 		}
-		payloads, err := b.rules(ctx, name)
+		chain := wire.Chain(name)
+		listed, err := b.conn.Rules(ctx, chain)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read rules of %s: %w", name, err)
 		}
-		if !slices.ContainsFunc(payloads, func(p []byte) bool { return looksUp(p, set) }) {
+		if !slices.ContainsFunc(listed, func(r wire.ListedRule) bool { return looksUp(r, set) }) {
 			continue
 		}
-		flushes = append(flushes, flushChain(name))
-		for _, p := range payloads {
-			rules = append(rules, copyRule(name, p))
+		flushes = append(flushes, chain.Flush())
+		for _, r := range listed {
+			rules = append(rules, chain.Copy(r))
 		}
 	}
 	return flushes, rules, nil
 }
 
-// copyRule recreates a rule from the expressions that the kernel listed.
-func copyRule(chain string, payload []byte) nlbatch.Request {
-	b := rulesOf(chain)
-	_ = eachAttr(payload, func(typ uint16, v []byte) error {
-		switch typ {
-		case unix.NFTA_RULE_EXPRESSIONS:
-			b = nlbatch.AppendAttr(b, typ|unix.NLA_F_NESTED, v)
-		case unix.NFTA_RULE_USERDATA:
-			b = nlbatch.AppendAttr(b, typ, v)
-		}
-		return nil
-	})
-	return request(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, b)
-}
-
 // looksUp reports whether a rule has an expression that looks the set up.
-func looksUp(payload []byte, set string) (found bool) {
-	_ = eachAttr(payload, func(typ uint16, v []byte) error {
-		if typ != unix.NFTA_RULE_EXPRESSIONS {
-			return nil
-		}
-		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
-			name, parameters := "", []byte(nil)
-			if err := nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
-				switch typ {
-				case unix.NFTA_EXPR_NAME:
-					name = nlbatch.String(v)
-				case unix.NFTA_EXPR_DATA:
-					parameters = v
-				}
-				return nil
-			}); err != nil || name != "lookup" {
-				return err
-			}
-			return nlbatch.EachAttr(parameters, func(typ uint16, v []byte) error {
-				found = found || typ == unix.NFTA_LOOKUP_SET && nlbatch.String(v) == set
-				return nil
-			})
-		})
+func looksUp(r wire.ListedRule, set string) bool {
+	all, _ := r.Expressions()
+	return slices.ContainsFunc(all, func(e wire.Expression) bool {
+		return e.Name == "lookup" && e.Text(unix.NFTA_LOOKUP_SET) == set
 	})
-	return found
 }

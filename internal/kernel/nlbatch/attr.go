@@ -46,6 +46,12 @@ func AppendBigUint16(b []byte, typ uint16, v uint16) []byte {
 	return appendPadding(binary.BigEndian.AppendUint16(b, v), 2)
 }
 
+// AppendBigUint32 appends an attribute of four bytes in network order.
+func AppendBigUint32(b []byte, typ uint16, v uint32) []byte {
+	b = appendAttrHeader(b, typ, 4)
+	return binary.BigEndian.AppendUint32(b, v)
+}
+
 // AppendAddr appends an IP address.
 func AppendAddr(b []byte, typ uint16, a netip.Addr) []byte {
 	if a.Is4() {

@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"context"
@@ -7,39 +7,40 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 // Balancer implements virtual servers and destinations with the maps of the table, for kernels without IPVS. It draws a random slot of the
 // frontend, and conntrack translates the connection to the endpoint of that slot. It does not count connections.
 type Balancer struct {
-	*Backend
+	conn     *wire.Conn
+	families []inet.Family
 	// known is the kernel state according to the last read and the writes since then. nil means that it must be read.
 	known *content
 	// uses counts how many known frontends use each chain. unused has the chains that no frontend uses.
 	uses   map[string]int
 	unused map[string]struct{}
 	left   *left
-	// countAfter is when frontends may be counted again.
-	countAfter time.Time
 }
 
-// NewBalancer opens a Balancer.
-func NewBalancer(families []inet.Family) (*Balancer, error) {
-	b, err := New(families, nil)
+// New opens a Balancer in the network namespace of the thread. If the kernel has no nftables, New returns kernel.ErrUnavailable.
+func New(families []inet.Family) (*Balancer, error) {
+	conn, err := wire.Dial()
 	if err != nil {
 		return nil, err
 	}
-	return newBalancer(b), nil
+	return &Balancer{conn: conn, families: families, left: &left{at: map[kernel.ServerKey]struct{}{}}}, nil
 }
 
-func newBalancer(b *Backend) *Balancer {
-	return &Balancer{Backend: b.WithBalancing(), left: &left{at: map[kernel.ServerKey]struct{}{}}}
-}
+// Close closes the socket. The table stays in the kernel.
+func (b *Balancer) Close() error { return b.conn.Close() }
+
+// Stats counts the requests since New.
+func (b *Balancer) Stats() nlbatch.Stats { return b.conn.Stats() }
 
 // Schedulers reports which of these schedulers a virtual server can name. Balancing is random with any of them.
 func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bool {
@@ -67,15 +68,12 @@ type change struct {
 // Apply executes the operations on virtual servers and destinations. One transaction has the operations on many virtual servers. If the
 // kernel state differs from what is known, Apply reads it and tries the operations once more.
 func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
-	errs := make([]error, len(ops))
-	if err := ctx.Err(); err != nil {
-		return describeAll(ops, errs, err)
+	errs, fresh, err := make([]error, len(ops)), b.known == nil, ctx.Err()
+	if err == nil && fresh {
+		err = b.reread(ctx, keysOf(ops))
 	}
-	fresh := b.known == nil
-	if fresh {
-		if err := b.reread(ctx, keysOf(ops)); err != nil {
-			return describeAll(ops, errs, err)
-		}
+	if err != nil {
+		return describeAll(ops, errs, err)
 	}
 	all := make([]int, len(ops))
 	for i := range all {
@@ -134,7 +132,7 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	}
 	b.uses, b.unused = map[string]int{}, map[string]struct{}{}
 	for name := range b.known.chains {
-		if slices.ContainsFunc(b.families, func(f inet.Family) bool { return balancingChain(f, name) && !isShared(f, name) }) {
+		if slices.ContainsFunc(b.families, func(f inet.Family) bool { return ownChain(f, name) && !isShared(f, name) }) {
 			b.unused[name] = struct{}{}
 		}
 	}
@@ -165,16 +163,12 @@ func (b *Balancer) use(f *frontend, by int) {
 // tidy deletes the chains that no frontend uses, with their maps. If that fails, they stay until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
-		b.deleteEmptyTable(ctx)
+		DropUnused(ctx, b.conn)
 		defer func() { b.known = nil }() // the table may be gone
 	}
 	var idle []string
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(b.unused)), maxEntries) {
-		var flushes, deletions []nlbatch.Request
-		for _, name := range names {
-			flushes, deletions = append(flushes, flushChain(name)), append(deletions, deleteChain(name))
-		}
-		_ = b.commit(ctx, slices.Concat(flushes, deletions))
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(b.unused)), wire.MaxElements) {
+		_ = b.conn.Commit(ctx, wire.RemoveChains(names))
 		for _, name := range names {
 			delete(b.unused, name)
 			delete(b.known.chains, name)
@@ -184,7 +178,7 @@ func (b *Balancer) tidy(ctx context.Context) {
 		}
 	}
 	for _, name := range idle { // no chain uses the map anymore
-		_ = b.commit(ctx, []nlbatch.Request{deleteSet(name)})
+		_ = b.conn.Commit(ctx, []nlbatch.Request{wire.Set(name).Delete()})
 	}
 }
 
@@ -320,11 +314,7 @@ func (w *change) fail(errs []error, err error) {
 // writeSome writes as many changes as fit into one transaction, and at least one. An error under the key nil concerns all of them.
 func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, failed map[*change]error) {
 	reqs := b.prerequisites(changes)
-	units, owners, size := make([][]nlbatch.Request, 0, len(reqs)), make([]*change, len(reqs)), 0
-	for _, r := range reqs {
-		units = append(units, []nlbatch.Request{r})
-		size += len(r.Payload)
-	}
+	units, owners, size := slices.Collect(slices.Chunk(reqs, 1)), make([]*change, len(reqs)), bytesIn(reqs)
 	for ; n < len(changes) && (n == 0 || size < maxTransaction); n++ {
 		for _, u := range changes[n].units(b.known.chains) {
 			size += bytesIn(u)
@@ -334,8 +324,8 @@ func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, fai
 	return n, b.send(ctx, units, owners)
 }
 
-func bytesIn(unit []nlbatch.Request) (n int) {
-	for _, r := range unit {
+func bytesIn(reqs []nlbatch.Request) (n int) {
+	for _, r := range reqs {
 		n += len(r.Payload)
 	}
 	return n
@@ -344,9 +334,9 @@ func bytesIn(unit []nlbatch.Request) (n int) {
 // prerequisites creates the table, maps and chains that the changes need and the kernel does not have.
 func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
-	lacks := func(c chain) bool {
-		lacks := !made[c.name] && !b.known.chains.have(c)
-		made[c.name] = true
+	lacks := func(c Chain) bool {
+		lacks := !made[c.Name] && !b.known.chains.have(c)
+		made[c.Name] = true
 		return lacks
 	}
 	for _, w := range changes {
@@ -357,11 +347,11 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 		if slices.ContainsFunc(shared[f], lacks) {
 			reqs = slices.Concat(reqs, foundation(f))
 			for _, c := range shared[f] {
-				made[c.name] = true
+				made[c.Name] = true
 			}
 		}
 		if c := w.to.picker().chain(); lacks(c) {
-			reqs = append(reqs, c.requests()...)
+			reqs = append(reqs, c.Requests()...)
 		}
 	}
 	return reqs
@@ -369,9 +359,9 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 
 // foundation creates the table, the maps and the chains that all frontends share.
 func foundation(f inet.Family) []nlbatch.Request {
-	reqs := slices.Concat([]nlbatch.Request{newTable()}, balanceMaps(f), entrance(f).requests())
-	for _, c := range recordingChains(f) {
-		reqs = append(reqs, c.requests()...)
+	reqs := slices.Concat([]nlbatch.Request{wire.NewTable()}, sharedMaps(f), entrance(f).Requests())
+	for _, c := range BaseChains(f) {
+		reqs = append(reqs, c.Requests()...)
 	}
 	return reqs
 }
@@ -389,7 +379,7 @@ func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners [
 				reqs, of = append(reqs, r), append(of, owners[to])
 			}
 		}
-		for i, err := range b.conn.Transaction(ctx, begin, reqs, end) {
+		for i, err := range b.conn.Transact(ctx, reqs) {
 			if owner := of[i]; err != nil && failed[owner] == nil {
 				failed[owner] = err
 			}
@@ -412,7 +402,7 @@ func (b *Balancer) settle(done []*change) {
 		}
 		b.known.frontends[w.key] = &found{frontend: w.to}
 		for _, c := range append(w.to.chains(), shared[w.key.Family()]...) {
-			b.known.chains[c.name] = c.comments()
+			b.known.chains[c.Name] = c.comments()
 		}
 	}
 }

@@ -1,9 +1,10 @@
-package nft
+package balance
 
 import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
 var shop = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
@@ -48,7 +50,7 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 		if r.Type < elements {
 			continue // chains and rules
 		}
-		if err := eachEntry("", r.Payload, func(entry) error { n++; return nil }); err != nil {
+		if err := wire.EachElement(r.Payload, func(wire.Element) error { n++; return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +149,10 @@ func TestShares(t *testing.T) {
 			total += float64(dests[i].Weight)
 		}
 		counts, most := apportion(dests), float64(mostSlots(len(dests)))
-		slots := float64(sum(counts))
+		slots := 0.0
+		for _, n := range counts {
+			slots += float64(n)
+		}
 		for i, n := range counts {
 			if share := float64(dests[i].Weight) / total; math.Abs(float64(n)/slots-share) > share/8+1/most {
 				t.Fatalf("%v have %v slots", dests, counts)
@@ -184,16 +189,16 @@ func TestNamesOfChains(t *testing.T) {
 	for name, f := range map[string]inet.Family{
 		picker{family: inet.IPv4, slots: 4}.name(): inet.IPv4, picker{family: inet.IPv4, allPorts: true}.name(): inet.IPv4,
 		picker{family: inet.IPv6, slots: 14}.name(): inet.IPv6, affinity{key: shop}.name(): inet.IPv4, affinity{key: wide}.name(): inet.IPv6,
-		entrance(inet.IPv6).name: inet.IPv6,
+		Entrance(inet.IPv6): inet.IPv6,
 	} {
-		if _, id, ok := parseChain(name); ok {
-			t.Errorf("%s is taken for %s", name, id)
+		if strings.HasSuffix(name, "-4") || strings.HasSuffix(name, "-6") {
+			t.Errorf("%s is taken for a chain of rules", name)
 		}
-		if !balancingChain(f, name) || balancingChain(other[f], name) {
+		if !ownChain(f, name) || ownChain(other[f], name) {
 			t.Errorf("%s is not found again", name)
 		}
 	}
-	if balancingChain(inet.IPv4, "nat-KUBE-SERVICES-4") {
+	if ownChain(inet.IPv4, "nat-KUBE-SERVICES-4") {
 		t.Error("a chain of rules is taken for one of balancing")
 	}
 }

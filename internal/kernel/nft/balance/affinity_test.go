@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"errors"
@@ -16,13 +16,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
 func openBalancer(t *testing.T) *Balancer {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
-	b, err := NewBalancer(inet.Families)
+	b, err := New(inet.Families)
 	labtest.Opened(t, b, err)
 	return b
 }
@@ -44,16 +45,7 @@ func remove(key kernel.ServerKey, d kernel.Destination) kernel.Op {
 // remember adds the record of a client.
 func remember(t *testing.T, key kernel.ServerKey, client string, d kernel.Destination) {
 	t.Helper()
-	nftRun(t, "add", "element", "inet", Table, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
-}
-
-func nftList(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("nft", append([]string{"list"}, args...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft list %v: %v\n%s", args, err, out)
-	}
-	return string(out)
+	nft(t, "add", "element", "inet", wire.TableName, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
 }
 
 // Clients of a removed endpoint immediately get another one. The Forgetter deletes only their records, and then the rule.
@@ -64,7 +56,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	remember(t, shop, "198.51.100.1", first)
 	remember(t, shop, "198.51.100.2", second)
 	mustApply(t, b, remove(shop, first))
-	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
+	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); !strings.Contains(chain, "a client of 10.244.0.1:8080, which is gone") {
 		t.Errorf("no rule:\n%s", chain)
 	}
 	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" {
@@ -79,14 +71,14 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	records, err := f.records(t.Context(), kernel.ClientsMap(shop))
-	if err != nil || len(records) != 1 || records[0].data != string(endpointBytes(second.Addr)) {
+	if err != nil || len(records) != 1 || records[0].Value != string(endpointBytes(second.Addr)) {
 		t.Errorf("records %v, %v", records, err)
 	}
-	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule is left:\n%s", chain)
 	}
 	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(3, 1)}})
-	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("the rule is back:\n%s", chain)
 	}
 }
@@ -118,7 +110,7 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if chain := nftList(t, "chain", "inet", Table, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
+	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
 		t.Errorf("rules are left:\n%s", chain)
 	}
 	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || len(records) > 0 {
@@ -140,18 +132,18 @@ func TestNoChainIsLeft(t *testing.T) {
 			Key: shop, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: uint32(i + 1), MaskBits: uint8(i%32 + 1),
 		}})
 	}
-	chains, err := b.allChains(t.Context())
+	chains, err := b.conn.Chains(t.Context())
 	if want := []string{
 		"affinity4.10.96.0.1.tcp.80", "balance4", "pick4.200", "record4-output", "record4-prerouting", "record4.10.96.0.1.tcp.80",
 	}; err != nil || !slices.Equal(slices.Sorted(slices.Values(chains)), want) {
 		t.Errorf("chains %v, %v; want %v", chains, err, want)
 	}
 	mustApply(t, b, kernel.Op{Verb: kernel.Update, Object: server(false)})
-	sets, err := b.sets(t.Context())
+	sets, err := b.conn.Sets(t.Context())
 	if _, left := sets[kernel.ClientsMap(shop)]; left || err != nil || len(sets) != 3 {
 		t.Errorf("maps %v, %v", sets, err)
 	}
-	if chains, err := b.allChains(t.Context()); err != nil || len(chains) != 4 {
+	if chains, err := b.conn.Chains(t.Context()); err != nil || len(chains) != 4 {
 		t.Errorf("chains %v, %v", chains, err)
 	}
 }
@@ -167,7 +159,7 @@ func TestNFTShowsBalancing(t *testing.T) {
 	mustApply(t, b, sticky(six, 64, dest("[fd00::2]:53"), dest("[fd00::3]:53"))...)
 	mustApply(t, b, sticky(shop.AllPorts(), 32, dest("10.244.0.1:0"), dest("10.244.0.2:0"))...)
 	mustApply(t, b, remove(shop, endpoint(1, 1)), remove(six, dest("[fd00::2]:53")), remove(shop.AllPorts(), dest("10.244.0.1:0")))
-	out := nftList(t, "ruleset")
+	out := nft(t, "list", "ruleset")
 	for _, shown := range []string{
 		"& 0xffffff00 map @clients4.10.96.0.1.tcp.80", "& 0xffffffffffffffff0000000000000000 map @clients6.fd00--1.udp.53", "goto pick4.1", "goto all-ports4.1", "goto pick6.1",
 		"update @clients4.10.96.0.1.tcp.80", "size 65536",
@@ -186,11 +178,8 @@ type town struct {
 
 func newTown(t *testing.T) town {
 	b := openBalancer(t)
-	for _, f := range inet.Families {
-		enter := kernel.Chain{ChainID: kernel.ChainID{Table: "nat", Chain: "ENTER"}, Rules: []kernel.Rule{{Why: "test", Verdict: kernel.Balance{}}}}
-		jump := kernel.Jump{ChainID: kernel.ChainID{Table: "nat", Chain: "OUTPUT"}, Rule: kernel.Rule{Why: "test", Verdict: kernel.JumpTo("ENTER")}}
-		apply(t, b.Backend, kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: f, Chains: []kernel.Chain{enter}, Jumps: []kernel.Jump{jump}}})
-	}
+	nft(t, "add table inet kube-ipvs; add chain inet kube-ipvs balance4; add chain inet kube-ipvs enter { type nat hook output priority -101; };"+
+		"add rule inet kube-ipvs enter meta nfproto ipv4 jump balance4")
 	return town{b, t}
 }
 
@@ -322,10 +311,10 @@ func TestFullMapOfClients(t *testing.T) {
 	var all []entry
 	for i := range maxClients - 1 {
 		client := netip.AddrFrom4([4]byte{198, 18 + byte(i>>16), byte(i >> 8), byte(i)})
-		all = append(all, entry{set: kernel.ClientsMap(full), key: string(client.AsSlice()), data: string(endpointBytes(netip.MustParseAddrPort("127.0.1.1:9")))})
+		all = append(all, entry{kernel.ClientsMap(full), wire.Element{Key: string(client.AsSlice()), Value: string(endpointBytes(netip.MustParseAddrPort("127.0.1.1:9")))}})
 	}
-	for chunk := range slices.Chunk(all, maxEntries) {
-		if err := w.commit(t.Context(), []nlbatch.Request{entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, chunk)}); err != nil {
+	for chunk := range slices.Chunk(all, wire.MaxElements) {
+		if err := w.conn.Commit(t.Context(), []nlbatch.Request{entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, chunk...)}); err != nil {
 			t.Fatal(err)
 		}
 	}

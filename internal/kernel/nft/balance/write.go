@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"slices"
@@ -6,11 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
-
-// maxEntries is the largest number of elements in one request. The attribute with the elements holds 64 KiB.
-const maxEntries = 250
 
 // swap replaces an element of a set. Without old it adds one, and without new it deletes one.
 type swap struct{ old, new *entry }
@@ -30,61 +28,39 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	}
 	early, late = swapSlots(w.key, 0, old.slots, to.slots, early, late)
 	early, late = swapSlots(w.key, firstIdle, old.idle, to.idle, early, late)
-	for _, r := range swaps(early) {
-		units = append(units, []nlbatch.Request{r})
-	}
+	units = slices.Collect(slices.Chunk(swaps(early), 1))
 	if to.hasAffinity() {
 		units = append(units, w.affinityUnits(chains)...)
 	}
-	for _, r := range slices.Concat(swaps(w.swapRecord(old)), swaps(w.swapFrontend(old)), swaps(late)) {
-		units = append(units, []nlbatch.Request{r})
-	}
-	return units
+	last := slices.Concat(swaps(w.swapOne(recordEntry)), swaps(w.swapOne(frontendEntry)), swaps(late))
+	return slices.AppendSeq(units, slices.Chunk(last, 1))
 }
 
 // affinityUnits writes the chains for affinity that the kernel does not have.
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
 	for _, c := range w.to.affinity().chains() {
-		unit, same = append(unit, c.requests()...), same && chains.have(c)
+		unit, same = append(unit, c.Requests()...), same && chains.have(c)
 	}
 	if same {
 		return nil
 	}
 	if w.to.forgetful {
-		unit = append(unit, request(unix.NFT_MSG_DELSETELEM, 0, elementsOf(kernel.ClientsMap(w.key)))) // all records
+		unit = append(unit, wire.Set(kernel.ClientsMap(w.key)).Flush())
 	}
 	return [][]nlbatch.Request{unit}
 }
 
-func (w *change) swapRecord(old *frontend) []swap {
-	var s swap
-	if w.from != nil && w.from.frontend != nil && old.recordChain() != "" {
-		e := recordEntry(old)
-		s.old = &e
-	}
-	if w.to != nil && w.to.recordChain() != "" {
-		e := recordEntry(w.to)
-		s.new = &e
-	}
-	return s.ifDiffers()
-}
-
-func (w *change) swapFrontend(old *frontend) []swap {
+// swapOne replaces an element of which each frontend has at most one.
+func (w *change) swapOne(of func(*frontend) *entry) []swap {
 	var s swap
 	if w.from != nil && w.from.frontend != nil {
-		e := frontendEntry(old)
-		s.old = &e
+		s.old = of(w.from.frontend)
 	}
 	if w.to != nil {
-		e := frontendEntry(w.to)
-		s.new = &e
+		s.new = of(w.to)
 	}
-	return s.ifDiffers()
-}
-
-func (s swap) ifDiffers() []swap {
-	if s.old == nil && s.new == nil || s.old != nil && s.new != nil && *s.old == *s.new {
+	if s.old == s.new || s.old != nil && s.new != nil && *s.old == *s.new {
 		return nil
 	}
 	return []swap{s}
@@ -116,7 +92,7 @@ func swaps(all []swap) (reqs []nlbatch.Request) {
 	for len(all) > 0 {
 		set, n := all[0].set(), 0
 		var old, new []entry
-		for n < len(all) && n < maxEntries && all[n].set() == set {
+		for n < len(all) && n < wire.MaxElements && all[n].set() == set {
 			if all[n].old != nil {
 				old = append(old, *all[n].old)
 			}
@@ -126,10 +102,10 @@ func swaps(all []swap) (reqs []nlbatch.Request) {
 			n++
 		}
 		if len(old) > 0 {
-			reqs = append(reqs, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, old))
+			reqs = append(reqs, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, old...))
 		}
 		if len(new) > 0 {
-			reqs = append(reqs, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, new))
+			reqs = append(reqs, entriesRequest(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, new...))
 		}
 		all = all[n:]
 	}

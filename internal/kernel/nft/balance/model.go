@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
 // The number of slots of a frontend depends on its weights. A weight that is small beside the others needs many slots.
@@ -43,12 +44,12 @@ func (f *frontend) picker() picker {
 }
 
 // chains returns the chains that the frontend needs.
-func (f *frontend) chains() []chain {
+func (f *frontend) chains() []Chain {
 	pick := f.picker()
 	if !f.hasAffinity() {
-		return []chain{pick.chain()}
+		return []Chain{pick.chain()}
 	}
-	return append([]chain{pick.chain()}, f.affinity().chains()...)
+	return append([]Chain{pick.chain()}, f.affinity().chains()...)
 }
 
 func (f *frontend) chainNames() []string {
@@ -59,7 +60,7 @@ func (f *frontend) chainNames() []string {
 	return names
 }
 
-// recordChain returns the chain that records the clients of the frontend. It is nowhere for a port without affinity: otherwise, an
+// recordChain returns the chain that records the clients of the frontend. It is wire.Nowhere for a port without affinity: otherwise, an
 // all-ports server at the same address, possibly of another Service, would record the client. It is empty if the frontend translates
 // nothing, or is itself an all-ports server.
 func (f *frontend) recordChain() string {
@@ -69,7 +70,7 @@ func (f *frontend) recordChain() string {
 	case len(f.slots) == 0 || f.Key == f.Key.AllPorts():
 		return ""
 	}
-	return nowhere
+	return wire.Nowhere
 }
 
 func (f *frontend) affinity() affinity {
@@ -190,7 +191,10 @@ func scaled(weights []int, from, to int) []int {
 
 // precise reports whether each share is right within a twentieth.
 func precise(counts, weights []int, total int) bool {
-	slots := float64(sum(counts))
+	slots := 0.0
+	for _, n := range counts {
+		slots += float64(n)
+	}
 	for i, w := range weights {
 		wanted := float64(w) / float64(total)
 		if math.Abs(float64(counts[i])/slots-wanted) > wanted/20 {

@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"net/netip"
@@ -18,10 +18,10 @@ func TestPagesNameMapsAndChains(t *testing.T) {
 	for _, family := range inet.Families {
 		names = append(names, frontendsMap(family), slotsMap(family), recordMap(family))
 		for _, c := range shared[family] {
-			names = append(names, c.name)
+			names = append(names, c.Name)
 		}
 	}
-	ofFamily4 := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return balancingChain(inet.IPv6, name) || balancingMap(inet.IPv6, name) })
+	ofFamily4 := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return ownChain(inet.IPv6, name) || ownMap(inet.IPv6, name) })
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	withAffinity, pick := affinity{key: key}, picker{family: inet.IPv4, slots: 3}
 	allPorts := pick
@@ -32,7 +32,7 @@ func TestPagesNameMapsAndChains(t *testing.T) {
 	name := regexp.MustCompile("`([a-z-]+[46](?:[.-][a-z0-9.-]+)?)`")
 	var found []string
 	for _, page := range []string{"data-planes.md", "glossary.md", "coexistence.md", "troubleshooting.md", "decisions/0011-balancing-without-ipvs.md"} {
-		text, err := os.ReadFile(filepath.Join("../../../docs", page))
+		text, err := os.ReadFile(filepath.Join("../../../../docs", page))
 		if err != nil {
 			t.Fatal(err)
 		}

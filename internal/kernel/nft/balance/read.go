@@ -1,4 +1,4 @@
-package nft
+package balance
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
@@ -32,10 +32,10 @@ type content struct {
 	chains    comments
 }
 
-// comments are the comments of the rules of each chain for balancing. They show whether the chain is complete.
+// comments are the comments of the rules of each chain. They show whether the chain is complete.
 type comments map[string][]string
 
-func (c comments) have(want chain) bool { return slices.Equal(c[want.name], want.comments()) }
+func (c comments) have(want Chain) bool { return slices.Equal(c[want.Name], want.comments()) }
 
 // raw has the elements of a frontend before they are checked.
 type raw struct {
@@ -46,7 +46,7 @@ type raw struct {
 	err      error
 }
 
-// readContent reads all maps and chains. Lists can miss existing elements and rules (see ListSets). So it looks up incomplete frontends,
+// readContent reads all maps and chains. Lists can miss existing elements and rules (see wire). So it looks up incomplete frontends,
 // and those of the keys that are missing in the lists.
 func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
 	c, err := b.readLists(ctx)
@@ -99,20 +99,15 @@ func (b *Balancer) readLists(ctx context.Context) (*content, error) {
 }
 
 func (b *Balancer) readEntries(ctx context.Context, f inet.Family, set string, into map[kernel.ServerKey]*raw) error {
-	payloads, err := b.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(set))
+	err := b.conn.Elements(ctx, wire.Set(set), func(e wire.Element) error { return collect(f, entry{set, e}, into) })
 	if errors.Is(err, unix.ENOENT) {
 		return nil
-	}
-	for _, p := range payloads {
-		if err := eachEntry(set, p, func(e entry) error { return collect(f, e, into) }); err != nil {
-			return err
-		}
 	}
 	return err
 }
 
 func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
-	key, rest, err := parseFrontendKey(f, []byte(e.key))
+	key, rest, err := parseFrontendKey(f, []byte(e.Key))
 	if err != nil {
 		return err
 	}
@@ -126,11 +121,11 @@ func collect(f inet.Family, e entry, into map[kernel.ServerKey]*raw) error {
 	case frontendsMap(f):
 		r.frontend = &e
 	case recordMap(f):
-		r.record = e.chain
+		r.record = e.Chain
 	case slotsMap(f):
 		var d kernel.Destination
-		d.Addr, err = parseEndpoint([]byte(e.data))
-		err = errors.Join(err, parseSlotComment(e.comment, &d))
+		d.Addr, err = parseEndpoint([]byte(e.Value))
+		err = errors.Join(err, parseSlotComment(e.Comment, &d))
 		if len(rest) != 4 {
 			return errElement
 		}
@@ -147,7 +142,7 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 		return broken
 	}
 	f := &frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontendComment(r.frontend.comment, &f.Server)
+	slots, idle, err := parseFrontendComment(r.frontend.Comment, &f.Server)
 	broken.recorded = f.Server
 	if err != nil || r.err != nil || uint64(slots)+uint64(idle) != uint64(len(r.slots)) {
 		return broken
@@ -161,7 +156,7 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	if f.hasAffinity() {
 		f.gone = goneIn(chains[f.chain()])
 	}
-	complete := r.frontend.chain == f.chain() && r.record == f.recordChain()
+	complete := r.frontend.Chain == f.chain() && r.record == f.recordChain()
 	for _, c := range append(f.chains(), shared[key.Family()]...) {
 		complete = complete && chains.have(c)
 	}
@@ -171,27 +166,17 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	return &found{frontend: f}
 }
 
-// readComments reads the comments of all chains for balancing, or of one.
+// readComments reads the comments of all chains, or of one. It does not matter if the list is torn.
 func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
-	which := nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table)
-	if only != "" {
-		which = nlbatch.AppendString(which, unix.NFTA_RULE_CHAIN, only)
-	}
-	tries, _, err := b.list(ctx, unix.NFT_MSG_GETRULE, which)
-	if errors.Is(err, unix.ENOENT) {
-		return comments{}, nil
+	rules, err := b.conn.Rules(ctx, wire.Chain(only))
+	if err != nil && !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+		return nil, err
 	}
 	all := comments{}
-	for _, p := range tries[len(tries)-1] {
-		table, chain, text, err := decodeRule(p)
-		if err != nil {
-			return nil, err
-		}
-		if _, _, ofRules := parseChain(chain); table == Table && !ofRules {
-			all[chain] = append(all[chain], text)
-		}
+	for _, r := range rules {
+		all[r.Chain] = append(all[r.Chain], r.Comment)
 	}
-	return all, err
+	return all, nil
 }
 
 // brokenScheduler is the scheduler of a frontend whose elements or chains another program changed. diff then writes the frontend again.
@@ -249,15 +234,15 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 // lookup reads the element of the frontend, and then the slots and chains that it names. It adds the chains that it reads to chains.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
-	if err := b.getEntries(ctx, f, []entry{{set: frontendsMap(f), key: string(frontendKey(key))}}, all); err != nil || all[key] == nil {
+	if err := b.getEntries(ctx, f, []entry{{frontendsMap(f), wire.Element{Key: string(frontendKey(key))}}}, all); err != nil || all[key] == nil {
 		return nil, err
 	}
 	front := frontend{Server: kernel.Server{Key: key}}
-	slots, idle, err := parseFrontendComment(all[key].frontend.comment, &front.Server)
+	slots, idle, err := parseFrontendComment(all[key].frontend.Comment, &front.Server)
 	if err != nil || slots > firstIdle || idle > firstIdle {
 		return all[key], nil
 	}
-	asked := []entry{{set: recordMap(f), key: string(frontendKey(key))}}
+	asked := []entry{{recordMap(f), wire.Element{Key: string(frontendKey(key))}}}
 	for n := range slots {
 		asked = append(asked, slotEntry(key, n, kernel.Destination{Addr: key.Addr}))
 	}
@@ -266,14 +251,14 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	}
 	front.slots = make([]kernel.Destination, slots)
 	for _, c := range append(front.chains(), shared[f]...) {
-		if _, known := chains[c.name]; known {
+		if _, known := chains[c.Name]; known {
 			continue
 		}
-		read, err := b.readComments(ctx, c.name)
+		read, err := b.readComments(ctx, c.Name)
 		if err != nil {
-			return nil, fmt.Errorf("read chain %s: %w", c.name, err)
+			return nil, fmt.Errorf("read chain %s: %w", c.Name, err)
 		}
-		chains[c.name] = read[c.name]
+		chains[c.Name] = read[c.Name]
 	}
 	return all[key], b.getEntries(ctx, f, asked, all)
 }
@@ -282,15 +267,15 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
 	reqs := make([]nlbatch.Request, len(asked))
 	for i := range asked {
-		reqs[i] = entriesRequest(unix.NFT_MSG_GETSETELEM, 0, asked[i:i+1])
+		reqs[i] = entriesRequest(unix.NFT_MSG_GETSETELEM, 0, asked[i])
 	}
-	answers, err := b.Backend.get(ctx, reqs)
+	answers, err := b.conn.Get(ctx, reqs)
 	if err != nil {
 		return err
 	}
 	for i, messages := range answers {
 		for _, m := range messages {
-			if err := eachEntry(asked[i].set, m.Payload, func(e entry) error { return collect(f, e, into) }); err != nil {
+			if err := wire.EachElement(m.Payload, func(e wire.Element) error { return collect(f, entry{asked[i].set, e}, into) }); err != nil {
 				return err
 			}
 		}
@@ -300,12 +285,7 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 
 // CountIPv4 counts the IPv4 frontends, unless counting would cost too much now.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
-	payloads, err := b.getSets(ctx, []string{frontendsMap(inet.IPv4)})
-	if err != nil || len(payloads) == 0 {
-		return 0, err
-	}
-	began := time.Now()
-	n, err := b.count(ctx, frontendsMap(inet.IPv4), payloads[0], !began.Before(b.countAfter))
-	b.countAfter = countAgain(began, time.Since(began), b.countAfter)
-	return n, err
+	name := frontendsMap(inet.IPv4)
+	sets, err := b.conn.Count(ctx, []string{name})
+	return sets[name].Elements, err
 }

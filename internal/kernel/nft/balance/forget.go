@@ -1,19 +1,22 @@
-package nft
+package balance
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
+
+// maxRecords is the largest number of records in a transaction, so that it fits into one send.
+const maxRecords = 400
 
 // left has the frontends whose client maps may have removed endpoints.
 type left struct {
@@ -38,18 +41,21 @@ func (l *left) take() []kernel.ServerKey {
 // Forgetter deletes the records of clients whose endpoint was removed. It runs concurrently with its Balancer. Until it has run, these
 // clients have no affinity.
 type Forgetter struct {
-	*Backend
+	conn *wire.Conn
 	left *left
 }
 
 // Forgetter opens a Forgetter.
 func (b *Balancer) Forgetter() (*Forgetter, error) {
-	backend, err := New(b.families, nil)
+	conn, err := wire.Dial()
 	if err != nil {
 		return nil, err
 	}
-	return &Forgetter{backend, b.left}, nil
+	return &Forgetter{conn, b.left}, nil
 }
+
+// Close closes the socket.
+func (f *Forgetter) Close() error { return f.conn.Close() }
 
 // Forget deletes the records, and then the rules that keep clients away from removed endpoints. After an error, the next call continues.
 func (f *Forgetter) Forget(ctx context.Context) error {
@@ -64,7 +70,7 @@ func (f *Forgetter) Forget(ctx context.Context) error {
 }
 
 func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
-	rules, err := f.goneRules(ctx, affinity{key: key}.name())
+	rules, err := f.goneRules(ctx, wire.Chain(affinity{key: key}.name()))
 	if err != nil || len(rules) == 0 {
 		return err
 	}
@@ -75,11 +81,11 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 		}
 		var stale []nlbatch.Request
 		for _, e := range records {
-			if _, gone := rules[e.data]; gone {
-				stale = append(stale, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, []entry{e}))
+			if _, gone := rules[e.Value]; gone {
+				stale = append(stale, entriesRequest(unix.NFT_MSG_DELSETELEM, 0, e))
 			}
 		}
-		for chunk := range slices.Chunk(stale, maxMembers) {
+		for chunk := range slices.Chunk(stale, maxRecords) {
 			if err := f.commitExisting(ctx, chunk); err != nil {
 				return err
 			}
@@ -94,7 +100,7 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 func (f *Forgetter) commitExisting(ctx context.Context, reqs []nlbatch.Request) error {
 	for len(reqs) > 0 {
 		var exist []nlbatch.Request
-		for i, err := range f.conn.Transaction(ctx, begin, reqs, end) {
+		for i, err := range f.conn.Transact(ctx, reqs) {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
@@ -111,41 +117,23 @@ func (f *Forgetter) commitExisting(ctx context.Context, reqs []nlbatch.Request) 
 }
 
 func (f *Forgetter) records(ctx context.Context, set string) (all []entry, err error) {
-	payloads, err := f.dump(ctx, unix.NFT_MSG_GETSETELEM, elementsOf(set))
+	err = f.conn.Elements(ctx, wire.Set(set), func(e wire.Element) error {
+		all = append(all, entry{set, e})
+		return nil
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
-	}
-	for _, p := range payloads {
-		err = errors.Join(err, eachEntry(set, p, func(e entry) error {
-			all = append(all, e)
-			return nil
-		}))
 	}
 	return all, err
 }
 
 // goneRules returns, for each removed endpoint, the request that deletes its rule.
-func (f *Forgetter) goneRules(ctx context.Context, chain string) (map[string]nlbatch.Request, error) {
-	which := nlbatch.AppendString(nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, Table), unix.NFTA_RULE_CHAIN, chain)
-	payloads, err := f.dump(ctx, unix.NFT_MSG_GETRULE, which)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
+func (f *Forgetter) goneRules(ctx context.Context, chain wire.Chain) (map[string]nlbatch.Request, error) {
+	listed, err := f.conn.Rules(ctx, chain)
 	rules := map[string]nlbatch.Request{}
-	for _, p := range payloads {
-		var gone []netip.AddrPort
-		var handle []byte
-		err = errors.Join(err, eachAttr(p, func(typ uint16, v []byte) error {
-			switch typ {
-			case unix.NFTA_RULE_HANDLE:
-				handle = v
-			case unix.NFTA_RULE_USERDATA:
-				gone = goneIn([]string{commentOf(v)})
-			}
-			return nil
-		}))
-		for _, a := range gone {
-			rules[string(endpointBytes(a))] = request(unix.NFT_MSG_DELRULE, 0, nlbatch.AppendAttr(rulesOf(chain), unix.NFTA_RULE_HANDLE, handle))
+	for _, r := range listed {
+		for _, a := range goneIn([]string{r.Comment}) {
+			rules[string(endpointBytes(a))] = chain.Remove(r)
 		}
 	}
 	return rules, err

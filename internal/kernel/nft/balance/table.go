@@ -1,0 +1,104 @@
+package balance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Try asks the kernel to create the maps and chains for balancing, without committing them. This loads the necessary modules.
+func Try(ctx context.Context, conn *wire.Conn, families []inet.Family) error {
+	var reqs []nlbatch.Request
+	null := map[inet.Family]netip.Addr{inet.IPv4: netip.IPv4Unspecified(), inet.IPv6: netip.IPv6Unspecified()}
+	for _, f := range families {
+		key := kernel.ServerKey{Addr: netip.AddrPortFrom(null[f], 1), Protocol: inet.TCP}
+		reqs = slices.Concat(reqs, foundation(f), []nlbatch.Request{affinityMap(key)})
+		none, one := picker{family: f}, picker{family: f, slots: 1}
+		keep := affinity{key: key, timeout: 1, mask: 1, gone: []netip.AddrPort{key.Addr}, pick: one}
+		for _, c := range append([]Chain{none.chain(), one.chain()}, keep.chains()...) {
+			reqs = append(reqs, c.Requests()...)
+		}
+	}
+	for _, err := range conn.Try(ctx, reqs) {
+		if err != nil {
+			return fmt.Errorf("balancing: %w", err)
+		}
+	}
+	return nil
+}
+
+// ownChain reports whether a Balancer uses this name for a chain.
+func ownChain(f inet.Family, name string) bool {
+	for _, kind := range []string{"balance", "pick", "all-ports", "affinity", "record"} {
+		if rest, ours := strings.CutPrefix(name, fmt.Sprintf("%s%d", kind, f)); ours && (rest == "" || rest[0] == '.' || rest[0] == '-') {
+			return true
+		}
+	}
+	return false
+}
+
+// ownMap reports whether a Balancer uses this name for a map.
+func ownMap(f inet.Family, name string) bool {
+	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
+}
+
+// DropUnused deletes the table if it has neither sets, nor rules, nor virtual servers. Maps and chains for balancing alone do not keep it.
+func DropUnused(ctx context.Context, conn *wire.Conn) {
+	if unused, err := unused(ctx, conn); err == nil && unused {
+		_ = conn.Drop(ctx)
+	}
+}
+
+func unused(ctx context.Context, conn *wire.Conn) (bool, error) {
+	t, err := conn.Table(ctx)
+	if err != nil || !t.Exists || t.Used == 0 {
+		return t.Exists, err
+	}
+	sets, err := conn.Sets(ctx)
+	if err != nil {
+		return false, err
+	}
+	chains, err := conn.Chains(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range inet.Families {
+		chains = slices.DeleteFunc(chains, func(name string) bool { return ownChain(f, name) })
+		if _, exists := sets[frontendsMap(f)]; exists {
+			n := 0
+			if err := conn.Elements(ctx, wire.Set(frontendsMap(f)), func(wire.Element) error { n++; return nil }); err != nil || n > 0 {
+				return false, err
+			}
+		}
+		maps.DeleteFunc(sets, func(name string, _ wire.ListedSet) bool { return ownMap(f, name) })
+	}
+	return len(chains) == 0 && len(sets) == 0, nil
+}
+
+// Removal deletes the chains and maps of a family if no rule uses them. Open connections keep their endpoints.
+func Removal(ctx context.Context, conn *wire.Conn, f inet.Family, chains []string) []nlbatch.Request {
+	var flushes, deletions, sets []nlbatch.Request
+	for _, name := range chains {
+		if ownChain(f, name) {
+			flushes, deletions = append(flushes, wire.Chain(name).Flush()), append(deletions, wire.Chain(name).Delete())
+		}
+	}
+	existing, err := conn.Sets(ctx)
+	if err != nil {
+		return nil
+	}
+	for name := range existing {
+		if ownMap(f, name) {
+			sets = append(sets, wire.Set(name).Delete())
+		}
+	}
+	return slices.Concat(flushes, sets, deletions)
+}

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Constants of include/uapi/linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
+const (
+	setDescConcat  = 2
+	setFieldLength = 1
+	setElemKeyEnd  = 10
+	setCount       = 20
+	flagConcat     = 0x80
+	tableDormant   = 1
+)
+
+const nfgenHeaderLen = 4
+
+// request returns a request that starts with the netfilter header.
+func request(msg, flags uint16, attrs []byte) nlbatch.Request {
+	b := []byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}
+	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | msg, Flags: flags, Payload: append(b, attrs...)}
+}
+
+// The messages that begin and end a transaction.
+var begin, end = bound(unix.NFNL_MSG_BATCH_BEGIN), bound(unix.NFNL_MSG_BATCH_END)
+
+func bound(typ uint16) nlbatch.Request {
+	b := []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}
+	return nlbatch.Request{Type: typ, Payload: binary.BigEndian.AppendUint16(b, unix.NFNL_SUBSYS_NFTABLES)}
+}
+
+// appendData appends a value in the format of rules and elements.
+func appendData(b []byte, typ uint16, value []byte) []byte {
+	return nlbatch.AppendNest(b, typ, func(b []byte) []byte { return nlbatch.AppendAttr(b, unix.NFTA_DATA_VALUE, value) })
+}
+
+// Nowhere stands for the verdict return in place of a chain.
+const Nowhere = "nowhere"
+
+// appendVerdict appends a verdict. One that leads to a chain has its name.
+func appendVerdict(b []byte, code int32, chain string) []byte {
+	if chain == Nowhere {
+		code, chain = unix.NFT_RETURN, ""
+	}
+	return nlbatch.AppendNest(b, unix.NFTA_DATA_VERDICT, func(b []byte) []byte {
+		b = nlbatch.AppendBigUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
+		if chain != "" {
+			b = nlbatch.AppendString(b, unix.NFTA_VERDICT_CHAIN, chain)
+		}
+		return b
+	})
+}
+
+// Attrs are attributes by type.
+type Attrs map[uint16][]byte
+
+// parse returns the attributes after the netfilter header.
+func parse(payload []byte) (Attrs, error) { return nested(payload[min(len(payload), nfgenHeaderLen):]) }
+
+func nested(b []byte) (Attrs, error) {
+	a := Attrs{}
+	err := nlbatch.EachAttr(b, func(typ uint16, v []byte) error { a[typ] = v; return nil })
+	return a, err
+}
+
+// Text returns an attribute that is a text.
+func (a Attrs) Text(typ uint16) string { return nlbatch.String(a[typ]) }
+
+// number returns 0 without the attribute.
+func (a Attrs) number(typ uint16, err *error) uint32 {
+	v, has := a[typ]
+	if !has {
+		return 0
+	}
+	n, wrong := nlbatch.BigUint32(v)
+	*err = errors.Join(*err, wrong)
+	return n
+}
+
+// Number returns an attribute that is a number.
+func (a Attrs) Number(typ uint16) uint32 {
+	n, _ := nlbatch.BigUint32(a[typ])
+	return n
+}
+
+// Value returns an attribute that is a value.
+func (a Attrs) Value(typ uint16) []byte { return a.Nest(typ)[unix.NFTA_DATA_VALUE] }
+
+// Nest returns the attributes in an attribute.
+func (a Attrs) Nest(typ uint16) Attrs {
+	inner, _ := nested(a[typ])
+	return inner
+}

@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Conn reads and writes the table in the network namespace of the thread that opened it. It is not safe for concurrent use.
+type Conn struct {
+	conn *nlbatch.Conn
+	// countAfter is when elements may be counted again.
+	countAfter time.Time
+	// Meanwhile runs between the messages of a list. Only tests set it.
+	Meanwhile func()
+}
+
+// Dial opens a socket. If the kernel has no nftables, it returns kernel.ErrUnavailable.
+func Dial() (*Conn, error) {
+	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	c := &Conn{conn: conn}
+	if _, err := c.dump(context.Background(), unix.NFT_MSG_GETTABLE, nil); err != nil {
+		_ = conn.Close() // report the first error
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("nftables is %w; %s", kernel.ErrUnavailable, kernel.LoadModule("nf_tables"))
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close closes the socket. The table stays in the kernel.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Stats counts the requests since Dial.
+func (c *Conn) Stats() nlbatch.Stats { return c.conn.Stats() }
+
+// listTries is how often a list is repeated because the table changed while the kernel listed it.
+const listTries = 5
+
+// list returns what each attempt to list objects of family inet found. torn is true if the table changed during every attempt: then each
+// may have an object twice or miss one. Lists of elements are never torn, but can be incomplete: see Elements.
+func (c *Conn) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
+	for range listTries {
+		var payloads [][]byte
+		err = c.conn.Walk(ctx, request(msg, 0, attrs), func(p []byte) error {
+			payloads = append(payloads, bytes.Clone(p))
+			if c.Meanwhile != nil {
+				c.Meanwhile()
+			}
+			return nil
+		})
+		if !errors.Is(err, nlbatch.ErrDumpInterrupted) {
+			return [][][]byte{payloads}, false, err
+		}
+		tries = append(tries, payloads)
+	}
+	return tries, true, nil
+}
+
+// dump lists objects. If the list is torn, it returns the last attempt with the error nlbatch.ErrDumpInterrupted.
+func (c *Conn) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte, error) {
+	tries, torn, err := c.list(ctx, msg, attrs)
+	if torn {
+		err = nlbatch.ErrDumpInterrupted
+	}
+	return tries[len(tries)-1], err
+}
+
+// Get looks single objects up. It returns nothing for those that do not exist.
+func (c *Conn) Get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Message, error) {
+	answers, errs := c.conn.Get(ctx, reqs)
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, err
+		}
+	}
+	return answers, nil
+}
+
+// Generation returns the generation number, which counts the changes of nftables by all programs.
+func (c *Conn) Generation(ctx context.Context) (generation uint32, err error) {
+	answers, err := c.Get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	for _, m := range answers[0] {
+		a, wrong := parse(m.Payload)
+		err = errors.Join(err, wrong)
+		generation = a.number(unix.NFTA_GEN_ID, &err)
+	}
+	return generation, err
+}
+
+// Transact runs a transaction, and returns an error for each request. After any error, the kernel has changed nothing.
+func (c *Conn) Transact(ctx context.Context, reqs []nlbatch.Request) []error {
+	return c.conn.Transaction(ctx, begin, reqs, end)
+}
+
+// Try runs a transaction without committing it. This loads the necessary modules.
+func (c *Conn) Try(ctx context.Context, reqs []nlbatch.Request) []error {
+	return c.conn.Transaction(ctx, begin, reqs)
+}
+
+// Commit runs a transaction, and returns the error of the first request that the kernel refused.
+func (c *Conn) Commit(ctx context.Context, reqs []nlbatch.Request) error {
+	for _, err := range c.Transact(ctx, reqs) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TableName is the name of the table, of family inet.
+const TableName = "kube-ipvs"
+
+// Table is what the kernel reports about the table.
+type Table struct {
+	Exists bool
+	Used   uint32 // the number of objects in it
+	flags  uint32
+}
+
+// Table reads the table.
+func (c *Conn) Table(ctx context.Context) (t Table, err error) {
+	payloads, err := c.dump(ctx, unix.NFT_MSG_GETTABLE, nil)
+	for _, p := range payloads {
+		a, wrong := parse(p)
+		err = errors.Join(err, wrong)
+		if a.Text(unix.NFTA_TABLE_NAME) == TableName {
+			t = Table{true, a.number(unix.NFTA_TABLE_USE, &err), a.number(unix.NFTA_TABLE_FLAGS, &err)}
+		}
+	}
+	return t, err
+}
+
+// Dormant reports whether packets skip the table.
+func (t Table) Dormant() bool { return t.flags&tableDormant != 0 }
+
+// Wake lets packets see the table.
+func (t Table) Wake() nlbatch.Request {
+	b := nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName)
+	return request(unix.NFT_MSG_NEWTABLE, 0, nlbatch.AppendBigUint32(b, unix.NFTA_TABLE_FLAGS, t.flags&^tableDormant))
+}
+
+// NewTable creates the table if it does not exist.
+func NewTable() nlbatch.Request {
+	return request(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))
+}
+
+// Drop deletes the table with everything in it, in one step.
+func (c *Conn) Drop(ctx context.Context) error {
+	err := c.Commit(ctx, []nlbatch.Request{request(unix.NFT_MSG_DELTABLE, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete table inet %s: %w", TableName, err)
+	}
+	return nil
+}

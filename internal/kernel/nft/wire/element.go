@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// MaxElements is the largest number of elements in one request. The attribute with the elements holds 64 KiB.
+const MaxElements = 250
+
+// Element is an element of a set or map. A range also has its last key. An element of a map leads to a chain or has a value. Keys and values
+// are bytes.
+type Element struct{ Key, Last, Value, Chain, Comment string }
+
+// append appends the element. A look-up or deletion needs only the key.
+func (e Element) append(b []byte, whole bool) []byte {
+	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
+		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.Key))
+		if e.Last != "" {
+			b = appendData(b, setElemKeyEnd, []byte(e.Last))
+		}
+		if !whole {
+			return b
+		}
+		if e.Chain != "" {
+			b = nlbatch.AppendNest(b, unix.NFTA_SET_ELEM_DATA, func(b []byte) []byte { return appendVerdict(b, unix.NFT_GOTO, e.Chain) })
+		}
+		if e.Value != "" {
+			b = appendData(b, unix.NFTA_SET_ELEM_DATA, []byte(e.Value))
+		}
+		if e.Comment != "" {
+			b = nlbatch.AppendAttr(b, unix.NFTA_SET_ELEM_USERDATA, comment(e.Comment))
+		}
+		return b
+	})
+}
+
+func (e *Element) attribute(typ uint16, v []byte) error {
+	switch typ {
+	case unix.NFTA_SET_ELEM_KEY:
+		return data(v, &e.Key)
+	case setElemKeyEnd:
+		return data(v, &e.Last)
+	case unix.NFTA_SET_ELEM_USERDATA:
+		e.Comment = commentOf(v)
+	case unix.NFTA_SET_ELEM_DATA:
+		return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+			switch typ {
+			case unix.NFTA_DATA_VALUE:
+				e.Value = string(v)
+			case unix.NFTA_DATA_VERDICT:
+				verdict, err := nested(v)
+				e.Chain = cmp.Or(verdict.Text(unix.NFTA_VERDICT_CHAIN), Nowhere)
+				return err
+			}
+			return nil
+		})
+	}
+	return nil
+}
+
+func data(v []byte, into *string) error {
+	return nlbatch.EachAttr(v, func(typ uint16, v []byte) error {
+		if typ == unix.NFTA_DATA_VALUE {
+			*into = string(v)
+		}
+		return nil
+	})
+}
+
+func (s Set) elements() []byte {
+	b := nlbatch.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	return nlbatch.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, string(s))
+}
+
+// Request adds, deletes or looks up elements, at most MaxElements.
+func (s Set) Request(msg, flags uint16, elements ...Element) nlbatch.Request {
+	return request(msg, flags, nlbatch.AppendNest(s.elements(), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
+		for _, e := range elements {
+			b = e.append(b, msg == unix.NFT_MSG_NEWSETELEM)
+		}
+		return b
+	}))
+}
+
+// Flush deletes all elements.
+func (s Set) Flush() nlbatch.Request { return request(unix.NFT_MSG_DELSETELEM, 0, s.elements()) }
+
+// Elements lists the elements of a set or map. It can miss existing elements: the kernel continues a list after skipping as many as it has
+// already listed. If elements are added or deleted, or the hash table grows afterwards, their order changes.
+func (c *Conn) Elements(ctx context.Context, of Set, visit func(Element) error) error {
+	payloads, err := c.dump(ctx, unix.NFT_MSG_GETSETELEM, of.elements())
+	for _, p := range payloads {
+		if err := EachElement(p, visit); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// EachElement parses one message about elements.
+func EachElement(payload []byte, visit func(Element) error) error {
+	a, err := parse(payload)
+	if err != nil {
+		return err
+	}
+	return nlbatch.EachAttr(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_ uint16, v []byte) error {
+		var e Element
+		if err := nlbatch.EachAttr(v, e.attribute); err != nil {
+			return err
+		}
+		return visit(e)
+	})
+}

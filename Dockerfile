@@ -1,4 +1,4 @@
-# The image holds one static binary, the iptables programs that it starts, and their libraries: no shell, no package manager.
+# The image contains one static binary, the iptables programs that it starts, and their libraries: no shell, no package manager.
 # docs/install.md describes how to build it with any builder and without a public registry.
 ARG BUILD_IMAGE=golang:1.26-bookworm
 ARG BASE_IMAGE=debian:bookworm-slim

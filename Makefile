@@ -16,14 +16,13 @@ help-all: ## List all targets
 
 ##@ Build and check: what a change needs
 
-# Without the directory in what is compiled, every clone of this machine uses what another one has compiled. Without C, programs link in half
-# the time.
+# Without directory names in the compiled code, all clones on this machine share the build cache. Without C, programs link in half the time.
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export CGO_ENABLED := 0
 
 agent := bin/kube-ipvs
 linters := .cache/tools/golangci-lint
-# Empty outside a clone.
+# The commit is empty outside a clone.
 commit := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null)
 
 .PHONY: build
@@ -34,7 +33,7 @@ build: ## Build bin/kube-ipvs
 kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, kubectl has the command ipvs
 	@go build -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
 
-# Downloads fail now and then. apt, from which the lab gets kernels, tries again by itself; go does not.
+# Downloads fail now and then. apt, which downloads the lab's kernels, retries on its own; go does not.
 retry = for pause in 5 30 0; do $1 && break; [ $$pause != 0 ] || exit 1; echo "trying again in $$pause s: $1" >&2; sleep $$pause; done
 sums := $(wildcard go.sum e2e/*/go.sum e2e/tools/*/go.sum e2e/testbed/upstream/*/go.sum)
 
@@ -51,10 +50,10 @@ fetch: .cache/fetched ## Download the Go modules that the tests need, with retri
 	@echo 'building $* (minutes, the first time only)' >&2
 	@cd e2e/tools/$* && go build -o ../../../$@ tool
 
-# The race detector needs a C compiler. Without one, make says so; CI has one.
+# The race detector needs a C compiler. Without one, make prints a note; CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-# Packages with goroutines or locks. In all others, the race detector finds nothing and takes five times as long. A test keeps this list
+# Packages with goroutines or locks. In all others, the race detector finds nothing, and tests take five times as long with it. A test keeps this list
 # complete. The longest come first.
 concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/lastknown ./internal/loopback ./internal/status ./internal/telemetry
 
@@ -147,7 +146,7 @@ upstream: ## Build kube-apiserver and etcd for the end-to-end tests (minutes, th
 next-nft:
 	@go run ./e2e/testbed/cmd/nft
 
-# The end-to-end packages. PACKAGE:TESTS is some tests of one, and -PACKAGE:TESTS leaves them out.
+# The end-to-end packages. PACKAGE:TESTS selects some tests of a package, and -PACKAGE:TESTS leaves them out.
 e2e_packages := $(addprefix ./e2e/stories/,services kubeproxy schedulers coexist guides image scale inspect) ./e2e/testbed/cluster ./e2e/differential
 
 image := .cache/image
@@ -185,11 +184,11 @@ e2e: $(if $(prepared),,lab-bin build pausing contain upstream $(e2e_image) $(e2e
 		KUBE_IPVS_IMAGE='$(CURDIR)/$(image)' KUBE_IPVS_CONTAIN='$(CURDIR)/$(contain)' KUBE_IPVS_DEB='$(CURDIR)/$(package)/kube-ipvs.deb' \
 		exec $(lab_bin) kernel-test $(lab_flags) -timeout=$(e2e_timeout) -pkg='$(or $(PKG),$(e2e_packages))' -count='$(COUNT)' -v='$(V)'
 
-# The clock of this guest counts instructions; see docs/lab.md. new-node uses this lab regardless of LAB.
+# The clock of this guest counts instructions (docs/lab.md). new-node uses this guest regardless of LAB.
 counted := LAB=qemu LAB_ACCEL=counted LAB_CPUS=1
 
 .PHONY: new-node
-new-node: ## Measure how soon a new node among 5,000 Services works
+new-node: ## Measure how soon a new node works among 5,000 Services
 	@$(MAKE) --no-print-directory e2e PKG=./e2e/stories/newnode $(counted) V=1
 
 .PHONY: kills
@@ -250,7 +249,7 @@ k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networ
 .PHONY: k8s-e2e
 k8s-e2e: export LAB_FOCUS = $(or $(value FOCUS),$(value k8s_e2e_focus))
 k8s-e2e: export LAB_SKIP = $(or $(value SKIP),$(value k8s_e2e_skip))
-k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; goes on where it stopped
+k8s-e2e: cluster-prepare ## Run Kubernetes' own end-to-end tests in a cluster: make k8s-e2e FOCUS='Services.*Conformance'; continues where it stopped
 	@go run ./e2e/testbed/cmd/upstream -tests
 	@go build -o .cache/realcluster/bin/k8s-e2e ./e2e/conformance/upstream/cmd
 	@exec .cache/realcluster/bin/k8s-e2e -focus="$$LAB_FOCUS" -skip="$$LAB_SKIP" -dir='$(or $(OUT),.cache/k8s-e2e)' \
@@ -320,9 +319,9 @@ demo: lab-bin build ## Show the agent at work, step by step (a minute); DATA_PLA
 	@go build -o .cache/demo ./e2e/demo
 	@KUBE_IPVS_DATA_PLANE='$(DATA_PLANE)' exec $(lab_bin) run $(lab_flags) -- .cache/demo -agent '$(CURDIR)/$(agent)'
 
-# The guests of make test have clocks of their own, so that the machine's speed and load do not change their results. Stories and
-# kernel tests run in user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story
-# for each kind of Service) run once more on a stock kernel whose clock counts instructions. make nightly runs the rest.
+# The guests of make test have their own clocks, so that the machine's speed and load do not change the results. Stories and kernel tests run in
+# user-mode Linux with a virtual clock. Those that depend on the kernel (netlink formats, ipvsadm, and one story for each kind of Service) also
+# run on a stock kernel whose clock counts instructions. make nightly runs the rest.
 virtual := LAB=uml LAB_CLOCK=virtual
 counted_stock := $(counted) KERNEL=6.1
 # Tests of what must hold at every instant: they run with PAUSE=1.
@@ -330,13 +329,13 @@ services := ./e2e/stories/services
 gap_tests := $(services):TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater|TestWeightsThatComeAndGo
-# Tests that would prove nothing on a virtual clock. e2e/ran/nightly.txt says why.
+# Tests that would prove nothing on a virtual clock. e2e/ran/nightly.txt gives the reasons.
 real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
 # Tests that need what only a real API server does.
 real_api_tests := $(services):TestFamilies|TestHostileNeighbors
 # Tests of what nftables does not do where it balances.
 ipvs_tests := $(services):TestBridge|TestIsolation
-# docs/known-limits.md says what make test leaves out.
+# docs/known-limits.md lists what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
 # Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
 long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/config ./internal/explain
@@ -432,7 +431,7 @@ ages: ran
 	@'$(ran)' ages
 
 .PHONY: faults
-faults: ## Let each kernel call fail with each error, and random changes meet failing calls
+faults: ## Let each kernel call fail with each error, and calls fail during random changes
 	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
 
 # SEED, DAYS, SERVICES and EVENTS: see TestWeek.
@@ -442,12 +441,12 @@ week: export KUBE_IPVS_WEEK_DAYS = $(DAYS)
 week: export KUBE_IPVS_WEEK_SERVICES = $(SERVICES)
 week: export KUBE_IPVS_WEEK_EVENTS = $(EVENTS)
 week: export LAB_HOST_LIMIT = 2h
-week: ## Let a node live through a random week, on a virtual clock; SEED=2 another one, DAYS=1 a shorter one
+week: ## Simulate a random week of a node on a virtual clock; SEED=2 for another week, DAYS=1 for a shorter one
 	@$(MAKE) --no-print-directory e2e LAB=uml LAB_CLOCK=virtual TIMEOUT=0 V=1 PKG=./e2e/differential RUN='^TestWeek$$'
 
 # Minimize each interesting input for at most a second: with the default of a minute, a few large ones use up the time.
 .PHONY: fuzz
-fuzz: ## Give each fuzz test a minute (half an hour in all); it goes on from the inputs that earlier runs found. FUZZTIME=10s or a number of inputs, such as 1000x
+fuzz: ## Give each fuzz test a minute (half an hour in all); it continues with the inputs that earlier runs found. FUZZTIME=10s or a number of inputs, such as 1000x
 	@status=0; for found in $$(grep -rEo --include='*_test.go' '^func Fuzz\w+' internal | sed 's/func //'); do \
 		$(recording) go test "./$$(dirname "$${found%%:*}")" -run '^$$' -fuzz "^$${found#*:}$$" -fuzztime '$(or $(FUZZTIME),1m)' -fuzzminimizetime 1s || status=1; \
 	done; exit $$status

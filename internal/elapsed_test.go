@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// elsewhere are test files on a virtual clock, or with times of their own, that do not import what the others import.
+// elsewhere are test files on a virtual clock, or with made-up times, that do not import what the other such files import.
 var elsewhere = []string{"../internal/agent/drain/drain_test.go", "../internal/agent/watching_test.go"}
 
 // TestHostTestsDoNotCompareTimes: no test on the machine's own clock compares how long something took, because that depends on the machine.

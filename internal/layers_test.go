@@ -42,7 +42,7 @@ var layers = map[string]layer{
 	"inspect": {ours: []string{"diff", "finding", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
 	"view": {
 		ours: []string{"finding", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"),
-		why: "values only, and what they say is wrong; time.Time is a value",
+		why: "values only, for what is wrong; time.Time is a value",
 	},
 	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
 	"status": {
@@ -113,22 +113,25 @@ var layers = map[string]layer{
 		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
 	},
 	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},
-	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what its holder does"},
+	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what the process with the lock does"},
 	"rundir":    {why: "a path and its permissions"},
 	"preflight": {
 		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
 		why:    "checks the machine, decides nothing for the loop",
 	},
-	"kernel/nlbatch":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
-	"kernel/sockopt":     {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls, without meaning"},
-	"kernel/ipvs":        backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
-	"kernel/ipset":       backend("golang.org/x/sys/", "github.com/vishvananda/"),
-	"kernel/netdev":      backend("golang.org/x/sys/", "github.com/vishvananda/"),
-	"kernel/conntrack":   backend("golang.org/x/sys/"),
-	"kernel/iptables":    backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
-	"kernel/nft/wire":    backend("golang.org/x/sys/"),
-	"kernel/nft":         {ours: []string{"inet", "kernel", "kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "jumps to balancing"},
+	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls, without meaning"},
+	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
+	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/netdev":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
+	"kernel/conntrack": backend("golang.org/x/sys/"),
+	"kernel/iptables":  backend("golang.org/x/sys/", "github.com/coreos/go-iptables/"),
+	"kernel/nft/wire":  backend("golang.org/x/sys/"),
+	"kernel/nft": {
+		ours:   []string{"inet", "kernel", "kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch"},
+		others: []string{"golang.org/x/sys/"}, why: "jumps to balancing",
+	},
 	"kernel/nft/balance": {ours: []string{"inet", "kernel", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "balancing knows no rules"},
 	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
@@ -153,10 +156,10 @@ var layers = map[string]layer{
 	},
 }
 
-// noClock is the reason of the agent's parts.
+// noClock is the reason for the limits of the agent's parts.
 const noClock = "a part of the loop without I/O or clock: the loop passes the time"
 
-// sourceOnly is the reason of the sources.
+// sourceOnly is the reason for the limits of the sources.
 const sourceOnly = "I1: sources do not know how the agent uses their objects"
 
 func backend(others ...string) layer {

@@ -128,7 +128,7 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	}
 }
 
-// proxyIn returns the URLs at one of which a fake kube-proxy reports its mode.
+// proxyIn returns URLs, at one of which a fake kube-proxy reports its mode.
 func proxyIn(t *testing.T, mode string) []string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
@@ -167,10 +167,10 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideSlowKubeProxy: cleanup takes only a refused connection for the absence of kube-proxy. A process of its name counts, and so do
-// rules that it has written.
+// TestCleanupBesideSlowKubeProxy: cleanup runs only if a connection to kube-proxy is refused. A process of that name, or rules that kube-proxy
+// has written, also make cleanup refuse.
 func TestCleanupBesideSlowKubeProxy(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and nobody answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and no program answers
 	if err != nil {
 		t.Fatal(err)
 	}

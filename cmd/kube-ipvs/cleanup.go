@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// cleaning holds the flags of cleanup.
+// cleaning has the flags of cleanup.
 type cleaning struct {
 	dryRun, keepServices bool
 	output               string
@@ -35,9 +35,9 @@ remove, and whether it would refuse.
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not know. Without this flag, cleanup refuses
-to run if kube-proxy may still use the virtual servers: it says so on port 10249, that port accepts
-connections but does not answer, a process is called kube-proxy, or kube-proxy has written its rules
-since kube-ipvs did. If kube-proxy no longer runs, kube-proxy --cleanup removes these rules.
+to run if kube-proxy may still use the virtual servers: its port 10249 reports ipvs mode
+or accepts connections but does not answer, a process is called kube-proxy, or kube-proxy has written
+its rules since kube-ipvs did. If kube-proxy no longer runs, kube-proxy --cleanup removes these rules.
 
 cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The exit statuses of doctor, beside 0.
+// The exit statuses of doctor other than 0.
 const (
 	statusWarnings   = statusError(1)
 	statusBroken     = statusError(2)

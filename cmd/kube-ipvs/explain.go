@@ -32,8 +32,8 @@ func newExplain(m *machine.Machine) *cobra.Command {
 		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules
 it matches, the virtual server, the possible endpoints, and the client address that they see. It prints
 the verdict, the reasons, the steps that decide, and the endpoints; with -v it prints every step. Each
-step names its kernel object. If the packet does not arrive, explain says why, and names missing kernel
-objects. It sends no packet.
+step names its kernel object. If the packet does not arrive, explain shows the reason and any missing
+kernel objects. It sends no packet.
 
 --from traces the packet of one client: a pod, an external address, or an address of the node. With the
 client's port it traces the existing connection from that port, if there is one. The exit status is 3 if

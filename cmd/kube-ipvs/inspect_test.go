@@ -149,8 +149,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report missing rules that an agent beside
-// another proxy does not write.
+// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report that rules are missing which an agent next to another
+// proxy does not write.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")

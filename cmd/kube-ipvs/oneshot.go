@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// oneShot holds the flags that make run do one task and exit. Most tasks are also commands. The flags are kube-proxy's, so its
+// oneShot has the flags that make run do one task and exit. Most tasks are also commands. The flags are kube-proxy's, so its
 // manifests keep working.
 type oneShot struct {
 	cleanup, initOnly      bool

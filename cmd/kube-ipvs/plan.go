@@ -77,7 +77,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 // errDiffers gives plan its exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
-// sayNFTables says how to read the commands that stand for operations.
+// sayNFTables prints a note if the commands of a plan are not those that the agent runs.
 func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	if node.Mode.RulesInNFTables() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())

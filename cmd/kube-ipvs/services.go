@@ -19,7 +19,7 @@ kernel. With the name of a Service it shows all details: its virtual servers, th
 setting, and every endpoint with its state.
 
 If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel
-cannot be read, it shows what the agent knows. In both cases it says what is unknown.`,
+cannot be read, it shows what the agent knows. In both cases it notes what is unknown.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
   kube-ipvs services -n shop --sort-by active

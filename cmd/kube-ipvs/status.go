@@ -28,7 +28,7 @@ attention. If the agent is not well, the evidence and a remedy follow, as in doc
 
 The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or uses outdated
 objects or settings, and 1 if that is unknown, such as when the command does not run as root. Problems
-of single Services do not count.
+of individual Services do not count.
 
 If no agent responds, status shows only the kernel state. If the kernel has no IPVS or cannot be read, it
 names the cause and the remedy.`,

@@ -1,5 +1,5 @@
-// Command kubectl-ipvs asks the kube-ipvs agents of a cluster. As kubectl-ipvs in the PATH, it is the command `kubectl ipvs`. It is
-// a program of its own because people run it on machines other than Linux nodes.
+// Command kubectl-ipvs asks the kube-ipvs agents of a cluster. As kubectl-ipvs in the PATH, it is the command `kubectl ipvs`. It is a separate
+// program, because users run it on machines other than Linux nodes.
 package main
 
 import (
@@ -76,8 +76,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-ipvs",
 		Short: "Ask the kube-ipvs agents of a cluster",
-		Long: `kubectl ipvs runs an inspection command of kube-ipvs in the agents' pods, merges the answers, and says which
-nodes disagree and which did not respond.
+		Long: `kubectl ipvs runs an inspection command of kube-ipvs in the agents' pods, merges the answers,
+and lists the nodes that disagree and those that did not respond.
 
 It needs the rights to list pods and to create pods/exec in the agents' namespace. The agents' pods are
 privileged: this right equals root on the nodes.

@@ -47,7 +47,7 @@ func kubeconfig(t *testing.T) string {
 	return file
 }
 
-// TestKubectlFlags: the usual flags of kubectl select the cluster, and a node that does not respond is an exit status and a line.
+// TestKubectlFlags: the usual flags of kubectl select the cluster, and a node that does not respond causes an exit status and a line.
 func TestKubectlFlags(t *testing.T) {
 	args := []string{"status", "--kubeconfig", kubeconfig(t), "--context", "test", "--agent-namespace", "agents"}
 	out, stderr, status := call(t, args...)

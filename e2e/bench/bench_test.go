@@ -22,7 +22,7 @@ const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled Services stand for all, because each one that is not usable yet costs a request in each round.
+	// sampled is how many Services represent all, because each one that is not usable yet costs a request in each round.
 	sampled = 40
 	// mostChanges is how many changes are measured if they fit into changesTime.
 	mostChanges  = 100

@@ -47,7 +47,7 @@ func (c chart) shows(all []measured) bool {
 	return slices.ContainsFunc(programs, func(program string) bool { return len(c.points(all, program)) > 1 })
 }
 
-// Places in a picture.
+// Coordinates in a picture.
 const (
 	left, right, top, bottom = 60, 580, 70, 320
 	width, height            = 600, 370
@@ -94,7 +94,7 @@ func (c chart) draw(all []measured) string {
 	return b.String() + "</svg>\n"
 }
 
-// axis maps whole decades to a range of places.
+// axis maps whole decades to a range of coordinates.
 type axis struct{ low, high, from, to float64 }
 
 func scale(points []point, of func(point) float64, from, to float64) axis {

@@ -23,7 +23,7 @@ type measured struct {
 	where string
 }
 
-// Shows returns whether the page uses a result.
+// Shows reports whether the page uses a result.
 func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
 
 // read returns the results among those of all tests, ordered by size, kube-ipvs first.
@@ -47,7 +47,7 @@ func read(tests []record.Test) (all []measured, err error) {
 // programs are the compared programs, in the order of rows and legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// table is a generated part of the page between <!-- table NAME --> and <!-- end -->, as pictures are.
+// table is a generated part of the page between <!-- table NAME --> and <!-- end -->, like pictures.
 type table struct {
 	columns []string
 	// row returns the cells of a result, or none if the result has no data for the table. The floor is the cost of packets with
@@ -155,7 +155,7 @@ func (t table) text(all []measured) string {
 	return b.String()
 }
 
-// reached returns when a state was reached, or that it was not.
+// reached formats the time at which a state was reached, or a note that it was not.
 func reached(s Seconds, start *Start) string {
 	if s == 0 {
 		return fmt.Sprintf("not within %.0f", float64(start.Limit))

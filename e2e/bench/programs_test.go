@@ -20,7 +20,7 @@ const clusterCIDR = "10.244.0.0/16"
 type program struct {
 	name, version string
 	command       []string
-	// files are read while the program runs. If there are any, the command is a script.
+	// files are read while the program runs. If there are any, the command is a script that writes them.
 	files []string
 }
 

@@ -25,7 +25,7 @@ const (
 	Excused State = "excused"
 )
 
-// Shows returns whether the page uses a result.
+// Shows reports whether the page uses a result.
 func (c Claims) Shows(t record.Test) bool {
 	if t.Package == upstream.Package || contrastOf(t) != nil {
 		return true

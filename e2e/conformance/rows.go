@@ -15,7 +15,7 @@ import (
 type Row struct {
 	Number int
 	Title  string
-	// Excuse is why no test is needed: a node's proxy is not responsible for the behavior.
+	// Excuse is the reason why no test is needed: a node's proxy is not responsible for the behavior.
 	Excuse string
 	// UnitTests prove it without packets; each is "directory.TestName".
 	UnitTests []string

@@ -51,7 +51,7 @@ type contender struct {
 	balancing bool
 }
 
-// newContender creates the cluster without the program.
+// newContender creates the cluster, and does not start the program.
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
 	c := &contender{name: name, Cluster: cluster.New(t, cluster.Config{Name: name, Nodes: 2})}
@@ -76,7 +76,7 @@ func newContender(t *testing.T, name string) *contender {
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
-		// A proxy on the other node would have every virtual address, so a reply to one never leaves that node.
+		// A proxy on the other node would have every virtual address, so that node could never reply to one.
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
@@ -242,8 +242,8 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 		}
 	}
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
-	// From then on, kube-proxy notices when its zone changes. It registers this handler after it starts its informers, so it may miss the zone
-	// that its Node has at the start, and then ignores hints until the zone changes.
+	// From then on, kube-proxy notices when its zone changes. It registers its handler for Nodes after it starts its informers, so it may miss
+	// the zone that its Node has at the start, and then ignores hints until the zone changes.
 	const ready = "Starting node config controller"
 	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {

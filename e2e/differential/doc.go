@@ -6,11 +6,11 @@
 //
 // Package draw makes objects that are random but valid and cover every feature, and judge states what each program must do with them.
 //
-// The nodes belong to two clusters of network namespaces with identical addresses, and follow one API server. The test applies
+// The nodes belong to two clusters of network namespaces with identical addresses, and watch one API server. The test applies
 // a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
 // both programs with other nodePortAddresses.
 //
-// TestWeek uses the same objects and the same statement for another purpose: it lets one node with kube-ipvs live through a random week.
+// and follow one API server. => and watch one API server.
 //
 // Environment variables make the run longer, or repeat a part of it:
 //

@@ -21,7 +21,7 @@ import (
 // requests is the number of concurrent requests to the API server.
 const requests = 16
 
-// give makes the API server hold exactly these objects and the marker of the next epoch. It creates the marker last and then
+// give makes the API server contain exactly these objects and the marker of the next epoch. It creates the marker last and then
 // removes the previous one: a program that has processed this removal has processed everything.
 func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Helper()

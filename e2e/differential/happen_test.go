@@ -66,7 +66,7 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
-	_, _ = w.process.Wait(time.Minute) // if it still runs, startAgent stops it
+	_, _ = w.process.Wait(time.Minute) // startAgent stops it if it still runs
 	w.startAgent(0)
 	return nil
 }
@@ -115,7 +115,7 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	close(over)
 	w.mend()
 	if err != nil {
-		return fmt.Errorf("while the API server is away: %w", err)
+		return fmt.Errorf("while the API server is unavailable: %w", err)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (w *week) restore(set draw.Set, version int) {
 	w.server.Restore(version, w.everything()...)
 }
 
-// stand stops the process of the agent (SIGSTOP) while objects change. The kernel keeps forwarding.
+// stand suspends the agent's process (SIGSTOP) while objects change. The kernel keeps forwarding.
 func (w *week) stand(e event, rng *rand.Rand) error {
 	if err := w.process.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -26,7 +26,7 @@ const (
 	objectsChange  happening = "objects change"
 	rollingUpdate  happening = "rolling update, one step"
 	nodeDrains     happening = "another node drains, one step"
-	apiAway        happening = "the API server is away while objects change"
+	apiAway        happening = "the API server is unavailable while objects change"
 	apiRestored    happening = "the API server is restored from a backup"
 	agentKilled    happening = "the agent is killed after some writes"
 	agentRestarts  happening = "the agent restarts with objects changed meanwhile"

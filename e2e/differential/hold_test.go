@@ -42,7 +42,7 @@ type contact struct {
 	key    judge.Key
 }
 
-// stuck is what the test knows about a client with affinity: it must reach this endpoint again.
+// stuck is the endpoint that a client with affinity must reach again.
 type stuck struct {
 	server string
 	at     time.Time

@@ -50,7 +50,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 		if id == "" {
 			limit = atRandom
 		}
-		if s.planes { // every pair takes no longer than one that fails
+		if s.planes { // all pairs together take no longer than one that fails
 			limit *= 8
 		}
 		tally.Concerned[id]++
@@ -131,7 +131,7 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
-	// Neither a persistent server nor nftables takes turns.
+	// Neither a persistent server nor nftables chooses endpoints in turn.
 	persistent := strings.Contains(server.Options, "-p ") || s.planes && len(server.Serving()) > 1
 	times := max(1, len(server.Serving()))
 	if persistent {
@@ -154,8 +154,8 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 	return reach
 }
 
-// byChance is the source of a client that a persistent server has led to itself. The other program's may lead it elsewhere, where it is seen
-// differently: that says nothing about the programs.
+// byChance is the source of a client that a persistent server has sent to itself. The other program's server may send it to another endpoint,
+// which sees another source. That is not a difference between the programs.
 const byChance = "itself by chance"
 
 func reachedItself(v judge.Value) bool {

@@ -20,7 +20,7 @@ import (
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"
 
-// plan holds the settings from the environment.
+// plan has the settings from the environment.
 type plan struct {
 	seed                                  uint64
 	first, batches, services, transitions int
@@ -215,8 +215,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge compares both programs' results for the set. Only a lasting difference counts: others come from connections that end, a
-// sync in progress, or a machine too busy to answer in time.
+// judge compares both programs' results for the set. Only a lasting difference is a bug: others come from connections that end, a sync in
+// progress, or a machine too busy to answer in time.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)

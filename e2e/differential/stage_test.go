@@ -23,7 +23,7 @@ import (
 // patience bounds how long a program may take for a set of objects. kube-proxy starts a process for every set entry.
 const patience = 15 * time.Minute
 
-// stage has both contenders and the API server that they follow.
+// stage has both contenders and the API server that they watch.
 type stage struct {
 	theirs, ours *contender
 	// planes is true if both programs are kube-ipvs: theirs with IPVS, ours with nftables.
@@ -61,7 +61,7 @@ func newStage(t *testing.T, planes bool) *stage {
 	if err := s.api.Apply(t.Context(), namespaces.String()); err != nil {
 		t.Fatal(err)
 	}
-	// Without zones, which the first batch sets (see startKubeProxy).
+	// The nodes have no zones at first; the first batch sets them (see startKubeProxy).
 	nowhere := slices.Clone(s.world.Nodes)
 	for i := range nowhere {
 		nowhere[i].Zone = ""

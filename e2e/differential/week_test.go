@@ -49,7 +49,7 @@ const settled = 30 * time.Second
 
 // TestWeek runs a node through the events of a random week. After each event it compares tables and connections with the objects.
 // KUBE_IPVS_WEEK_SEED selects another week, and _DAYS its length. After a failure, it looks for a shorter history that also fails; _EVENTS
-// plays such a history.
+// repeats such a history.
 func TestWeek(t *testing.T) {
 	labtest.Need(t)
 	if kernel, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(kernel), "time-travel=inf-cpu") {
@@ -107,8 +107,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together play at most three times as many events
-// as the history has.
+// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together have at most three times as many events as
+// the history.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50

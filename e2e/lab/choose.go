@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// facts are the properties of the machine on which choose decides.
+// facts are the properties of the machine on which choose bases its decision.
 type facts struct {
 	root       bool
 	ipvs       bool   // the running kernel has ip_vs, built in or as a module, or the command does not need it
@@ -42,7 +42,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	}
 }
 
-// nativeLack names what the running kernel lacks to be the lab, or returns "".
+// nativeLack names what the running kernel lacks to serve as the lab, or returns "".
 func nativeLack(f facts) string {
 	switch {
 	case !f.ipvs:
@@ -56,7 +56,7 @@ func nativeLack(f facts) string {
 	}
 }
 
-// accelFacts are the properties on which chooseAccel decides.
+// accelFacts are the properties on which chooseAccel bases its decision.
 type accelFacts struct {
 	device bool // /dev/kvm can be opened
 	// probe boots a guest under KVM, or returns the remembered result. It is called only if the result matters.

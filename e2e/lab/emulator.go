@@ -20,7 +20,7 @@ type emulator struct {
 // goodQEMU is the first major version that emulates as fast as later versions. Version 7.2 of Debian 12 needs 50% more CPU.
 const goodQEMU = 10
 
-// findEmulator returns the host's QEMU. If that is slow and Debian has a newer QEMU for this release, findEmulator unpacks the
+// findEmulator returns the host's QEMU. If that QEMU is slow and Debian has a newer one for this release, findEmulator unpacks the
 // newer one into the cache without installing it.
 func findEmulator() (emulator, error) {
 	installed, err := emulatorAt("qemu-system-x86_64")

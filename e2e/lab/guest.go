@@ -24,7 +24,7 @@ const (
 	runSpec   = "/run/lab/spec.json"
 )
 
-// guestSpec tells the guest what to do.
+// guestSpec is what the guest must do.
 type guestSpec struct {
 	Args    []string // empty: only boot, as in a test boot
 	Env     []string

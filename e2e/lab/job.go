@@ -24,7 +24,7 @@ type job struct {
 	stdin io.Reader // nil for none
 }
 
-// start runs a job in the lab that the options and the machine determine.
+// start runs a job in the lab that fits the options and the machine.
 func start(opts options, j job) (int, error) {
 	if err := dieWithParent(); err != nil {
 		return 0, err

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// debianKernels are the kernels known by version, with the Debian suite whose linux-image-amd64 has that version.
+// debianKernels are the kernels that can be named by version, with the Debian suite whose linux-image-amd64 has that version.
 var debianKernels = map[string]string{
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",

@@ -81,7 +81,7 @@ func (plan testPlan) command(file string) ([]string, error) {
 	return []string{exe, "run-tests", file}, err
 }
 
-// listedPackage holds the fields of "go list -json" that the plan needs.
+// listedPackage has the fields of "go list -json" that the plan needs.
 type listedPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
@@ -189,7 +189,7 @@ func joinPatterns(a, b string) string {
 	return a + "|" + b
 }
 
-// compile builds the unit's test binary, in a directory that all runs in this clone share, because go keeps what is up to date. A failed
+// compile builds the unit's test binary, in a directory that all runs in this clone share, so that go does not rebuild what is up to date. A failed
 // build is a failed unit; the compiler's errors go to stderr.
 func (u *testUnit) compile(ctx context.Context) error {
 	dir, err := localDir("binaries")

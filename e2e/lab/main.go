@@ -1,4 +1,4 @@
-// Command lab gives any command, or any Go test, a kernel with IPVS.
+// Command lab runs any command, or any Go test, on a kernel with IPVS.
 //
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
 // Linux, that uses the host's root file system. docs/lab.md is the user manual.

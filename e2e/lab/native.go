@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// dataPlaneEnv is nftables if what the lab runs balances without IPVS.
+// dataPlaneEnv is nftables if the programs in the lab balance without IPVS.
 const dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 
 func withoutIPVS() bool { return os.Getenv(dataPlaneEnv) == "nftables" }
@@ -122,7 +122,7 @@ func runNatively(opts options, j job, why string) (int, error) {
 func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) int {
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the status below is sufficient
+		_ = cmd.Wait() // Wait's status, checked below, is sufficient
 		close(ended)
 	}()
 	status := 0
@@ -135,7 +135,7 @@ func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) in
 	case sig := <-stops:
 		status = 128 + int(sig.(syscall.Signal))
 	}
-	_ = cmd.Process.Kill() // fails only if it has just ended
+	_ = cmd.Process.Kill() // fails only if the process has just ended
 	<-ended
 	return status
 }

@@ -19,7 +19,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 
-// options say where and how long to run. An empty flag means its default, so that a Makefile can always pass all flags.
+// options determine where and how long to run. An empty flag means its default, so that a Makefile can always pass all flags.
 type options struct {
 	mode   string // auto, fast, native, uml, qemu
 	accel  string // auto, kvm, tcg, counted
@@ -182,8 +182,8 @@ var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingC
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is how long such a guest may run by the host's clock, unless LAB_HOST_LIMIT says otherwise. A program that never waits
-// stops the guest's own.
+// virtualLimit is how long such a guest may run by the host's clock, unless LAB_HOST_LIMIT sets another limit. A program that never waits stops
+// the guest's own clock.
 const virtualLimit = 20 * time.Minute
 
 // hostLimit returns the time limit by the host's clock; 0 for none.

@@ -27,9 +27,9 @@ const (
 
 const maxFrame = 1 << 20
 
-// Both directions travel in small pieces, and only a limited number may be in transit. User-mode Linux's serial line fails a write
-// that the host does not take immediately, so all output in transit must fit into the socket behind the line. Its input stops for
-// good once the terminal's buffer of 4 KiB has been full.
+// Both directions travel in small pieces, and only a limited number may be in transit. User-mode Linux's serial line fails a write that the host
+// does not take immediately, so all output in transit must fit into the socket behind the line. Its input stops permanently once the terminal's
+// buffer of 4 KiB has been full.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16

@@ -115,7 +115,7 @@ func TestCountedLab(t *testing.T) {
 	}
 }
 
-// guestLab returns the lab under test, or a guest if that is the running kernel: some tests break their kernel.
+// guestLab returns the lab under test, or a guest if that lab would use the running kernel: some tests break their kernel.
 func guestLab() string {
 	if mode := os.Getenv("LAB_SELFTEST"); mode == modeFast || mode == modeUML {
 		return modeUML

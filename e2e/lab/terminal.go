@@ -8,7 +8,6 @@ import (
 	"golang.org/x/term"
 )
 
-// openTerminal opens a pseudoterminal.
 func openTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. It therefore runs
 // in namespaces in which everything but the results directory is read-only (umlHostCommand).
 
-// umlHost holds umlHostCommand's settings, which it gets as its argument.
+// umlHost has umlHostCommand's settings, which it gets as its argument.
 type umlHost struct {
 	Kernel string
 	Args   []string

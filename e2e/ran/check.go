@@ -74,7 +74,7 @@ func leftOut() (all []leftTest) {
 	return all
 }
 
-// forgotten lists the test functions that nightly.txt promises of a part, and that did not end in it.
+// forgotten lists the test functions that nightly.txt assigns to a part, but that did not end in it.
 func forgotten(part, root string, ended []record.Test) (names []string) {
 	tests, err := source(root)
 	if err != nil {

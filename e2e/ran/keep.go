@@ -19,10 +19,10 @@ import (
 // recordFiles are what a commit of the record changes. Such a commit does not age a part.
 var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
-// keptLines is how many runs of each part the record holds.
+// keptLines is how many runs of each part the record keeps.
 const keptLines = 5
 
-// keep adds what has gathered to the record, writes the pages, and commits both.
+// keep adds the collected results to the record, writes the pages, and commits both.
 func keep() error {
 	changed, err := git(".", append([]string{"status", "--porcelain", "--"}, recordFiles...)...)
 	if err != nil {
@@ -176,6 +176,6 @@ func commitsAfter(commit string) int {
 		return record.Unknown
 	}
 	n := record.Unknown
-	_, _ = fmt.Sscan(count, &n) // git prints a number
+	_, _ = fmt.Sscan(count, &n) // git always prints a number
 	return n
 }

@@ -1,4 +1,4 @@
-// Command ran keeps account of which tests ran, so that no test is forgotten by every step of the gate.
+// Command ran records which tests ran, so that the gate misses no test.
 //
 //	ran test FILE go test ARGS...   runs "go test" and appends the result of each test to FILE
 //	ran check DIR...                fails if a test function of this repository passed in no step that left its results below DIR
@@ -22,7 +22,7 @@ func main() {
 	if err := run(os.Args[1:]); err != nil {
 		var failed *exec.ExitError
 		if errors.As(err, &failed) {
-			os.Exit(failed.ExitCode()) // its output says why
+			os.Exit(failed.ExitCode()) // its output shows the reason
 		}
 		fmt.Fprintln(os.Stderr, "ran:", err)
 		os.Exit(2)

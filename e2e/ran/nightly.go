@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// night runs parts of the long tests, one after the other, in a clone of the last commit. What they find gathers in dir, outside the
-// checkout, until "ran keep" adds it to the record.
+// night runs parts of the long tests, one after the other, in a clone of the last commit. Their results are collected in dir, outside the
+// checkout, until "ran keep" adds them to the record.
 type night struct {
 	dir    string
 	screen io.Writer
@@ -127,7 +127,7 @@ func choose(name string, hours float64, ages []record.Age) ([]record.Part, error
 	return chosen, nil
 }
 
-// run runs a part and adds its line to what has gathered.
+// run runs a part and adds its line to the collected results.
 func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	work, commit, err := n.place(p)
 	if err != nil {
@@ -168,7 +168,7 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	return line, err
 }
 
-// end removes the output of a part that passed. That of the last run that did not is kept: nobody may have watched it fail.
+// end removes the output of a part that passed. The output of the last failed run is kept, because the failure may have been unattended.
 func (n *night) end(line record.Line, work string) error {
 	if line.State == record.Passed {
 		return os.RemoveAll(work)
@@ -197,7 +197,7 @@ func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
 	return rest
 }
 
-// place returns the directory for what a part has done, and the commit that it tests: the last one, or an earlier one if the part goes on.
+// place returns the directory for a part's progress, and the commit that it tests: the last one, or an earlier one if the part resumes.
 func (n *night) place(p record.Part) (dir, commit string, err error) {
 	commit, err = git(".", "rev-parse", "HEAD")
 	if err != nil {
@@ -209,7 +209,7 @@ func (n *night) place(p record.Part) (dir, commit string, err error) {
 	}
 	for _, dir := range begun {
 		if old := filepath.Base(dir); p.Resumes && commitsAfter(old) != record.Unknown {
-			fmt.Fprintf(n.screen, "going on with commit %.8s\n", old)
+			fmt.Fprintf(n.screen, "continuing with commit %.8s\n", old)
 			commit = old
 		} else if old != commit {
 			if err := os.RemoveAll(dir); err != nil {
@@ -274,7 +274,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	}
 	fmt.Fprintf(n.screen, "%s make %s\n", time.Now().Format(time.TimeOnly), target)
 	began := time.Now()
-	// The shell splits the words of target. Everything that leaves results gets a place for them.
+	// The shell splits the words of target. Every program that leaves results gets a directory for them.
 	cmd := exec.CommandContext(ctx, "sh", "-c", `exec make --no-print-directory OUT="$0" gate="$0/gate" recording="$1 test $0/host.jsonl" `+target, out, exe)
 	cmd.Dir = n.clone()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })
@@ -288,7 +288,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 		if cmd.Process != nil {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		}
-		return step{}, errors.New("interrupted; the same command goes on")
+		return step{}, errors.New("interrupted; the same command continues")
 	}
 	var exit *exec.ExitError
 	if failure != nil && !errors.As(failure, &exit) {
@@ -302,7 +302,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	return step{ended[0], tests, failure != nil}, err
 }
 
-// seedOf reads the seed of a run that goes on, or draws one.
+// seedOf reads the seed of a run that resumes, or draws a new one.
 func seedOf(file string) (int64, error) {
 	if text, err := os.ReadFile(file); err == nil {
 		return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)

@@ -133,8 +133,8 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestInterruptedNight: an interrupted part leaves no line. The next run does not repeat the targets that had ended, and a part that
-// resumes goes on with the commit that it began with.
+// TestInterruptedNight: an interrupted part leaves no line. The next run does not repeat the targets that had ended, and a part that resumes
+// continues with the commit that it began with.
 func TestInterruptedNight(t *testing.T) {
 	newRepository(t)
 	began := must(t, "rev-parse", "HEAD")
@@ -166,7 +166,7 @@ func TestInterruptedNight(t *testing.T) {
 	}
 }
 
-// TestInterruptedTarget: what a target has started ends with it.
+// TestInterruptedTarget: the processes that a target has started end with it.
 func TestInterruptedTarget(t *testing.T) {
 	newRepository(t)
 	n, _ := newNight(t)
@@ -188,7 +188,7 @@ func TestInterruptedTarget(t *testing.T) {
 		t.Error("no error when it is interrupted")
 	}
 	if _, err := os.Stat(filepath.Join(work, "out", "ended")); err != nil {
-		t.Errorf("a shell of the target was not told to end: %v", err)
+		t.Errorf("a shell of the target got no signal to end: %v", err)
 	}
 }
 

@@ -19,8 +19,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestCheck: a test must have passed in some step. One that only failed or was skipped counts as not run, and so does one of which only a
-// subtest passed.
+// TestCheck: a test must have passed in some step. A test that failed or was skipped counts as not run, and so does one of which only a subtest
+// passed.
 func TestCheck(t *testing.T) {
 	root, results := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a/a_test.go"), `package a

@@ -46,7 +46,7 @@ func recordTests(file string, command []string) error {
 	return errors.Join(cmd.Wait(), err, out.Close())
 }
 
-// fuzzed is a line in which go test says how many inputs a fuzz target has seen.
+// fuzzed is a line in which go test prints how many inputs a fuzz target has seen.
 var fuzzed = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+)`)
 
 // reporter prints what "go test" prints without -json: a line for each package, and the output of tests that fail.
@@ -54,7 +54,7 @@ type reporter struct {
 	screen  io.Writer
 	results *json.Encoder
 	held    map[string]string   // the output of each test that has not ended
-	figures map[string][]string // what each of them measured
+	figures map[string][]string // what each test measured
 }
 
 func (r *reporter) follow(events io.Reader) error {

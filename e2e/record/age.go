@@ -15,7 +15,7 @@ const (
 // Unknown is a number of commits that cannot be counted, because the clone lacks history or the commit.
 const Unknown = -1
 
-// Age is how far behind the newest run of a part is.
+// Age is the age of the newest run of a part.
 type Age struct {
 	Part    Part
 	Line    *Line // nil: it has never run to its end

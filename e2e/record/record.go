@@ -1,4 +1,4 @@
-// Package record keeps what the long tests proved: which part ran when, at which commit and with which result, and the newest result of
+// Package record keeps the results of the long tests: which part ran when, at which commit and with which result, and the newest result of
 // each test that a page shows. docs/conformance.md, docs/scoreboard.md and parts of docs/performance.md are generated from it.
 //
 // May import: the standard library.
@@ -58,7 +58,7 @@ type Test struct {
 	Kernel  string   `json:"kernel,omitempty"`
 	Lab     string   `json:"lab,omitempty"`
 	Figures []string `json:"figures,omitempty"` // what the test measured: t.Attr("figure", ...)
-	Reason  string   `json:"reason,omitempty"`  // why it failed or was skipped, if it says so in one line
+	Reason  string   `json:"reason,omitempty"`  // why it failed or was skipped, if it gives the reason in one line
 
 	Seconds int    `json:"seconds,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -72,7 +72,7 @@ const Figure = "figure"
 // Name is a test's name with its package.
 func (t Test) Name() string { return t.Package + " " + t.Test }
 
-// Where is the kernel of a result and, once it is recorded, its commit, for a page.
+// Where describes the kernel of a result and, once it is recorded, its commit, for a page.
 func (t Test) Where() string {
 	kernel := KernelName(t.Kernel, t.Lab)
 	if kernel == "" {
@@ -118,7 +118,7 @@ func ClockOf(lab string) string {
 	return "real"
 }
 
-// Conclude sums up a run. tests are in the order in which they ended, and broken are the targets that failed. A test that every
+// Conclude summarizes a run. tests are in the order in which they ended, and broken are the targets that failed. A test that every
 // target skipped counts as failed, because it proves nothing.
 func (l Line) Conclude(tests []Test, broken []string) Line {
 	last := map[string]string{} // by name and kernel
@@ -164,7 +164,7 @@ func failing(tests []Test, last map[string]string) (names []string) {
 	return slices.Compact(names)
 }
 
-// parentOfAnother returns whether a test failed only because one of its subtests did.
+// parentOfAnother reports whether a test failed only because one of its subtests did.
 func parentOfAnother(t Test, all []Test) bool {
 	return slices.ContainsFunc(all, func(o Test) bool {
 		return o.Package == t.Package && o.Status != "PASS" && strings.HasPrefix(o.Test, t.Test+"/")
@@ -245,7 +245,7 @@ func ReadTests(dir string) (all []Test, err error) {
 	return slices.DeleteFunc(all, func(t Test) bool { return t.Test == "" }), err
 }
 
-// Replace puts newer results in the place of older ones of the same part, test, kernel and clock, and sorts them.
+// Replace replaces older results with newer ones of the same part, test, kernel and clock, and sorts them.
 func Replace(have, newer []Test) []Test {
 	key := func(t Test) string {
 		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), ClockOf(t.Lab), t.Part}, "\x00")

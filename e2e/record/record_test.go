@@ -142,7 +142,7 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
-// TestReplace: a newer result takes the place of an older one of the same part, kernel and clock, and only of that.
+// TestReplace: a newer result replaces an older one of the same part, kernel and clock, and no other.
 func TestReplace(t *testing.T) {
 	old := Test{Package: "a", Test: "A", Status: "FAIL", Kernel: "6.1.0-55", Lab: "qemu counted"}
 	other, newer := old, old

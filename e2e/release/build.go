@@ -81,7 +81,7 @@ func newBuild(checkout, out, version, repository string) (*build, error) {
 // notProven follows the version of a draft.
 const notProven = "-not-proven"
 
-// markUnproven says so in the name of each file and in the notes.
+// markUnproven adds notProven to the name of each file, and a warning to the notes.
 func (b *build) markUnproven() {
 	b.version += notProven
 	b.changes.text = "**Not proven**: the long tests have not passed on this commit. Do not use it in production.\n\n" + b.changes.text

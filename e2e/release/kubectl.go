@@ -52,7 +52,7 @@ func (b *build) packClients() error {
 		Version: b.version, Homepage: "https://github.com/kube-ipvs/kube-ipvs",
 		ShortDescription: "Ask the kube-ipvs agents of a cluster",
 		Description: "Runs the inspection commands of kube-ipvs in the agents' pods, merges the answers,\n" +
-			"and says which nodes disagree and which did not respond.\n",
+			"and lists the nodes that disagree and those that did not respond.\n",
 		Caveats: "The command needs the right to create pods/exec in the agents' namespace, which equals root on the nodes.\n",
 	}
 	for _, c := range clients {

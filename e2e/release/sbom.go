@@ -10,7 +10,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom lists the modules linked into a program, from the program's build info, and the Debian packages beside it in an image.
+// sbom lists the modules linked into a program, from the program's build info, and the Debian packages next to it in an image.
 func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	info, err := buildinfo.ReadFile(b.program(p))
 	if err != nil {

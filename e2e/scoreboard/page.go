@@ -17,7 +17,7 @@ const introduction = `# Scoreboard
 
 This page lists the faults that an agent has to survive, what it promises for each, and what was
 measured. The tests are those of the test suite; a row names them. Times come from a small, shared
-machine and vary with its load. "passes, in part" marks a row of which something is not measured.
+machine and vary with its load. "passes, in part" marks a row that is not measured completely.
 "passes" means that the tests passed, and their limits can be wider than the promise: compare the
 figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and without conntrack
 limits, measured by the same test on the same node or taken from the [conformance
@@ -45,7 +45,7 @@ func Page(all []record.Test) string {
 	return b.String()
 }
 
-// Shows returns whether the page uses a result.
+// Shows reports whether the page uses a result.
 func Shows(t record.Test) bool {
 	return slices.ContainsFunc(Rows, func(row Row) bool { return len(row.results([]record.Test{t})) > 0 })
 }

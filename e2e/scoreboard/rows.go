@@ -61,13 +61,13 @@ var Rows = []Row{
 		Name: "R6", Title: "every kernel operation of a scenario fails once, with each error number, with and without effect",
 		Full:   "no wrong deletion, and convergence",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^(TestEveryCallFails|TestFaultsAffectOneObject|TestCrash)$", Part: "faults"}},
-		Peer:   "not measured: it has no such fake",
+		Peer:   "not measured: it has no fake kernel",
 	},
 	{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured: it has no such fake", Missing: "this many changes",
+		Peer:   "not measured: it has no fake kernel", Missing: "this many changes",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",
@@ -94,7 +94,7 @@ var Rows = []Row{
 		Peer:   "not measured", Missing: "this many orders: some hundreds are drawn",
 	},
 	{
-		Name: "R12", Title: "fuzzing of everything that parses bytes of others",
+		Name: "R12", Title: "fuzzing of everything that parses other programs' bytes",
 		Full:   "1,000,000 inputs for each target, no failure",
 		Probes: []Probe{{Package: "internal/...", Tests: "^Fuzz", Part: "fuzz"}},
 		Peer:   "has no fuzz targets for this",
@@ -106,7 +106,7 @@ var Rows = []Row{
 		Peer:   "not measured", Missing: "the length of the silence",
 	},
 	{
-		Name: "R14", Title: "endpoints drain: connections go on, and the destination leaves with the last",
+		Name: "R14", Title: "endpoints drain: connections continue, and the destination is removed after the last one",
 		Full:   "1,000 connections, 50 removals",
 		Probes: []Probe{{Package: services, Tests: "^TestDisturbances/killed_while_an_endpoint_drains$"}, {Package: "internal/agent", Tests: "^TestDrain"}},
 		Peer:   "not measured", Missing: "this many connections at once",

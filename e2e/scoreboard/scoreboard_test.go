@@ -18,7 +18,7 @@ import (
 func TestRowsNameTests(t *testing.T) {
 	for i, row := range Rows {
 		if want := fmt.Sprintf("R%d", i+1); row.Name != want {
-			t.Errorf("row %s is in the place of %s", row.Name, want)
+			t.Errorf("row %s is in the position of %s", row.Name, want)
 		}
 		for _, p := range row.Probes {
 			if _, ok := record.Named(p.Part); !ok && p.Part != "" {
@@ -40,7 +40,7 @@ func TestRowsNameTests(t *testing.T) {
 	}
 }
 
-// exists returns whether a package has a test whose name begins so.
+// exists reports whether a package has a test whose name begins with a prefix.
 func exists(t *testing.T, pkg, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pkg, "*_test.go"))

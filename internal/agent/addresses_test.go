@@ -94,7 +94,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 		}
 		w.services[webID] = public("10.244.0.9")
 		w.start()
-		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not help
+		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not make the read succeed
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); w.fake.Dump() != before || c.Writes() > 0 {
 			w.Errorf("counts %+v, kernel:\n%s", c, w.fake.Dump())
@@ -246,7 +246,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-// This node's object selects endpoints by its zone, and is in the report for health checks.
+// The zone of this node's object selects endpoints, and the report has the object, for health checks.
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")

@@ -30,7 +30,7 @@ type Agent struct {
 // New returns an agent that has not started.
 func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	startup := newStartup(&cfg, k, log)
-	cfg.LastKnown = nil // the state is dropped as soon as it is not needed any more
+	cfg.LastKnown = nil // so that the state is freed when it is no longer needed
 	s, b := &schedule.Schedule{Intervals: cfg.intervals()}, newBackground()
 	s.Request()
 	return &Agent{
@@ -40,7 +40,7 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	}
 }
 
-// reload takes over changed settings.
+// reload applies changed settings.
 func (a *Agent) reload(settings Settings) {
 	a.cfg.Compile.Settings, a.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
 	a.cfg.AuditInterval, a.cfg.CheckInterval, a.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval

@@ -24,7 +24,7 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 			break
 		}
 		if w.cfg.Checked != nil && !s.reads {
-			w.cfg.Checked(time.Now()) // the rest may take minutes
+			w.cfg.Checked(time.Now()) // the remaining parts may take minutes
 		}
 		if w.mustYield(s) {
 			s.report.Interrupted, p.left = true, known.Objects(plan)
@@ -35,8 +35,8 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 	w.waited = nil
 }
 
-// mustYield reports whether changes wait that the next sync may apply now. The first sync, and those after a failure, run to their end: the
-// agent is ready after that.
+// mustYield reports whether the sync must end early because changes wait. The first sync and those after a failure always run to their end: the
+// agent is not ready before that.
 func (w *writer) mustYield(s *syncRun) bool {
 	if s.reads || w.schedule.Retrying() || w.schedule.Wait(time.Now()) > 0 {
 		return false
@@ -49,7 +49,7 @@ func (w *writer) mustYield(s *syncRun) bool {
 	return w.schedule.Requested()
 }
 
-// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). A part that must stay whole may take long, so it
+// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). An indivisible part may take long, so applyPart
 // answers requests meanwhile.
 func (w *writer) applyPart(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	for _, phase := range plan.Phases {
@@ -80,7 +80,7 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	var existing []kernel.ServerKey
 	succeeded := make([]kernel.Op, 0, len(ops))
 	apply := w.kernel.Apply
-	if ops[0].KindOf() == kernel.KindRules && !w.alone { // the rules have phases of their own
+	if ops[0].KindOf() == kernel.KindRules && !w.alone { // rules have separate phases
 		apply = w.writeRules
 	}
 	for i, err := range apply(ctx, ops) {
@@ -98,8 +98,8 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	w.write(ctx, s, p, w.disown(s, p, existing))
 }
 
-// disown gives up virtual servers that another program created after the agent's lookup: their owner records, which this sync has written,
-// are wrong. An older owner record is right: the other program has replaced a virtual server of ours, and that is drift.
+// disown gives up virtual servers that another program created after the agent's lookup: their owner records, which this sync has written, are
+// wrong. An older owner record is right: the other program has replaced one of our virtual servers, which is drift.
 func (w *writer) disown(s *syncRun, p *planner, existing []kernel.ServerKey) (undo []kernel.Op) {
 	if len(existing) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 // audits read the whole kernel outside the loop: with many Services a read takes long, and changes must not wait for it.
 type audits struct {
 	job[*kernel.Differences]
-	// ended is an audit whose result no sync has taken; nil if there is none.
+	// ended is an audit whose result no sync has used yet; nil if there is none.
 	ended *audit
 }
 
@@ -41,7 +41,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// takeAudit takes over an audit's findings. It reports whether everything must be compared.
+// takeAudit merges an audit's findings into the known state. It reports whether everything must be compared.
 func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, error) {
 	d := s.audit.differences
 	unclear := p.known.Unseen(d)
@@ -77,8 +77,8 @@ func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, er
 	return differs, nil
 }
 
-// planAudit compares with an audit's findings. It counts no connections, because some may have begun since the read: destinations without
-// connections are removed after the next count.
+// planAudit compares the wanted state with an audit's findings. It counts no connections, because some may have begun since the read:
+// destinations without connections are removed after the next count.
 func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	differs, err := p.takeAudit(ctx, k, s)
 	if err != nil {

@@ -24,7 +24,7 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 		w.start()
 		w.fake.SlowAudits(10*time.Second, 1)
 		for range 2 { // the first audit compares everything, the second only differences
-			w.sleep(auditInterval + time.Second) // it has just begun
+			w.sleep(auditInterval + time.Second) // an audit has just begun
 			w.takeReports()
 			w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
 			w.remove("web")
@@ -170,7 +170,7 @@ func damaged(t *testing.T, kinds []string) {
 			} else {
 				damage := drifts[kinds[r.IntN(len(kinds))]]
 				w.damage(func(f *kerneltest.Fake) error {
-					_ = damage(f) // its target may not exist now
+					_ = damage(f) // the target of the damage may not exist now
 					return nil
 				})
 			}
@@ -180,7 +180,7 @@ func damaged(t *testing.T, kinds []string) {
 	})
 }
 
-// failingAudits is a kernel of which only audits fail, for example because a sysctl file cannot be read.
+// failingAudits is a kernel in which only audits fail, for example because a sysctl file cannot be read.
 type failingAudits struct {
 	*kerneltest.Fake
 	fails atomic.Bool
@@ -194,7 +194,7 @@ func (k *failingAudits) Audit(ctx context.Context, asked kernel.Audit) (*kernel.
 	return k.Fake.Audit(ctx, asked)
 }
 
-// While audits fail, every change is applied: the known state stays valid. The failure is told.
+// While audits fail, every change is applied: the known state stays valid. The failure is reported.
 func TestFailingAuditsStopNoChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.MinInterval = time.Second // a change and the end of an audit wait for the same sync

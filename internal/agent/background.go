@@ -12,7 +12,7 @@ import (
 // background is work outside the loop: walks through connection tracking, audits, quick checks, writes of rules, and the removal of old ones;
 // and the queries that ask the loop to run something.
 type background struct {
-	// ended are functions with which the loop takes the results.
+	// ended are functions that hand results to the loop.
 	ended chan func()
 	// requests are functions that queries ask the loop to run.
 	requests chan func()
@@ -22,15 +22,15 @@ type background struct {
 // tooLong is how long work may take on a busy node.
 const tooLong = 5 * time.Minute
 
-// kindsOfWork is how many results can wait at a time: those of four jobs, and of a write of rules in each family. No work waits for the loop to
-// end.
+// kindsOfWork is how many results can wait at a time: those of four jobs, and of a write of rules in each family. So no work ever waits for the
+// loop.
 const kindsOfWork = 6
 
 func newBackground() *background {
 	return &background{ended: make(chan func(), kindsOfWork), requests: make(chan func())}
 }
 
-// start does work that returns how the loop takes its result; nil for no result.
+// start runs work. It returns the function that hands its result to the loop; nil for no result.
 func (b *background) start(work func() (take func())) {
 	b.wg.Go(func() {
 		if take := work(); take != nil {
@@ -63,7 +63,7 @@ func (b *background) answer() {
 	}
 }
 
-// job is work that runs outside the loop, once at a time. T is its result.
+// job is work that runs outside the loop, one run at a time. T is its result.
 type job[T any] struct {
 	// since is when the running work began; zero if none runs.
 	since time.Time
@@ -72,7 +72,7 @@ type job[T any] struct {
 	err    error
 }
 
-// start begins the work, whose result the loop takes when it has ended.
+// start begins the work. The loop gets its result when it ends.
 func (j *job[T]) start(b *background, work func() (T, error), take func(T, error)) {
 	j.since = time.Now()
 	b.start(func() func() {
@@ -89,16 +89,16 @@ func (j *job[T]) start(b *background, work func() (T, error), take func(T, error
 
 func (j *job[T]) running() bool { return !j.since.IsZero() }
 
-// hangs reports whether the running work does not end.
+// hangs reports whether the work has been running for too long.
 func (j *job[T]) hangs() bool { return j.running() && time.Since(j.since) > tooLong }
 
 // manyFailures is how many consecutive failures of a job must occur to be a Problem.
 const manyFailures = 3
 
-// trouble is the Problem of a job that fails, or does not end.
+// trouble is the Problem of a job that fails or does not end.
 type trouble struct {
 	what string
-	// effect is what does not work meanwhile, remedy what mends a failure.
+	// effect is what does not work meanwhile, remedy how to fix a failure.
 	effect, remedy string
 }
 

@@ -47,7 +47,7 @@ func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale
 	return k.Fake.EndFlows(ctx, protocols, stale)
 }
 
-// Work that never ends is told, even if changes of the cluster keep the loop busy.
+// Work that never ends is reported, even if changes in the cluster keep the loop busy.
 func TestWorkThatNeverEnds(t *testing.T) {
 	for what, told := range map[string]string{
 		"":      "",

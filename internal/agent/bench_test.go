@@ -38,7 +38,7 @@ type rollout struct {
 	slices map[int]*model.EndpointSlice
 }
 
-// newRollout returns an agent that serves a Service with this many pods.
+// newRollout returns an agent that serves a Service with n pods.
 func newRollout(tb testing.TB, pods int) *rollout {
 	tb.Helper()
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour, DrainInterval: time.Hour}

@@ -13,7 +13,7 @@ import (
 // bootstrap serves the Services that a new node needs first, before it compiles the others: until then the node's pods reach neither the API
 // server nor the cluster's DNS.
 //
-// A comparison with so few Services makes everything that an earlier agent left look superfluous. So bootstrap runs only on nodes without
+// Compared with so few Services, everything that an earlier agent left would look superfluous. So bootstrap runs only on nodes without
 // state, and does not apply a plan that deletes anything.
 func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p := a.planner
@@ -33,7 +33,7 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p.compileFirst(s, first)
 	plan, err := p.planFull(ctx, a.reader.kernel, s)
 	if err != nil || len(p.known.State().Servers) > 0 || hasDeletion(plan) {
-		return // sealing the ledger would make virtual servers foreign that the agent should adopt
+		return // sealing the ledger would turn virtual servers that the agent should adopt into foreign ones
 	}
 	a.writer.apply(ctx, s, p, plan)
 }

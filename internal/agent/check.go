@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// checks read summaries of the kernel outside the loop. With the audits, they find what other programs change.
+// checks read summaries of the kernel outside the loop. Together with audits, they find changes by other programs.
 type checks struct {
 	quickcheck.Checks
 	job[*kernel.Summary]
@@ -64,7 +64,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 	})
 }
 
-// distance is the time between two audits triggered by changes of the kernel.
+// distance is the minimum time between two audits triggered by changes in the kernel.
 func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
 
 // countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.
@@ -86,7 +86,7 @@ func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	c.AuditEnds(repaired)
 }
 
-// problems says what is contested, and that quick checks fail, or do not end. Full syncs report what is wrong with the kernel itself.
+// problems returns the contested objects and the failures of quick checks as Problems. Full syncs report what is wrong with the kernel itself.
 func (c *checks) problems(node string) []model.Problem {
 	t := trouble{
 		"quick checks", fmt.Sprintf("only full syncs, every %s, repair changes by other programs", c.cfg.AuditInterval),

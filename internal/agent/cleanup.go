@@ -44,7 +44,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	if chains := slices.DeleteFunc(slices.Clone(old), holdsRecords); len(chains) > 0 { // their sets cannot be destroyed while the rules exist
 		plan.Phases = append([]diff.Phase{{Name: "old rules to remove", Ops: removalOf(chains)}}, plan.Phases...)
 	}
-	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // like the ledger, last
+	if sets := slices.DeleteFunc(old, func(r kernel.OldRules) bool { return !holdsRecords(r) }); len(sets) > 0 { // last, like the ledger
 		plan.Phases = append(plan.Phases, diff.Phase{Name: "old sets to remove", Ops: removalOf(sets)})
 	}
 	c := &Cleanup{Plan: plan, Foreign: diff.Look(nothing, have, diff.Options{}).Leftovers.Addresses, steps: steps}
@@ -54,7 +54,7 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return c, nil
 }
 
-// holdsRecords reports whether the records of what is the agent's go with these.
+// holdsRecords reports whether deleting this set deletes owner records.
 func holdsRecords(old kernel.OldRules) bool {
 	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// decide compares, and looks up what that needs to know first. A virtual server that is about to be created and already exists belongs to another
-// program, and must not get an owner record (I5).
+// decide first looks up what the comparison needs, and then compares. A virtual server that is about to be created and already exists belongs to
+// another program, and must not get an owner record (I5).
 func (p *planner) decide(
 	ctx context.Context, k Kernel, s *syncRun, have *kernel.State, scope diff.Scope, opt diff.Options,
 	learn func(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer),
@@ -37,7 +37,7 @@ func (p *planner) decide(
 	}
 }
 
-// own records that those of the looked up virtual servers are ours that exist and should.
+// own records as ours those of the looked up virtual servers that exist and should exist.
 func (p *planner) own(looked map[kernel.ServerKey]struct{}, have *kernel.State) {
 	for key := range looked {
 		if _, exists := have.Servers[key]; exists && p.target.Server(key) != nil {
@@ -56,7 +56,7 @@ func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
 }
 
-// takeDecision takes over a comparison of everything.
+// takeDecision records the result of a comparison of everything.
 func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	s.unexplained = s.unexplained && !d.Moved
 	s.report.Found = d.Found
@@ -135,7 +135,7 @@ func (p *planner) options(now time.Time, have *kernel.State) diff.Options {
 	}
 }
 
-// updateRamps updates the weights in slow start of touched virtual servers, or of all.
+// updateRamps updates the slow-start weights of all virtual servers, or only of the touched ones.
 func (p *planner) updateRamps(now time.Time, touched *want.Touched, have *kernel.State) {
 	if touched == nil {
 		p.ramps.UpdateAll(now, p.target.Servers, have)

@@ -27,13 +27,12 @@ type Source interface {
 type Kernel interface {
 	// Read returns kube-ipvs's own objects and those of other programs that affect it. On error the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// AdoptRecords writes the ownership records of an earlier start that kept rules elsewhere to where this one keeps them. Read has them
-	// before.
+	// AdoptRecords copies the owner records of an earlier start that used the other rule layer into this one. Read must have read them before.
 	AdoptRecords(context.Context) error
 	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
 	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
-	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
+	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while other methods run.
 	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
@@ -41,8 +40,8 @@ type Kernel interface {
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	// LookupMembers returns those of the given members of sets that exist.
 	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
-	// Apply tries every operation in order and returns one result per operation: an error or nil. Like Audit, it may be called while another
-	// method runs if all operations are on rules, once for each family.
+	// Apply tries every operation in order and returns one result per operation: an error or nil. If all operations are on rules, it may be
+	// called while another method runs, but only once at a time for each family.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
@@ -84,7 +83,7 @@ type Config struct {
 	Observe func(Report)
 	// CompleteSource is true if the first list cannot lack Services by mistake, because it comes from this node.
 	CompleteSource bool
-	// LastKnown is served if the source is unavailable at the start; nil for nothing.
+	// LastKnown is served if the source is unavailable at the start; nil if there is none.
 	LastKnown *LastKnown
 	// Contacts returns the addresses at which the source was tried; nil if it needs none.
 	Contacts func() []netip.AddrPort
@@ -120,9 +119,9 @@ func period(audit, check time.Duration) time.Duration {
 // LastKnown is the state of the cluster from an earlier run. A node that boots without a source serves it.
 type LastKnown struct {
 	Changes model.Changes
-	// Served gets the result of every attempt: ErrKernelNewer if the state is not used at all.
+	// Served gets the result of every attempt: ErrKernelNewer if the agent does not use the state at all.
 	Served func(error)
 }
 
-// ErrKernelNewer means that the kernel holds a state, which is newer than any file.
+// ErrKernelNewer means that the kernel already has a state, which is newer than any file.
 var ErrKernelNewer = errors.New("the kernel already has virtual servers, kube-ipvs0, or other objects that the snapshot would change")

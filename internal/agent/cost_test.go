@@ -27,7 +27,7 @@ func TestCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
-		w.fake.OnOp(nil) // the checks cost more than the agent
+		w.fake.OnOp(nil) // the checks would cost more than the agent
 		w.unwatched = true
 		w.services = compiletest.Many(manyServices, manyEndpoints)
 
@@ -147,7 +147,7 @@ func rivals(w *world) {
 		svc.Ports[0].Port = large.Ports[0].Port
 		w.put(svc)
 	}
-	for name, writes := range map[string]int{"rival-0": 2, "rival-1": 1} { // the first one has the address, and its ClusterIP
+	for name, writes := range map[string]int{"rival-0": 2, "rival-1": 1} { // rival-0 has the contested address and its ClusterIP
 		w.fake.TakeCounts()
 		w.put(compiletest.WithEndpoint(w.services[model.ServiceID{Namespace: "default", Name: name}], compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 		if r, c := w.lastReport(), w.fake.TakeCounts(); len(r.Compiled) != 1 || c.Writes() != writes || c.Reads+c.Lookups > 0 {

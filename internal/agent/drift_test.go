@@ -19,7 +19,7 @@ var (
 	services4 = kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
 )
 
-// drifts are changes that people and other programs make on a node.
+// drifts are changes that operators and other programs make on a node.
 var drifts = map[string]func(*kerneltest.Fake) error{
 	"ipvsadm -C":        func(f *kerneltest.Fake) error { return f.ClearServers() },
 	"ipvsadm -D":        func(f *kerneltest.Fake) error { return f.DelServer(webKey) },
@@ -110,7 +110,7 @@ func TestAuditRepairs(t *testing.T) {
 				w.sleep(drainInterval)
 				w.logs.TakeAll()
 				w.fake.TakeCounts()
-				w.sleep(auditInterval) // the repair was complete
+				w.sleep(auditInterval) // so the repair was complete
 				if c := w.fake.TakeCounts(); c.Writes() > 0 || w.logs.Len() > 0 {
 					w.Errorf("the next audit writes %+v and logs %v", c, w.logs.All())
 				}

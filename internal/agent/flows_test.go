@@ -78,7 +78,7 @@ func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	})
 }
 
-// A new Service takes over clients that were already sending to its address. A deleted Service releases all of its clients. New endpoints
+// A new Service gets the clients that were already sending to its address. A deleted Service releases all of its clients. New endpoints
 // change nothing.
 func TestFlowsFollowServices(t *testing.T) {
 	calmBubble(t, func(w *world) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reader reads what decides how Services compile.
+// reader reads the facts that decide how Services compile.
 type reader struct {
 	cfg    *Config
 	source Source
@@ -27,16 +27,16 @@ type reader struct {
 	listed, probed time.Time
 }
 
-// gathered is what could not be read.
+// gathered describes what could not be read.
 type gathered struct {
-	// addresses is why the node's addresses and networks are as before. listeners is why the sockets of the node's processes are unknown.
+	// addresses is why the node's last known addresses and networks are used. listeners is why the sockets of the node's processes are unknown.
 	addresses, listeners error
 }
 
 func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
-// gather reads the facts, and lets the cluster learn them: the source's changes, the node's addresses and networks, and the kernel's schedulers;
-// and what the cluster then needs to know.
+// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers, and
+// whatever the cluster then asks for.
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
 	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
 	if r.moved || s.full() {
@@ -70,11 +70,11 @@ func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cl
 	return nil
 }
 
-// holdAddresses is how long node ports stay although the node seems to have no address.
+// holdAddresses is how long node ports stay while the node seems to have no address.
 const holdAddresses = 10 * time.Second
 
 // lost reports whether the node has just lost its last address. This happens for a moment while a network is reconfigured or a DHCP client
-// renews a lost lease. No packet can arrive then, and the virtual servers keep the connections (I15).
+// renews a lost lease. No packet can arrive then, and keeping the virtual servers keeps the connections (I15).
 func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) bool {
 	if len(addrs) > 0 || len(c.Addresses()) == 0 {
 		r.lostAddresses = time.Time{}
@@ -106,7 +106,7 @@ func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	}
 	listeners, err := r.kernel.Listeners(ctx)
 	if failed.listeners = err; err != nil {
-		c.ForgetListeners() // only these claims wait
+		c.ForgetListeners() // so that only these claims wait
 		return nil
 	}
 	if r.listed = s.now; listeners == nil {

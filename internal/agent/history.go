@@ -80,7 +80,7 @@ func (h *history) observeDrift(at time.Time, f contest.Finding) {
 	}
 }
 
-// viewDrifts returns copies, because the loop changes its own.
+// viewDrifts returns copies, because the loop changes the originals.
 func (h *history) viewDrifts() []view.Drift {
 	drifts := make([]view.Drift, 0, len(h.drifts))
 	for _, d := range h.drifts {

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// holdInherited is how long an agent that starts keeps everything because its first lists lack most virtual servers, or their endpoints.
+	// holdInherited is how long a new agent keeps everything because its first lists lack most virtual servers or their endpoints.
 	holdInherited = 30 * time.Second
-	// fewInherited is a number of lost ClusterIPs that is never implausible.
+	// fewInherited is the largest number of lost ClusterIPs that is always plausible.
 	fewInherited = 16
 )
 
@@ -37,8 +37,8 @@ func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 		"has lost data, and whether the agent uses the right API server and may list all Services and EndpointSlices", lost, left, holdInherited)
 }
 
-// countInherited counts the ClusterIPs that an earlier agent left, and those of which the plan takes away a virtual server or its endpoints.
-// Each Service has one in a family, and its author can give it thousands of other addresses. If none is known, all addresses count.
+// countInherited counts the ClusterIPs that an earlier agent left, and those whose virtual server or endpoints the plan removes.
+// Each Service has one ClusterIP per family, and its author can give it thousands of other addresses. If no ClusterIP is known, all addresses count.
 func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
 	for _, set := range p.target.Base().ClusterIPs {
@@ -61,7 +61,7 @@ func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	return lost, left
 }
 
-// lostServers returns the virtual servers that a plan deletes, or that take new connections only until then.
+// lostServers returns the virtual servers that a plan deletes, or that take no new connections after it.
 func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	lost := map[kernel.ServerKey]struct{}{}
 	for _, op := range plan.Ops() {

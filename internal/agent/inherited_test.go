@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// inherit starts an agent beside a kernel that an earlier agent left with more Services.
+// inherit starts an agent on a kernel that an earlier agent left with more Services.
 func (w *world) inherit(before, now services) {
 	w.services = before
 	w.start()
@@ -41,7 +41,7 @@ func withoutEndpoints(all services) services {
 	return less
 }
 
-// I15: an agent that starts with a list that lacks most of what its kernel holds changes nothing for half a minute, and then goes by the list.
+// I15: if the first lists lack most of what the kernel has, a new agent changes nothing for half a minute, and then accepts the lists.
 func TestFirstListLacksMostServices(t *testing.T) {
 	all := compiletest.Many(20, 2)
 	for name, listed := range map[string]services{
@@ -66,7 +66,7 @@ func TestFirstListLacksMostServices(t *testing.T) {
 	}
 }
 
-// If the list fills up meanwhile, nothing was removed.
+// If the lists are complete by then, nothing is removed.
 func TestFirstListFillsUp(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		all := compiletest.Many(20, 2)
@@ -85,7 +85,7 @@ func TestFirstListFillsUp(t *testing.T) {
 	})
 }
 
-// A plausible first list takes effect at once, however large the kernel's state is.
+// A plausible first list takes effect immediately, however large the kernel's state is.
 func TestFirstListLacksSomeServices(t *testing.T) {
 	all := compiletest.Many(40, 2)
 	for name, c := range map[string]struct{ before, now services }{
@@ -102,7 +102,7 @@ func TestFirstListLacksSomeServices(t *testing.T) {
 	}
 }
 
-// Manifests on the node are all there is.
+// Manifests on the node are always complete, so they take effect immediately.
 func TestFirstListOfACompleteSource(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CompleteSource = true

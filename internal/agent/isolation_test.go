@@ -54,7 +54,7 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 		if r.Err != nil {
 			w.Errorf("the sync failed: %v", r.Err)
 		}
-		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // at two virtual servers
+		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // one Problem for each of two virtual servers
 			w.Errorf("problems: %v", p)
 		}
 		if !w.has("-r 10.244.0.6:8080 -m -w 1") {
@@ -368,7 +368,7 @@ func TestStartWhileIPTablesHangs(t *testing.T) {
 	})
 }
 
-// I16: each family's programs are a part of their own. While those of IPv6 hang, IPv4 is served, from the start, and repaired. IPv6
+// I16: each family's programs fail separately. While those of IPv6 hang, IPv4 is served, from the start, and repaired. IPv6
 // behaves as while both hang: endpoints of virtual servers change, new ones wait. Reports name the programs that hang.
 func TestIP6TablesHangs(t *testing.T) {
 	for _, when := range []string{"at the start", "later"} {

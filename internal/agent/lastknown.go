@@ -25,7 +25,7 @@ type lastKnown struct {
 	state  *LastKnown // nil if there is none, and after the source has synced
 	due    time.Time
 	served bool
-	// begun is true once anything was added to a kernel that had nothing. What is there since then is the agent's own.
+	// begun is true once anything was added to a kernel that had nothing. What exists since then is the agent's own.
 	begun bool
 	// added is called before anything is added.
 	added func()
@@ -33,7 +33,7 @@ type lastKnown struct {
 	moved bool
 }
 
-// serve serves the last known state if that is due, and returns when it is due next; zero for never.
+// serve serves the last known state if an attempt is due, and returns when the next one is due; zero for never.
 func (k *lastKnown) serve(ctx context.Context) time.Time {
 	now := time.Now()
 	if k.state == nil || k.served && !k.moved {
@@ -60,8 +60,8 @@ func (k *lastKnown) serve(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// add compares the last known state with the kernel and adds what is missing. An agent of its own does it: what that learns is
-// forgotten, and the first sync starts from the kernel alone, as after a restart (I9).
+// add compares the last known state with the kernel and adds what is missing. A temporary agent does this: what it learns is forgotten, and the
+// first sync starts from the kernel alone, as after a restart (I9).
 func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	if has, err := k.kernel.HasDevice(ctx); err != nil || has && !k.begun {
 		return errors.Join(err, onlyIf(has, ErrKernelNewer))
@@ -83,7 +83,7 @@ func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
-// contacts adds the addresses at which the API server is tried now to those that were known earlier: it may have moved since.
+// contacts adds the addresses at which the agent tries to reach the API server now to those known earlier: it may have moved since.
 func (k *lastKnown) contacts(earlier []netip.AddrPort) []netip.AddrPort {
 	if k.cfg.Contacts == nil {
 		return earlier

@@ -32,7 +32,7 @@ func (w *world) remember(all services) (results func() []error) {
 	}
 }
 
-// A node that boots without a source serves what it last knew, and becomes what the source says later.
+// A node that boots without a source serves the last known state, and later follows the source.
 func TestServeLastKnown(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		old := compiletest.Service("old", "10.96.7.7", "10.244.2.7")
@@ -105,7 +105,7 @@ func TestLastKnownFollowsAddresses(t *testing.T) {
 	})
 }
 
-// addsOnly is a kernel that notes what removes or changes anything.
+// addsOnly is a kernel that records operations that remove or change anything.
 type addsOnly struct {
 	agent.Kernel
 	wrong []kernel.Op
@@ -120,7 +120,7 @@ func (k *addsOnly) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// Whatever is known, and however often the kernel fails, serving it only adds, until everything is there.
+// Whatever state is known, and however often the kernel fails, serving it only adds objects, until all exist.
 func TestLastKnownOnlyAdds(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.services = compiletest.Many(20, 2)

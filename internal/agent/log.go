@@ -18,7 +18,7 @@ type reportLog struct {
 	synced bool
 	// failed are the logged failures, foreign the logged warnings about foreign objects.
 	failed, foreign map[string]bool
-	// oldRules are the logged failures to remove old rules.
+	// oldRules are the failures to remove old rules that were logged.
 	oldRules map[string]bool
 }
 
@@ -95,7 +95,7 @@ func (l *reportLog) logResults(r *Report) int {
 		switch {
 		case result.Skipped:
 			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
-		case result.Unfinished(): // the report says so
+		case result.Unfinished(): // the report shows it
 		case result.Refused():
 			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:

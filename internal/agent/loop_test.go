@@ -77,7 +77,7 @@ func TestUnreadableKernel(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.Writes() > 0 {
 			w.Errorf("an audit that could not read writes %+v", c)
 		}
-		failReads(1) // a lookup this time
+		failReads(1) // this time, the lookup fails
 		w.put(web(), compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
 		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Lookups != 1 {
 			w.Errorf("without having read the kernel: %+v", c)
@@ -128,7 +128,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.put(compiletest.Service("third", "10.96.0.3", "10.244.0.1"))
-		if !w.has("10.96.0.3/32") { // immediately, not with the next retry
+		if !w.has("10.96.0.3/32") { // it is served immediately, not with the next retry
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.takeReports()
@@ -197,7 +197,7 @@ func TestBaseFails(t *testing.T) {
 				}
 				w.put(web())
 				w.start()
-				for range 5 { // changes while it waits
+				for range 5 { // changes arrive while the retry waits
 					w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 					w.put(web("10.244.0.1", "10.244.0.2"))
 					w.remove("other")

@@ -34,7 +34,7 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 		for change, beside := range besideLarge(t, shape[1], svc) {
 			limit := 2 * alone[change]
 			if change == inItsPlace {
-				limit += uint64(10 * shape[1]) // the old endpoints are removed there
+				limit += uint64(10 * shape[1]) // there, the old endpoints are removed
 			}
 			if beside > limit {
 				t.Errorf("ports, endpoints and external IPs %v: %s takes %d allocations instead of %d", shape, change, beside, alone[change])
@@ -45,7 +45,7 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 
 const inItsPlace = "a new Service at another's external IP"
 
-// besideLarge returns the allocations of changes of small Services beside others, of which so many endpoints are in the way.
+// besideLarge returns the allocations of changes of small Services among others that have some endpoints in the way.
 func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string]uint64 {
 	allocations := map[string]uint64{}
 	synctest.Test(t, func(t *testing.T) {

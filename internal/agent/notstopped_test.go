@@ -11,7 +11,7 @@ import (
 
 // The tests in this file show what docs/threat-model.md lists as not stopped. If something stops one of them, that page is out of date.
 
-// New virtual servers are looked up in one call, however many they are. No other change is applied meanwhile.
+// New virtual servers are looked up in one call, however many there are. No other change is applied meanwhile.
 func TestLookupsAreNotDivided(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -27,7 +27,7 @@ func TestLookupsAreNotDivided(t *testing.T) {
 }
 
 // An external IP inherits an unused address of the node's network from a load balancer that leaves it while an agent restarts: the new agent
-// finds the address served. One that does not restart knows whose it was (TestNothingIsInheritedFromALoadBalancer).
+// finds the address served. An agent that does not restart knows which Service had the address (TestNothingIsInheritedFromALoadBalancer).
 func TestInheritedOverARestart(t *testing.T) {
 	for restarts, served := range map[bool]bool{false: false, true: true} {
 		calmBubble(t, func(w *world) {

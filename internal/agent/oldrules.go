@@ -6,17 +6,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// oldRules removes, outside the loop, what an earlier start left where this one keeps no sets and rules: that takes programs, which are slow
-// or hang.
+// oldRules removes the sets and rules that an earlier start left in another rule layer. It runs outside the loop, because it runs programs,
+// which can be slow or hang.
 type oldRules struct {
 	job[[]Result]
-	// removed is true after nothing was left.
+	// removed is true once nothing is left.
 	removed bool
-	// results are what no report has told yet.
+	// results are those that no report contains yet.
 	results []Result
 }
 
-// start begins to remove old rules when the present ones are complete: until then, the old ones may be the only ones. After a failure, the next
+// start begins to remove old rules once the current ones are complete: until then, only the old ones may work. After a failure, the next
 // full sync tries again. request asks for a sync if the result is worth a report.
 func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report, request func()) {
 	if o.running() || o.removed || !r.rulesComplete() {
@@ -45,7 +45,7 @@ func removeOldRules(ctx context.Context, k Kernel) (results []Result, err error)
 	return results, err
 }
 
-// report adds what no report has told yet.
+// report adds what no report contains yet.
 func (o *oldRules) report(r *Report) {
 	r.OldRules, r.OldRulesErr = o.results, o.err
 	o.results, o.err = nil, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Until the agent's own rules are complete, the old ones in the other iptables variant may be the only ones.
+// Until the agent's own rules are complete, the old ones in the other iptables variant may be the only working ones.
 func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -31,7 +31,7 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	})
 }
 
-// A removal that fails is tried again with every audit, and told once.
+// A removal that fails is retried with every audit, and reported once.
 func TestOldRulesAreTriedAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.SetOldRules(kernel.OldRules{Variant: "legacy", Family: inet.IPv4})

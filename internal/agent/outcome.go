@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 )
 
-// This file takes over the outcome of a sync.
+// This file records the outcome of a sync.
 
 // postpone leaves the work of a sync without a plan to a later sync.
 func (p *planner) postpone(s *syncRun) {
@@ -16,7 +16,7 @@ func (p *planner) postpone(s *syncRun) {
 	p.ramps.Retry(s.now, schedule.RetryStep(s.now))
 }
 
-// finish takes over what the kernel has after a sync.
+// finish records what the kernel has after a sync.
 func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r := s.report
 	p.known.Refusals.Postpone(s.now)
@@ -29,7 +29,7 @@ func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r.describe(p.cluster, p.target)
 }
 
-// fewRefusals is how many Services may have refused objects without the node being at fault, even if there are few Services.
+// Up to fewRefusals Services with refused objects are never taken as a fault of the node, even if there are few Services.
 const fewRefusals = 2
 
 // prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for one reason: the node is then at

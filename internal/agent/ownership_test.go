@@ -140,7 +140,7 @@ func TestServerIsReplacedDuringRepair(t *testing.T) {
 		w.fake.OnOp(func(op kernel.Op, err error) {
 			switch m, _ := op.Object.(kernel.Member); {
 			case m.Set == "KIPVS-4-HAIRPIN" && op.Verb == kernel.Create:
-				_ = foreign(webKey)(w.fake) // exists already in later repairs
+				_ = foreign(webKey)(w.fake) // in later repairs it exists already
 			case errors.Is(err, kernel.ErrExists):
 				refused = true
 			}
@@ -336,7 +336,7 @@ func TestIncompleteDump(t *testing.T) {
 		w.stop()
 		w.takeReports()
 		w.mayUnclaim = true
-		w.fake.DumpMisses(webKey, other) // of the very first read
+		w.fake.DumpMisses(webKey, other) // in the very first read
 		w.start()
 		w.audit()
 		if d := w.fake.Dump(); d != before {
@@ -352,7 +352,7 @@ func TestDeletedAfterAnIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
 		w.start()
-		w.audit() // the first one returns everything
+		w.audit() // the first audit returns everything
 		w.fake.DumpMisses(webKey)
 		w.audit()
 		w.damage(func(f *kerneltest.Fake) error { return f.DelServer(webKey) })

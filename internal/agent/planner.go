@@ -39,13 +39,12 @@ func newPlanner(cfg *Config, s *schedule.Schedule) *planner {
 	}
 }
 
-// reconfigure takes over changed settings.
+// reconfigure applies changed settings.
 func (p *planner) reconfigure(settings compile.Settings) {
 	p.cluster.Learn(compile.Facts{Settings: &settings})
 	p.reconfigured = true
 }
 
-// compile compiles what has changed.
 func (p *planner) compile(s *syncRun) {
 	p.took(s, p.cluster.Compile(s.touched))
 }
@@ -55,18 +54,18 @@ func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Serv
 	p.took(s, p.cluster.Update(first, s.touched))
 }
 
-// took takes over a change of the wanted state.
+// took records a change of the wanted state.
 func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 	s.report.compiled(compiled)
 	p.target.Follow(s.touched)
 }
 
-// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it,
-// the agent cannot distinguish objects that were deleted while no agent ran from an API server that has lost its storage, or hides
-// objects, or belongs to another cluster. So it changes nothing at first (I15).
+// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it, the agent
+// cannot tell whether the objects were deleted while no agent ran, or whether the API server has lost its storage, hides objects or belongs to
+// another cluster. So it changes nothing at first (I15).
 type inherited struct {
-	// until is when the agent goes by the list; zero before the first comparison.
+	// until is when the agent accepts the lists in any case; zero before the first comparison.
 	until time.Time
-	// accepted is true once a list was plausible, or the time has passed.
+	// accepted is true once the lists have been plausible or that time has come.
 	accepted bool
 }

@@ -13,12 +13,12 @@ type KnownProblems struct {
 	byCheck map[Check][]model.Problem
 }
 
-// NewKnownProblems returns none, for the node with this name.
+// NewKnownProblems returns an empty KnownProblems for the node with this name.
 func NewKnownProblems(node string) *KnownProblems {
 	return &KnownProblems{model.NodeRef(node), map[Check][]model.Problem{}}
 }
 
-// Update compares the Problems of a report with the known ones, and adds what has changed to the report.
+// Update compares the Problems of a report with the known ones and adds the changes to the report.
 func (k *KnownProblems) Update(r *Report) {
 	for _, id := range slices.SortedFunc(maps.Keys(r.Problems), model.ServiceID.Compare) {
 		k.compare(r, Check{Object: id.Ref()}, r.Problems[id])

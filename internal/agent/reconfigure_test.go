@@ -35,8 +35,8 @@ var configurations = map[string]func(*compile.Config){
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 
-// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is as if there had been no other before, except
-// for sysctls and timeouts, which nobody resets. Virtual servers that both configurations want are never deleted.
+// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is as if there had been no other before, except for
+// sysctls and timeouts, which no agent resets. Virtual servers that both configurations want are never deleted.
 func TestRestartWithAnyConfiguration(t *testing.T) {
 	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
 	for name := range configurations {
@@ -96,7 +96,7 @@ func withoutSettings(dump string) []string {
 	})
 }
 
-// TestReloadIsNoDrift: what a reload changes is not counted as a change by another program, and what another program changes later is.
+// TestReloadIsNoDrift: the changes of a reload are not counted as drift; later changes by another program are.
 func TestReloadIsNoDrift(t *testing.T) {
 	for name, configure := range configurations {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestReloadIsNoDrift(t *testing.T) {
 				w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-VIP") })
 				w.audit()
 				if r := w.takeReports(); !slices.ContainsFunc(r, func(r agent.Report) bool { return r.Drift > 0 }) {
-					t.Error("a flushed set is no drift")
+					t.Error("a flushed set is not drift")
 				}
 			})
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Report says what one sync found and did. Logs, metrics, Events and the history use nothing else.
+// Report describes what one sync found and did. Logs, metrics, Events and the history use nothing else.
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
@@ -30,7 +30,7 @@ type Report struct {
 	// Problems are those of the compiled Services and of Services with new or resolved refusals by the kernel. An empty list means that
 	// earlier problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
-	// Served says what this node serves of the compiled Services; it is zero for a deleted one.
+	// Served is what this node serves of each compiled Service; it is zero for a deleted one.
 	Served map[model.ServiceID]compile.Served
 	// VirtualServers counts the wanted virtual servers, Draining the endpoints that keep connections and get no new ones.
 	VirtualServers, Draining int
@@ -47,11 +47,11 @@ type Report struct {
 	NodeProblems []model.Problem
 	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
-	// ProblemChanges says which of these problems are new or resolved.
+	// ProblemChanges are the Problems that are new or resolved.
 	ProblemChanges []ProblemChange
 	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Found is what the kernel has beside what is wanted. It is reported, never deleted.
+	// Found is what the kernel has in addition to what is wanted. It is reported, never deleted.
 	diff.Found
 	Results []Result
 	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for them.
@@ -70,7 +70,7 @@ type Report struct {
 	// Err is the first error, RetryAfter the time until the retry.
 	Err        error
 	RetryAfter time.Duration
-	// Waiting says for which rules the sync did not wait. That is no failure, but what depends on them waits.
+	// Waiting describes the rules for which the sync did not wait. That is not a failure, but what depends on them waits.
 	Waiting error
 	// Interrupted is true if a part of the plan is left to the next sync, because changes of other Services wait.
 	Interrupted bool
@@ -89,7 +89,7 @@ type Check struct {
 	Object  model.ObjectRef
 }
 
-// ProblemChange is what has changed in the Problems that a check reports.
+// ProblemChange is a change in the Problems that a check reports.
 type ProblemChange struct {
 	Check
 	Added, Resolved []model.Problem
@@ -100,7 +100,8 @@ type ProblemChange struct {
 // DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
 var DriftKinds = contest.Kinds
 
-// rulesFailure is the part of Err about reading the rules. It waits if every read still runs: its end requests an audit.
+// rulesFailure is the part of Err about reading the rules. It is waiting, not a failure, if every read still runs: the end of a read requests an
+// audit.
 func (r *Report) rulesFailure() (waits bool, err error) {
 	waits = true
 	for _, err := range r.rulesErr {
@@ -183,7 +184,7 @@ func (r *Report) firstUnfinished() error {
 	return nil
 }
 
-// Complete reports whether everything is as wanted after a full sync.
+// Complete reports whether the kernel is in the wanted state after a full sync.
 func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 
 // compiled adds Services to the compiled ones.

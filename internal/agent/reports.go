@@ -7,11 +7,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reports passes the report of each sync to the observers, and remembers what several reports say.
+// reports passes the report of each sync to the observers, and keeps what spans several reports.
 type reports struct {
 	history   *history
 	observers []func(*Report)
-	// stuck has the programs that do not work.
+	// stuck are the programs that do not work.
 	stuck map[string]kernel.StuckError
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held     int
@@ -32,7 +32,7 @@ func newReports(cfg *Config, log *zap.Logger) *reports {
 // maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// take takes over what the source says beside the objects themselves.
+// take records what the source delivers in addition to the objects.
 func (r *reports) take(changes model.Changes, to *Report) {
 	to.Unreadable, r.held = changes.Problems, changes.Held
 	triggers := append(r.triggers, changes.Triggers...)

@@ -16,7 +16,7 @@ const (
 )
 
 // writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and neither endpoint changes nor the other family may
-// wait for it (I16). The result of an operation that takes long is errUnfinished, and it goes on.
+// wait for it (I16). If an operation takes long, it continues, and its result is errUnfinished.
 func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0
@@ -51,8 +51,8 @@ type ruleResult struct {
 	err    error
 }
 
-// takeLateRules takes the result of a write for which no sync waited. An audit shows what a success has changed; the next sync reports a failure,
-// and so tries again.
+// takeLateRules takes the result of a write for which no sync waited. An audit shows what a successful write has changed. The next sync reports
+// a failure, and therefore retries.
 func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.writingRules[op.Object.(kernel.Ruleset).Family] = false
 	if err == nil {
@@ -63,7 +63,7 @@ func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.schedule.Request()
 }
 
-// await waits for this many writes of rules, but not long, and less if a change in the cluster waits.
+// await waits for a number of writes of rules, but only briefly, and shorter if a change in the cluster waits.
 func (w *writer) await(running int, done <-chan ruleResult, take func(ruleResult)) {
 	grace, patience := time.NewTimer(ruleGrace), time.NewTimer(rulePatience)
 	defer grace.Stop()

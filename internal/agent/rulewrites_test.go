@@ -29,7 +29,7 @@ func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
 	return began
 }
 
-// nothingFailed checks that slowness is no failure.
+// nothingFailed checks that slowness is not a failure.
 func (w *world) nothingFailed() {
 	w.Helper()
 	for _, r := range w.takeReports() {
@@ -44,8 +44,8 @@ func (w *world) nothingFailed() {
 	}
 }
 
-// I16: a change of an endpoint is applied as fast during a call of nine seconds as without one. Only in the first tenth of a second it waits,
-// because most calls are over by then.
+// I16: a change of an endpoint is applied as fast during a call of nine seconds as without one. It waits only for the first tenth of a second,
+// because most calls have ended by then.
 func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -87,7 +87,7 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	})
 }
 
-// On a slow node the rules take long at the first start. Nothing is called complete before they are, and nothing is called a failure.
+// On a slow node the rules take long at the first start. Until they are complete, no sync is reported as complete, and none as failed.
 func TestFirstRulesTakeLong(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(3 * time.Second)
@@ -115,7 +115,7 @@ func TestFirstRulesTakeLong(t *testing.T) {
 	})
 }
 
-// Writes that fail late are tried again and again, but not without a pause. Each failure is told, and its cause is not called another program.
+// Writes that fail late are retried, but not without a pause. Each failure is reported, and not as a change by another program.
 func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -140,7 +140,7 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
-			t.Errorf("%d failures told, %d of its own called drift; logged: %v", failed, drift, w.logs.All())
+			t.Errorf("%d failures reported, %d of its own counted as drift; logged: %v", failed, drift, w.logs.All())
 		}
 		w.fake.Stick()
 		w.sleep(2 * auditInterval)
@@ -148,7 +148,7 @@ func TestLateFailures(t *testing.T) {
 	})
 }
 
-// An agent that stops while rules are written waits for that: nothing of it writes afterwards.
+// An agent that stops while rules are written waits for the write: nothing writes after its end.
 func TestStopDuringRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(9 * time.Second)

@@ -75,7 +75,7 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second
-		w.fake.SlowAudits(2*time.Second, 1) // so the next one is five minutes later
+		w.fake.SlowAudits(2*time.Second, 1) // so the next audit is five minutes later
 		w.fake.LacksScheduler("sed")
 		svc := web("10.244.0.1")
 		svc.Balancing.Scheduler = "sed"

@@ -173,7 +173,7 @@ var replays = map[string]func(*world, []services){
 			w.sleep(time.Second)
 		}
 	},
-	"all states at a time": func(w *world, script []services) {
+	"all states at the same time": func(w *world, script []services) {
 		for _, step := range script {
 			changes := compiletest.Between(w.services, step)
 			maps.Copy(w.services, changes)

@@ -354,7 +354,7 @@ func TestLimits(t *testing.T) {
 		w.start()
 		w.audit()
 		w.is()
-		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // one limit stays for now
+		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // so one limit stays for now
 		w.put(limit(0, 0))
 		w.restart()
 		w.is()

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// secretive is a kernel that may say neither where processes listen nor which routes there are.
+// secretive is a kernel that may hide on which ports processes listen, and which routes exist.
 type secretive struct {
 	agent.Kernel
 	sockets, routes atomic.Bool
@@ -34,7 +34,7 @@ func (k *secretive) Network(ctx context.Context) (kernel.Network, error) {
 	return k.Kernel.Network(ctx)
 }
 
-// While the node's sockets cannot be listed, only new claims to ports at its own addresses wait: an agent that starts serves all else.
+// While the node's sockets cannot be listed, only new claims to ports at its own addresses wait: a new agent serves everything else.
 func TestSocketsCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		secret := &secretive{Kernel: w.fake}
@@ -59,7 +59,7 @@ func TestSocketsCannotBeListed(t *testing.T) {
 	})
 }
 
-// A known limit: an agent that starts while the node's routes cannot be listed serves nothing, and says so. Afterwards, it serves everything.
+// A known limit: an agent that starts while the node's routes cannot be listed serves nothing, and reports that. Afterwards, it serves everything.
 func TestRoutesCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		secret := &secretive{Kernel: w.fake}

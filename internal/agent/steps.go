@@ -28,7 +28,6 @@ func newSteps(cfg *Config, source Source, k Kernel, s *schedule.Schedule, b *bac
 	}
 }
 
-// begin begins a sync.
 func (t *steps) begin(now time.Time) *syncRun {
 	touched := t.planner.left
 	if t.planner.left = nil; touched == nil {

@@ -35,8 +35,8 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	failed := a.reader.gather(ctx, s, p.cluster, p.known, changes)
 	a.reports.take(changes, r)
 	if failed.addresses != nil && p.known.State() == nil {
-		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. And a claim that is compiled
-		// counts as served from then on (I17).
+		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. Besides, a compiled claim counts as
+		// served from then on (I17).
 		a.postpone(s)
 		return diff.Plan{}, failed.addresses
 	}
@@ -78,7 +78,7 @@ func (a *Agent) postpone(s *syncRun) {
 	a.walks.flows.Defer(s.now)
 }
 
-// checkFlows takes over the result of the last walk, and starts the next walk if tracked connections may be stale.
+// checkFlows records the result of the last walk, and starts the next walk if tracked connections may be stale.
 func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 	p, f := a.planner, a.walks.flows
 	s.report.EndedFlows = a.walks.takeEnded()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// syncRun is what one sync knows of itself.
+// syncRun is the state of one sync.
 type syncRun struct {
 	now time.Time
 	// touched are the objects whose wanted state may have changed.
@@ -41,7 +41,7 @@ type audit struct {
 	took    time.Duration
 }
 
-// failure is why the audit failed that ended before a sync. The known state stays valid, and the sync applies changes as always.
+// failure is the error of the audit that ended before this sync. The known state stays valid, and the sync applies changes as usual.
 func (a *audit) failure() error {
 	if a == nil || a.err == nil {
 		return nil

@@ -71,7 +71,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems returns the problems of the node itself, of what the API server sends it, of unowned objects in its kernel, and of objects
+// nodeProblems returns the problems of the node itself, of the objects from the API server, of unowned objects in the kernel, and of objects
 // that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
 	name := a.cfg.Compile.NodeName
@@ -141,7 +141,7 @@ func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	return f
 }
 
-// foreignAt returns the virtual server wanted for a port if a foreign one is in its place.
+// foreignAt returns the virtual server wanted for a port if a foreign one has its key.
 func foreignAt(w *diff.Target, port kernel.ServerKey) *want.Server {
 	foreign := w.Foreign()
 	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {

@@ -21,11 +21,11 @@ type watcher struct {
 	cluster *compile.Cluster
 	// before is the kernel's state when the sync began.
 	before *kernel.State
-	// begun are the violations at the start of the sync, when the wanted state has just changed.
+	// begun are the violations that existed at the start of the sync, when the wanted state had just changed.
 	begun []string
 	// read is true after the agent has read the kernel.
 	read bool
-	// learned is true if the agent has learned something and not compiled it yet: it first reads what decides about it.
+	// learned is true if the agent has learned something and not compiled it yet: before that, it reads further facts.
 	learned bool
 }
 
@@ -39,7 +39,7 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(diff.NewTarget(w.watcher.cluster.Want())).Since(w.watcher.before)
 }
 
-// learn tells the watcher an input of the agent.
+// learn gives the watcher an input of the agent.
 func (w *world) learn(f compile.Facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *world) learn(f compile.Facts) {
 	}
 }
 
-// compiles tells the watcher that the agent now compiles what it has learned.
+// compiles notifies the watcher that the agent now compiles what it has learned.
 func (w *world) compiles() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +164,7 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 	return found, err
 }
 
-// orEmpty is for what is known to be empty.
+// orEmpty is for values that are known to be empty.
 func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	if m == nil {
 		return M{}

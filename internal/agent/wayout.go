@@ -13,12 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// wayOutInterval is how long the source may take before the agent looks whether its own addresses are in the way, and how often it looks.
+// wayOutInterval is how long the source may take before the agent checks whether its own addresses are in the way, and how often it checks.
 const wayOutInterval = 5 * time.Second
 
 // wayOut keeps the addresses free that lead to the API server. While an agent did not run, the API server may have moved to an address that a
-// Service has on kube-ipvs0, or the node to a nameserver there. The agent would never reach the API server, and never learn that the Service
-// must give up the address. So this is written before the first sync (I4).
+// Service has on kube-ipvs0, or the node may have a new nameserver at such an address. The agent would never reach the API server, and never
+// learn that the Service must give up the address. So wayOut writes to the kernel before the first sync (I4).
 type wayOut struct {
 	cfg    *Config
 	kernel Kernel
@@ -28,7 +28,7 @@ type wayOut struct {
 	free []netip.Addr
 }
 
-// clear releases addresses that lead to the API server, if that is due, and returns when it is due next; zero for never.
+// clear releases addresses that lead to the API server if a check is due, and returns when the next one is due; zero for never.
 func (w *wayOut) clear(ctx context.Context) time.Time {
 	if w.cfg.Contacts == nil {
 		return time.Time{}

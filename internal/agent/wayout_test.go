@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// An agent that starts while the API server's address is on kube-ipvs0 frees the way to it. It releases nothing else, and nothing while the
+// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else, and nothing while the
 // source may still answer.
 func TestWayOut(t *testing.T) {
 	const external, other = "203.0.113.1", "203.0.113.2"

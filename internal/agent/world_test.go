@@ -116,7 +116,7 @@ type world struct {
 	// hadAddresses and lost track the agent's knowledge of the node's addresses.
 	hadAddresses bool
 	lost         time.Time
-	moved        chan struct{} // tells the agent that the node's addresses have changed
+	moved        chan struct{} // notifies the agent that the node's addresses have changed
 
 	mu      sync.Mutex
 	reports []agent.Report
@@ -372,7 +372,7 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 	w.is(with...)
 }
 
-// is checks that the kernel is in the wanted state now.
+// is checks that the kernel is currently in the wanted state.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	around := w.around

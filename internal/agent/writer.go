@@ -13,7 +13,7 @@ type writer struct {
 	kernel     Kernel
 	schedule   *schedule.Schedule
 	background *background
-	// writingRules are the families of which a write of rules runs; lateRules are failures of those that no report has told yet.
+	// writingRules are the families whose rules are being written; lateRules are failures of such writes that no report contains yet.
 	writingRules map[inet.Family]bool
 	lateRules    []Result
 	// waited counts how often Services were in parts of a plan that had to wait for the next sync.
@@ -28,5 +28,5 @@ func newWriter(cfg *Config, source Source, k Kernel, s *schedule.Schedule, b *ba
 	return &writer{cfg: cfg, source: source, kernel: k, schedule: s, background: b, writingRules: map[inet.Family]bool{}, partSize: maxPart}
 }
 
-// maxPart is the number of operations in a part. They take a fraction of a second, and a part's fixed costs are small in comparison.
+// maxPart is the number of operations in a part. A part takes a fraction of a second, and its fixed costs are small in comparison.
 const maxPart = 4096

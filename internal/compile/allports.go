@@ -34,7 +34,7 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
 // mergePorts replaces per-port virtual servers with an all-ports server where it can, and returns the Problems where it cannot. It leaves the
-// fragment in no order.
+// fragment unsorted.
 func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) (
 	merged want.Fragment, problems []model.Problem,
 ) {

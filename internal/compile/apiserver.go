@@ -16,8 +16,8 @@ type apiServer struct {
 	addrs map[netip.Addr]struct{}
 }
 
-// kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. An author of
-// EndpointSlices could add others to reserve any address.
+// kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. Anyone who may create
+// EndpointSlices could otherwise add more to reserve any address.
 var kubernetes = model.ServiceID{Namespace: "default", Name: "kubernetes"}
 
 func (s *apiServer) has(a netip.Addr) bool {

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// backlog has, in order, the Services that must be compiled again because other Services changed. Without it, a tenant could make each
+// backlog lists the Services that must be compiled again because other Services changed, in order. Without it, a tenant could make each
 // change of a small Service expensive: a large Service that claims the addresses of others would be compiled each time. If another Service
 // wins an address, the large one loses it immediately (want.State). Its other changes follow within a few syncs.
 type backlog []model.ServiceID
 
-// work limits how much of the backlog Update compiles, in frontends, destinations and set entries. The limit is the size of the change
-// itself, and at least little. If nothing changed, it is much.
+// work limits how much of the backlog Update compiles, in frontends, destinations and set entries. The limit is the size of the change itself,
+// and at least the constant little. If nothing changed, it is the constant much.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
@@ -39,7 +39,7 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	return append(b, slices.SortedFunc(maps.Keys(affected), model.ServiceID.Compare)...)
 }
 
-// without removes Services that were just compiled, a sorted list.
+// without removes Services that were just compiled; the list is sorted.
 func (b backlog) without(done []model.ServiceID) backlog {
 	return slices.DeleteFunc(b, func(id model.ServiceID) bool {
 		_, found := slices.BinarySearchFunc(done, id, model.ServiceID.Compare)

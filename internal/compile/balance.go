@@ -78,7 +78,7 @@ func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []ker
 }
 
 // weightShift returns the binary logarithm of the number by which a port's weights are divided, so that the kernel finds an endpoint in no
-// more steps than there are endpoints in the largest Service. Other schedulers take as many. It depends on all endpoints of the port, ready
+// more steps than there are endpoints in the largest Service. Other schedulers take as many steps. It depends on all endpoints of the port, ready
 // or not, so that it rarely changes.
 func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
@@ -91,7 +91,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 		largest, divisor = max(largest, w), commonDivisor(divisor, w)
 	}
 	if svc.Balancing.SlowStart > 0 {
-		divisor = 1 // of weights while they rise
+		divisor = 1 // while the weights rise, they have no common divisor
 	}
 	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(most) }
 	if largest == 0 || !tooMany(largest/divisor) {
@@ -103,8 +103,8 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 	return shift
 }
 
-// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables has as many slots in each frontend of the Service, up to its own
-// bound: all together are as many as the destinations that a Service may have.
+// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that number of slots in each frontend of the Service, up to its
+// own bound: all together must not exceed the destinations that a Service may have.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
 	if n.Mode.NFTablesBalances() {
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)

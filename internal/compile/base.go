@@ -51,7 +51,7 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 // ipvsSysctls exist only with IPVS.
 const ipvsSysctls = "net/ipv4/vs/"
 
-// timeouts of IPVS connections. Connections that nftables balances have those of conntrack.
+// timeouts of IPVS connections. Connections that nftables balances have the timeouts of conntrack.
 func timeouts(cfg Config) kernel.Timeouts {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Timeouts{}

@@ -71,7 +71,7 @@ func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(nil)
 		maxPorts, maxEndpoints, maxExternal, maxDestinations := c.SmallBounds(32)
-		number := func(name string, most int) int { // each power of two is as likely
+		number := func(name string, most int) int { // each power of two is equally likely
 			return rapid.IntRange(0, most>>rapid.IntRange(0, 10).Draw(t, name+" halved")).Draw(t, name)
 		}
 		svc := compiletest.Large("any", 1+number("ports", 2*maxPorts), number("endpoints", 2*maxEndpoints))
@@ -164,7 +164,7 @@ func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	}
 }
 
-// The largest Services that the API server accepts, of many shapes, take allocations in proportion to their objects: what multiplies is cut
+// The largest Services that the API server accepts, of many shapes, take allocations in proportion to their objects: what multiplies is cut off
 // before it is built.
 func TestCompileTimeIsBounded(t *testing.T) {
 	const ports, addresses = 40_000, 40_000
@@ -208,8 +208,8 @@ func TestCompileTimeIsBounded(t *testing.T) {
 	}
 }
 
-// One affinity for all ports of many addresses takes as much memory as one affinity for each port: what does is built once for each address.
-// The entries of all ports, of which there may be thousands, are sorted, so none is searched for in the others.
+// One affinity for all ports of many addresses takes as much memory as one affinity for each port: the shared parts are built once for each address.
+// There may be thousands of ports. Their entries are sorted together, so no entry is searched for in the others.
 func TestAllPortsCostIsBounded(t *testing.T) {
 	cost := func(all bool) uint64 {
 		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")
@@ -243,7 +243,7 @@ func TestAllPortsCostIsBounded(t *testing.T) {
 	}
 }
 
-// A set that is nearly full refuses the Services with most entries. They get them back when there is room.
+// A set that is nearly full refuses the Services with the most entries. They get their entries back when there is room.
 func TestFullSetRefusesTheLargest(t *testing.T) {
 	all := compiletest.Many(100, 2)
 	var greedy []model.ServiceID
@@ -251,7 +251,7 @@ func TestFullSetRefusesTheLargest(t *testing.T) {
 		svc := compiletest.Large(fmt.Sprint("greedy-", i), 100, 100)
 		svc.ClusterIPs[0], svc.ClusterIPs[1] = netip.AddrFrom4([4]byte{10, 200, 0, byte(i)}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 2, 15: byte(i)})
 		for _, slice := range svc.Slices {
-			for j := range slice.Endpoints { // pods of its own
+			for j := range slice.Endpoints { // with its own pods
 				a := slice.Endpoints[j].Addr.AsSlice()
 				a[len(a)-3] = byte(100 + i)
 				slice.Endpoints[j].Addr, _ = netip.AddrFromSlice(a)

@@ -16,7 +16,7 @@ type claim struct {
 	bound bool
 }
 
-// claimant is what the claims to the same frontend that are worse depend on, and what their Problems name.
+// claimant is the part of a claim on which worse claims to the same frontend depend, and which their Problems name.
 type claimant struct {
 	ID   model.ServiceID
 	kind frontendKind
@@ -40,7 +40,7 @@ func removeClaim(claims []claim, c claim) []claim {
 	return slices.Delete(claims, i, i+1)
 }
 
-// compare sorts the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can
+// compare orders the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can
 // name: otherwise an early external IP would take a ClusterIP or node port from the Service that is allocated it later.
 func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))

@@ -42,7 +42,7 @@ func TestClaimsPassToTheNextBest(t *testing.T) {
 	recreated.Created = younger.Created.Add(1)
 	c.Update(services{older.ID: recreated}, want.NewTouched())
 	owner("default/younger:http", older.ID)
-	held := compiletest.Service("younger", "10.96.0.1", "10.244.0.2") // it may no longer exist
+	held := compiletest.Service("younger", "10.96.0.1", "10.244.0.2") // the Service may no longer exist
 	held.Created, held.Held = younger.Created, true
 	c.Update(services{held.ID: held}, want.NewTouched())
 	owner("default/older:http", younger.ID)

@@ -89,7 +89,8 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// winner returns the Service that has a frontend: that with the best claim, unless another one has the better claim to what is wider.
+// winner returns the Service that has a frontend: the one with the best claim, unless another one has a better claim to something wider that
+// includes the frontend.
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	best := c.node.claims[key][0]
 	if wide, exists := c.node.wider(key, best.kind, best.bound); exists {
@@ -125,7 +126,7 @@ func (c *Cluster) affects(which func(*model.Service) bool) {
 
 func everyService(*model.Service) bool { return true }
 
-// servicesThat returns the input of the Services that any of the conditions selects.
+// servicesThat returns the input of the Services that meet any of the conditions.
 func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model.ServiceID]*model.Service {
 	if len(conditions) == 0 {
 		return map[model.ServiceID]*model.Service{}

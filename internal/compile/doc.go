@@ -4,14 +4,14 @@
 // It is pure: same input, same output (I2). The unit of work is one Service, so the cost of a change is proportional to that Service. Only
 // claims to addresses, and endpoints at addresses of other Services, involve several Services; indexes keep that local (I12).
 //
-// The package is large because every decision about a packet is made here. A file uses only files of its own group and of the groups before:
+// The package is large because every decision about a packet is made here. A file uses only files of its own group and of the groups before it:
 //
 //   - without Services: config.go, sets.go, rules.go, rules_ipvs.go, rules_balancing.go, base.go
 //   - what a Service can ask for, and the better of two claims: frontends.go, claim.go, bounds.go, backlog.go
 //   - what is known about this node: virtual.go, apiserver.go, node_context.go, node_objects.go, schedulers.go
 //   - reach, the frontends that a Service can have on this node: reach.go, reach_wide.go, service_frontends.go
 //   - one Service: endpoints.go, unserved.go, balance.go, health.go, virtual_server.go, allports.go, service.go
-//   - all Services: cluster.go, learn.go and update.go keep the result up to date, facts.go is the door for changes, and served.go and
+//   - all Services: cluster.go, learn.go and update.go keep the result up to date, facts.go receives changes, and served.go and
 //     describe.go explain the result
 //
 // May import: model, want, kernel, inet; of the standard library nothing with a clock, a random number or a logger.

@@ -45,8 +45,8 @@ func allEndpoints(from slicePorts, node string, refused refusals) []Endpoint {
 		}
 	}
 	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint
-	// that can serve counts. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy: otherwise a second
-	// slice would take it from the policy Local.
+	// that can serve takes precedence. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy: otherwise a
+	// second slice would take it from the policy Local.
 	sorted := mergeRuns(all, func(a, b Endpoint) int {
 		if order := a.Addr.Compare(b.Addr); order != 0 {
 			return order
@@ -98,7 +98,7 @@ func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 	copy(into[copy(into, a):], b)
 }
 
-// rank orders endpoints with the same address; the lowest counts. A running pod comes before a terminating one, ready or not: the other one
+// rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the other one
 // is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	remote := 1
@@ -153,7 +153,7 @@ func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endp
 	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
-// filter returns the endpoints to keep. Usually these are all or none, so it copies only after the first one to drop.
+// filter returns the endpoints to keep. Usually it keeps all or none, so it copies only after the first one to drop.
 func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
 	first := slices.IndexFunc(all, func(e Endpoint) bool { return !keep(e) })
 	if first < 0 {
@@ -186,7 +186,7 @@ func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	return problems
 }
 
-// refusals say why endpoints get no traffic on this node, by address. Usually there are none.
+// refusals are the reasons why endpoints get no traffic on this node, by address. Usually there are none.
 type refusals map[netip.Addr]error
 
 func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {

@@ -36,7 +36,7 @@ func repeated(t *rapid.T) *model.Service {
 	return svc
 }
 
-// state is how well an endpoint can serve; the lowest is best.
+// state ranks how well an endpoint can serve; the lowest is best.
 func state(e model.Endpoint) int {
 	switch {
 	case e.Ready && !e.Terminating:

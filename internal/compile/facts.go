@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Facts are what may have changed. A nil field has not.
+// Facts are the inputs that may have changed. A nil field has not changed.
 type Facts struct {
 	Settings *Settings
 	// Addresses are those of the node's interfaces, except for kube-ipvs0. Network has the addresses that the node's networks use themselves.
@@ -35,7 +35,7 @@ func (c *Cluster) Apply(f Facts, touched *want.Touched) []model.ServiceID {
 	return c.Compile(touched)
 }
 
-// Learn takes over facts. Unsettled then says which other facts decide, and Compile compiles what has changed.
+// Learn records facts. Then Unsettled lists the frontends that need further facts, and Compile compiles what has changed.
 func (c *Cluster) Learn(f Facts) {
 	if f.Settings != nil {
 		c.node.Settings = *f.Settings
@@ -63,7 +63,7 @@ func (c *Cluster) Learn(f Facts) {
 	maps.Copy(c.changes.services, f.Services)
 }
 
-// Compile compiles the Services that have changed, and those that anything else learned affects, and returns them. It adds the affected kernel
+// Compile compiles the Services that have changed and those that other new facts affect, and returns them. It adds the affected kernel
 // objects to touched.
 func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 	learned := c.changes
@@ -78,9 +78,10 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 // Waiting are the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-// Unsettled lists, of the Services that Compile will compile, or of all, the frontends at node and pod addresses, and in the node's networks,
-// that are not served yet, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
-// if any also depends on where processes listen (Facts.Listeners), and waits if a process had the port of any when that was last learned.
+// Unsettled lists frontends that are not served yet, of all Services or of those that Compile will compile: those at node and pod addresses, and
+// in the node's networks, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
+// if any also depends on where processes listen (Facts.Listeners). waits is true if, according to the last Listeners, a process has the port of
+// any.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
 	which := c.changes.affected
 	if all {

@@ -29,7 +29,7 @@ const (
 	loadBalancerIP
 	externalIP
 	nodePort
-	// healthCheck is no frontend, but has a claim: see nodeWideClaims.
+	// healthCheck is not a frontend, but has a claim: see nodeWideClaims.
 	healthCheck
 )
 

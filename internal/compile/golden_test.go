@@ -112,7 +112,7 @@ func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Clus
 	ids := cluster.Update(changes.Services, want.NewTouched())
 	var text, ports strings.Builder
 	for _, object := range slices.SortedFunc(maps.Keys(changes.Problems), model.ObjectRef.Compare) {
-		for _, p := range changes.Problems[object] { // package watch tests the texts
+		for _, p := range changes.Problems[object] { // the tests of package watch check the texts
 			fmt.Fprintf(&text, "%s: %s %q: found while reading\n", p.Object, p.Field, p.Value)
 		}
 	}

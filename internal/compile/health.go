@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// HealthPort tells load balancers whether to send a Service's clients to this node.
+// HealthPort is a port at which load balancers ask whether to send a Service's clients to this node.
 type HealthPort struct {
 	Port uint16
 	// Local counts the ready endpoints on this node.
 	Local int
 }
 
-// healthPort counts, for load balancers, the distinct addresses on this node that are ready and not drained. A pod of a dual-stack Service
+// healthPort counts the distinct ready addresses on this node that are not drained, for load balancers. A pod of a dual-stack Service
 // has two addresses, so the family with more of them counts.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	here := map[inet.Family]map[netip.Addr]struct{}{}

@@ -10,7 +10,7 @@ import (
 )
 
 func (c *Cluster) learnAddresses(addrs []netip.Addr) {
-	addrs = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)) // two interfaces may share one
+	addrs = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)) // two interfaces may share an address
 	if slices.Equal(addrs, c.node.addresses) {
 		return
 	}
@@ -41,7 +41,7 @@ func (c *Cluster) learnNetwork(network kernel.Network) {
 	})
 }
 
-// onlyInOne lists the ranges that one of two lists has and the other does not.
+// onlyInOne lists the ranges that are in only one of two lists.
 func onlyInOne(a, b []netip.Prefix) []netip.Prefix {
 	only := slices.DeleteFunc(slices.Clone(a), func(r netip.Prefix) bool { return slices.Contains(b, r) })
 	for _, r := range b {
@@ -150,7 +150,7 @@ func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 	}
 }
 
-// withAPIServer takes over the endpoints of the API server's own Service if that has changed, and adds the Services at addresses that became
+// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services at addresses that became
 // or ceased to be an endpoint. The last endpoints outlive the Service.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])

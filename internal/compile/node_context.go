@@ -31,7 +31,7 @@ type learned struct {
 	// addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
 	// network has the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on kube-ipvs0, it
-	// would be unreachable from this node. A nameserver may be a Service, but not at an external IP.
+	// would be unreachable from this node. A nameserver's address may be a Service's, but not as an external IP.
 	network kernel.Network
 	// subnets are the networks that the node's interfaces are in.
 	subnets []netip.Prefix
@@ -44,7 +44,7 @@ type learned struct {
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
-	// primaries and podCIDRs are the last known ones of this node's object. They outlive the object: if it is deleted, node ports stay open
+	// primaries and podCIDRs are the last known values of this node's object. They outlive the object: if it is deleted, node ports stay open
 	// and pods keep their addresses.
 	primaries []netip.Addr
 	podCIDRs  []netip.Prefix
@@ -87,7 +87,7 @@ func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Fami
 
 func (n *nodeContext) zone() string { return valueOf(n.object).Zone }
 
-// valueOf returns what a Node object says: nothing without an object.
+// valueOf returns a value of a Node object; the zero value without an object.
 func valueOf(object *model.Node) model.Node {
 	if object == nil {
 		return model.Node{}

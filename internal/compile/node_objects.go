@@ -22,7 +22,7 @@ func (n *nodeContext) setNode(name string, object *model.Node) {
 	n.nodes[name] = object
 }
 
-// setThisNode takes over this node's object, and reports whether the node's pod ranges have changed.
+// setThisNode records this node's object, and reports whether the node's pod ranges have changed.
 func (n *nodeContext) setThisNode(object *model.Node) bool {
 	n.object = object
 	node := valueOf(object)
@@ -36,7 +36,7 @@ func (n *nodeContext) setThisNode(object *model.Node) bool {
 	return true
 }
 
-// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name counts.
+// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name has it.
 func (n *nodeContext) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	if len(addrs) == 0 {
 		return
@@ -56,7 +56,7 @@ func (n *nodeContext) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	}
 }
 
-// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name counts.
+// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name has it.
 func (n *nodeContext) updatePodRanges() {
 	n.podRanges, n.podRangeBits = map[netip.Prefix]string{}, map[int]struct{}{}
 	for _, name := range slices.Sorted(maps.Keys(n.nodes)) {

@@ -42,7 +42,7 @@ func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	}
 }
 
-// Small Services together overfill a set: none of them has a port or an address to lose.
+// Small Services together can overfill a set, because none of them has a port or an address that it could lose.
 func TestManySmallServicesFillASet(t *testing.T) {
 	const room = 100
 	all := compiletest.Many(2*room, 1)

@@ -26,7 +26,7 @@ type force uint8
 const (
 	// refuses a frontend, new or served.
 	refuses force = iota
-	// yields excludes a new frontend. A served frontend stays: a Node object or a listening process cannot take it away.
+	// yields excludes a new frontend. A frontend that is already served stays: a Node object or a listening process cannot take it away.
 	yields
 	// warns serves the frontend, with a Problem.
 	warns
@@ -120,9 +120,9 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
-// objectionInOwnSubnet handles an external IP that any host of this node's networks may have. If one gets it, this node could not reach that
-// host, and the kernel would accept no route through it, such as through a new gateway. A controller chooses load balancer addresses, so
-// these may be there.
+// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have it. This node could not reach that host, and the
+// kernel would accept no route through it, for example if it is a new gateway. A controller chooses load balancer addresses, so these may be in
+// the node's networks.
 func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
@@ -178,7 +178,7 @@ func (n *nodeContext) isNewAtNode(svc *model.Service, f frontend) bool {
 	return f.kind == externalIP && n.own(f.key.Addr.Addr()) && n.ExternalIPs.AtNode != AtNodeAll && !n.served(svc, f)
 }
 
-// needsListeners reports whether a frontend depends on where processes listen: it is new at this node, and nothing else refuses it.
+// needsListeners reports whether a frontend depends on where processes listen: it is new at this node, and there is no other reason to refuse it.
 func (n *nodeContext) needsListeners(svc *model.Service, f frontend) bool {
 	return n.isNewAtNode(svc, f) && !n.LocalPorts.Contain(f.key.Addr.Port()) &&
 		n.checkServiceAddress(f.kind, f.key.Addr.Addr()) == nil && n.objectionForNode(f) == nil
@@ -211,7 +211,7 @@ func (n *nodeContext) nodePortUse(f frontend) string {
 	return nodePortUses[f.key.Addr.Port()]
 }
 
-// nodePortUses are the ports without which a node or its cluster is lost. They are refused even if no process listens, because it may just
+// nodePortUses are the ports that a node or its cluster cannot work without. They are refused even if no process listens, because it may just
 // be restarting.
 var nodePortUses = map[uint16]string{
 	22:    "ssh",

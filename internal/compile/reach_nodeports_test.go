@@ -28,7 +28,7 @@ func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Servi
 	return svc
 }
 
-// toldOnly reports whether a Service has one Problem, with this field and reason, and whether it has none if the reason is empty.
+// toldOnly reports whether a Service has exactly one Problem, with this field and reason; if the reason is empty, whether it has none.
 func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool {
 	ps := c.Problems(id)
 	if reason == "" {
@@ -37,7 +37,7 @@ func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool
 	return len(ps) == 1 && ps[0].Field == field && strings.Contains(ps[0].Reason, reason) && ps[0].Value != "" && ps[0].Remedy != ""
 }
 
-// I17: no Service takes a port that the node needs as its node port or health check port, whatever range they come from. Its other parts are
+// I17: no Service takes a port that the node needs as its node port or health check port, whatever range the port comes from. Its other parts are
 // served.
 func TestNodePortsThatTheNodeNeeds(t *testing.T) {
 	cfg := compiletest.Config()
@@ -109,7 +109,7 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 			t.Errorf("API server at %v: health check %v, problems %v, %v", step.contacts, c.HealthPort(probed.ID), c.Problems(web.ID), c.Problems(probed.ID))
 		}
 	}
-	api := kubernetesService("192.0.2.1") // its endpoints have port 8080
+	api := kubernetesService("192.0.2.1") // the endpoints of this Service have port 8080
 	web.Ports[0].NodePort = 8080
 	c.Update(services{web.ID: web}, touched())
 	if c.Update(services{api.ID: api}, touched()); isServed(c, "192.0.2.1", 8080) {

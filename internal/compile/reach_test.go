@@ -69,7 +69,7 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 
 func touched() *want.Touched { return want.NewTouched() }
 
-// A listening process keeps its port from a new external IP until the process ends. It takes nothing from a served frontend.
+// While a process listens on a port, no new external IP gets the port. A served frontend keeps it.
 func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	const own = "192.0.2.1"
 	listening := kernel.Listeners{{Addr: netip.MustParseAddrPort("[::]:443"), Protocol: inet.TCP}: {}}
@@ -131,7 +131,7 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	}
 }
 
-// A Node object takes no address from a served Service, but keeps new Services from it. A Service that lists its nodes has no Problem.
+// A Node object takes no address from a served Service, but new Services cannot get the address. A Service that lists its nodes has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"
 	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
@@ -159,7 +159,7 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// A Service claims the address of a control plane node, or of a gateway that is a node, before that joins. It loses the address, whether the
+// A Service claims the address of a control plane node, or of a gateway that is a node, before the node joins. It loses the address, whether the
 // node or its role becomes known first.
 func TestAddressesOfFutureNodes(t *testing.T) {
 	const address = "198.51.100.20"
@@ -188,7 +188,7 @@ func TestAddressesOfFutureNodes(t *testing.T) {
 	}
 }
 
-// External IPs cannot take a pod from its Services. A load balancer's address, which a controller wrote, stays if it is already served.
+// An external IP cannot take the address of a pod. A load balancer's address, which a controller wrote, stays if it is already served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"
 	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {
@@ -329,7 +329,7 @@ func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 }
 
 // I17: whatever addresses and pod ranges a hostile Node object has, the served Services do not change, except for Problems. External IPs in
-// a pod range are the exception: otherwise an IP that is claimed before the node exists takes its pods.
+// a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's pods.
 func TestHostileNodesTakeNothingAway(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {

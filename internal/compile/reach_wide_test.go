@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// found is the virtual server that IPVS finds for a new connection (ip_vs_service_find in Linux), if it takes it.
+// found is the virtual server that IPVS finds for a new connection (ip_vs_service_find in Linux), if it accepts the connection.
 func found(w *want.State, key kernel.ServerKey) *want.Server {
 	at := func(port uint16) *want.Server {
 		return w.Servers[kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), port), Protocol: key.Protocol}]
@@ -25,7 +25,7 @@ func found(w *want.State, key kernel.ServerKey) *want.Server {
 	}
 	if s := at(21); s != nil && key.Protocol == inet.TCP && (key.Addr.Port() == 20 || key.Addr.Port() >= 1024) {
 		if s.Flags&kernel.FlagPersistent == 0 {
-			return nil // the packet goes on
+			return nil // the packet continues
 		}
 		return s
 	}
@@ -74,7 +74,7 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 }
 
 // A port at the node's own address that an API server allocates for health checks is taken from an external IP and a load balancer that had it
-// before. A Service keeps its port at other addresses, and gets it back.
+// before. The Service keeps the port at other addresses, and later gets it back.
 func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	const port, own, other = 32000, "192.0.2.1", "203.0.113.7"
 	for _, kind := range []string{"external", "load balancer"} {

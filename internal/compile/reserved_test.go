@@ -96,7 +96,7 @@ func TestSubnetsOfTheNode(t *testing.T) {
 			c.SetNetwork(nil, want.NewTouched())
 			served(t, c, map[string]bool{unused.String(): true}) // the rule follows the node's networks
 			c.SetNetwork(subnet, want.NewTouched())
-			served(t, c, map[string]bool{unused.String(): true}) // and takes away nothing that is served
+			served(t, c, map[string]bool{unused.String(): true}) // the rule takes away nothing that is served
 		})
 	}
 }
@@ -113,7 +113,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	served(t, c, map[string]bool{unused: true})
 	c.Update(services{balancer.ID: nil}, touched())
 	served(t, c, map[string]bool{unused: false})
-	own := at("balancer", 80, unused, unused) // its own address may move between the fields
+	own := at("balancer", 80, unused, unused) // the Service's own address may move between the fields
 	c.Update(services{own.ID: balancer}, touched())
 	c.Update(services{own.ID: own}, touched())
 	own = at("balancer", 80, unused, "")

@@ -10,14 +10,14 @@ import (
 // Our chains that kube-proxy does not have, or whose jumps it leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	// Not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
+	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
-	// Only packets to a guarded port or a ClusterIP's port traverse these two.
+	// Only packets to a guarded port or a ClusterIP's port traverse these two chains.
 	chainGuards    = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-GUARDS"}
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
-	// Only the node's own packets traverse this one.
+	// Only the node's own packets traverse this chain.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
 	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges at the time kube-proxy stopped, so
 	// we keep them empty: otherwise a range added later would have no effect.
@@ -30,7 +30,7 @@ type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
 
 var (
 	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain
-	// atomically: whichever program starts takes over the other's rules, and no packet passes without either.
+	// atomically: whichever program starts replaces the other's rules, and no packet passes without the rules of one of them.
 	instead = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
@@ -237,7 +237,7 @@ func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, toPort(firewalled, f), negated(fromClient(allowed, f)))}
 }
 
-// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS finds it later, nftables balances it now.
+// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS balances it later, nftables now.
 func (cfg Config) serveVerdict() kernel.Verdict {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Balance{}
@@ -245,8 +245,8 @@ func (cfg Config) serveVerdict() kernel.Verdict {
 	return kernel.Accept
 }
 
-// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT: what closes ports must see it
-// before. These chains do what those of the same names do in the table filter.
+// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports must
+// therefore see it earlier. These chains do what those of the same names do in the table filter.
 var (
 	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
 	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}

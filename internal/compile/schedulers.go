@@ -2,7 +2,7 @@ package compile
 
 import "github.com/kube-ipvs/kube-ipvs/internal/model"
 
-// chosenScheduler is the one that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
+// chosenScheduler is the scheduler that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
 func chosenScheduler(svc *model.Service, n *nodeContext) string {
 	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
 		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {

@@ -9,13 +9,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Served is what this node serves of a Service. The zero value is that of one that does not exist.
+// Served is what this node serves of a Service. The zero value is that of a Service that does not exist.
 type Served struct {
 	Service   *model.Service
 	Frontends []ServedFrontend
 	// Health is the health check port; its Port is 0 if there is none.
 	Health HealthPort
-	// NoLocal are the traffic policies Local for which only other nodes have endpoints.
+	// NoLocal are the traffic policies that are Local although only other nodes have endpoints.
 	NoLocal []NoLocal
 	// Loopback are the node ports at loopback addresses.
 	Loopback []model.LoopbackPort

@@ -29,11 +29,11 @@ type Compiled struct {
 	chosenScheduler, nodeScheduler string
 	// node is the name of this node.
 	node string
-	// refusedEndpoints says why endpoints get no traffic, by address.
+	// refusedEndpoints are the reasons why endpoints get no traffic, by address.
 	refusedEndpoints refusals
 
 	fragment want.Fragment
-	// size says how much work it was.
+	// size is how much work it was.
 	size     int
 	problems []model.Problem
 	health   HealthPort

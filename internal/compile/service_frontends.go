@@ -32,7 +32,7 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			// Addresses that cannot be served count, too: they take as long.
+			// Addresses that cannot be served count, too, because they take as much work.
 			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
@@ -101,12 +101,12 @@ func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []fronte
 	return list
 }
 
-// allowance has the ports of a Service that are served, and what is left of its bounds for their addresses.
+// allowance is the ports of a Service that are served, and the rest of its bounds for their addresses.
 type allowance struct {
 	to slicePorts
-	// ports are the indices of the served ones.
+	// ports are the indices of the served ports.
 	ports []int
-	// endpoints counts those of the served ports. Each address costs as many destinations.
+	// endpoints counts the endpoints of the served ports. Each address needs that many destinations.
 	endpoints              perFamily
 	external, destinations int
 	bounds                 bounds
@@ -142,7 +142,7 @@ func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []mod
 	return a, rejected
 }
 
-// objectionToPort says why a port is not served; nil if it is. here counts the endpoints on this node of the ports before it.
+// objectionToPort returns why a port is not served; nil if it is. here counts this node's endpoints of the ports before it.
 func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance, here perFamily) *refusal {
 	if i >= n.bounds.ports {
 		return n.bounds.tooManyPorts()
@@ -162,13 +162,13 @@ func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance
 // setsAreFull reports whether Services have only a share of a set, because it was nearly full.
 func (n *nodeContext) setsAreFull() bool { return n.share < maxShare }
 
-// mayUseItself reports whether an endpoint may reach itself through this node, which costs an entry of a set.
+// mayUseItself reports whether an endpoint may connect to itself through this node, which takes an entry in a set.
 func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
 	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
 }
 
-// takeAddress says why an address exceeds the bounds; nil if it does not. An address costs a virtual server for each port, and that of a
-// load balancer also an entry for each port and range.
+// takeAddress returns why an address exceeds the bounds; nil if it does not. An address needs a virtual server for each port, and a load
+// balancer's address also a set entry for each port and source range.
 func (a *allowance) takeAddress(svc *model.Service, kind frontendKind, f inet.Family) *refusal {
 	cost := len(a.ports)
 	switch kind {
@@ -219,7 +219,7 @@ func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, at
 	return unsettled, atNode, waits
 }
 
-// asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks, as few do.
+// asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks. Few Services do.
 func (n *nodeContext) asksForNodes(svc *model.Service) bool {
 	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
 		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })

@@ -14,7 +14,7 @@ import (
 // its whole sync if a set with one of its names has other parameters. See docs/decisions.
 const SetPrefix = "KIPVS-"
 
-// maxElem bounds a set, which the kernel allocates as it grows. 10,000 Services with 10 ports each use a tenth.
+// maxElem bounds the size of a set. The kernel allocates the set as it grows. 10,000 Services with 10 ports each use a tenth.
 const maxElem = 1 << 20
 
 // setRef declares a set for both families. Rules and Services refer to it by its variable.
@@ -45,14 +45,14 @@ var (
 	// the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise replies of an
-	// endpoint on another node would bypass this node. So a port is here before such endpoints get packets and until they are removed, not
+	// endpoint on another node would bypass this node. So a port is in this set before such endpoints get packets and until they are removed, not
 	// only while it is open: creating the virtual server opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
-	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port passes these guards after one lookup.
+	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port needs only one lookup.
 	guarded = setRef{name: "GUARDED", typ: kernel.HashIPPort, timing: want.Guard}
-	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses pass these guards after one lookup,
-	// and so do packets that IPVS has forwarded to an endpoint.
+	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses, and packets that IPVS has forwarded to
+	// an endpoint, need only one lookup.
 	guardedIPs = setRef{name: "GUARDED-IP", typ: kernel.HashIP, timing: want.Guard}
 	// noLocal ports drop every client: the internal traffic policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// readiness says of a family which ports the EndpointSlices have, and how many of their endpoints are ready. It is read at most once for all
+// readiness has, for a family, the ports of the EndpointSlices and the number of their ready endpoints. It is read at most once for all
 // ports of a Service.
 type readiness struct {
 	ready, otherFamily int
@@ -50,7 +50,7 @@ func readReadiness(svc *model.Service, family inet.Family) (r readiness) {
 	return r
 }
 
-// unserved counts the ready endpoints that do not serve a port in a family, and says why they do not. The reason is empty if no endpoint
+// unserved returns the number of ready endpoints that do not serve a port in a family, and the reason. The reason is empty if no endpoint
 // is ready, or if ready endpoints have the port.
 func (r readiness) unserved(port model.ServicePort, family inet.Family) (ready int, reason string) {
 	wanted := portName(model.EndpointPort{Name: port.Name, Protocol: port.Protocol})
@@ -85,8 +85,8 @@ func readyIn(slice *model.EndpointSlice) (n int) {
 	return n
 }
 
-// unservedProblems says that a port is closed although endpoints are ready. The text has no numbers: every node posts the same Event, and
-// a rollout does not change it.
+// unservedProblems are the Problems of ports that are closed although endpoints are ready. The text has no numbers: every node posts the same
+// Event, and a rollout does not change it.
 func unservedProblems(svc *model.Service, index int, family inet.Family, eps portEndpoints, known *readinesses) []model.Problem {
 	if len(eps.all) > 0 {
 		return nil

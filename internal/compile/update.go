@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Update takes over changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, as far as that costs
-// little, those that the change affects. The others of these wait in the backlog. It adds the affected kernel objects to touched.
+// Update applies changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, within a limit, those that
+// the change affects. The rest wait in the backlog. It adds the affected kernel objects to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	ids := append(c.update(changed, touched), c.fitSets(touched)...)
 	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
@@ -37,7 +37,7 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	}
 	maps.DeleteFunc(affected, func(id model.ServiceID, _ struct{}) bool { return next[id] != nil })
 
-	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // one that waited before
+	work, least := max(size, c.node.work.little), min(len(c.backlog), 1) // a Service that waited in the backlog
 	if len(next) == 0 {
 		work, least = c.node.work.much, 1
 	}
@@ -148,7 +148,7 @@ func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claim
 		c.node.virtual.replaceEndpoints(nil, next.service)
 	} else {
 		c.node.virtual.replaceEndpoints(old.service, next.service)
-		// Keep the fragment: the wanted state holds it until Update removes it.
+		// Keep the fragment: it is in the wanted state until Update removes it.
 		next.fragment = old.fragment
 		for _, f := range slices.Concat(old.frontends, old.allPorts, old.wide) {
 			c.changeClaims(f.key, f.claimOf(old.service), removeClaim, before)
@@ -181,8 +181,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]cl
 	c.node.claims[key] = claims
 }
 
-// fitSets lowers the share of all Services while a set is nearly full, and raises it again when there is room for that. So Services with few
-// entries keep them. It returns the Services that were recompiled.
+// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. So Services with few entries keep
+// their entries. It returns the Services that were recompiled.
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2

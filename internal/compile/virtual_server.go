@@ -128,7 +128,7 @@ func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.
 	return decision{winner: winner, guard: guard, scheduler: server.Scheduler, flags: server.Flags}
 }
 
-// NoLocal is a traffic policy Local of a Service that has ready endpoints in a family, but none on this node.
+// NoLocal is a traffic policy that is Local although all ready endpoints of a family are on other nodes.
 type NoLocal struct {
 	Family   inet.Family
 	External bool
@@ -144,7 +144,7 @@ func (n NoLocal) compare(o NoLocal) int {
 	return cmp.Or(cmp.Compare(n.Family, o.Family), cmp.Compare(external(n), external(o)))
 }
 
-// policiesWithoutLocal lists the traffic policies Local for which all endpoints of one port and family are on other nodes.
+// policiesWithoutLocal lists the traffic policies that are Local although all endpoints of a port and family are on other nodes.
 func policiesWithoutLocal(svc *model.Service, group []frontend, eps portEndpoints) []NoLocal {
 	if len(eps.local) > 0 || len(eps.cluster) == 0 {
 		return nil

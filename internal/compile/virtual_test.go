@@ -234,7 +234,7 @@ func TestLostClaimBindsNothing(t *testing.T) {
 	wantRefused(t, c, address, true)
 }
 
-// If a Service's address is not an endpoint's, it costs no search for Services with an endpoint there.
+// If a Service's address is not an endpoint's, no search for Services with an endpoint there is needed.
 func TestEndpointsAreIndexedByAddress(t *testing.T) {
 	web, api := compiletest.Service("web", "10.96.0.1", pod), compiletest.Service("api", "10.96.0.2", pod)
 	c := scratch(services{web.ID: web, api.ID: api})

@@ -12,8 +12,8 @@ import (
 // input is the unparsed value of a setting from a flag or a file.
 type input struct {
 	place
-	words []string // one, or any number for a list
-	items []place  // of each word of a list in a file
+	words []string // one word, or any number for a list
+	items []place  // the line of each word of a list in a file
 	// mistyped is set if the file has a value of the wrong type, which the reader has already reported.
 	mistyped bool
 }

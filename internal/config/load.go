@@ -19,7 +19,7 @@ type Loaded struct {
 	content  []byte            // of the file
 }
 
-// Given is a setting that a file or flag sets.
+// Given is a setting with a value from a file or flag.
 type Given struct{ Path, Value, Origin string }
 
 // Given returns the settings that a file or flag sets, with their values, in the order of the table.
@@ -33,7 +33,7 @@ func (l *Loaded) Given() []Given {
 	return all
 }
 
-// With returns the defaults with other values, by path. It leaves out settings and values that this version does not have.
+// With returns the defaults, with these values at their paths. It ignores settings and values that this version does not have.
 func With(values map[string]string) *Settings {
 	l := newLoading()
 	for _, row := range table {
@@ -106,7 +106,7 @@ func texts(messages []message) []string {
 type loading struct {
 	settings         Settings
 	hasFile          bool             // messages name defaults by their field
-	inputs           map[string]input // by path; the last one that sets it
+	inputs           map[string]input // by path; the last input that sets it
 	invalid          map[string]bool  // paths of settings with an invalid value
 	warnings, errors []message
 }

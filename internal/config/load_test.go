@@ -268,7 +268,7 @@ func TestLocalDetectors(t *testing.T) {
 	}
 }
 
-// strictARP is true unless a file or flag says false.
+// strictARP is true unless a file or flag sets it to false.
 func TestStrictARPDefault(t *testing.T) {
 	for content, want := range map[string]bool{
 		head: true, kubeProxyHead: true, kubeProxyHead + "ipvs: {strictARP: null}": true,

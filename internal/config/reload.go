@@ -30,7 +30,7 @@ func (l *Loaded) equal(o *Loaded) bool {
 	})
 }
 
-// hungFor is how many intervals a read of the file may take until that is an error.
+// hungFor is how many intervals a read of the file may take before it counts as hung.
 const hungFor = 6
 
 // errHung is the error of a read that does not end.

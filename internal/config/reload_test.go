@@ -172,7 +172,7 @@ func takenAtRunTime(s *Settings) atRunTime {
 	return atRunTime{s.compile(1), s.SyncPeriod, s.MinSyncPeriod, s.CheckPeriod, s.DrainTimeout, s.LogLevel}
 }
 
-// A changed setting either reaches the running agent or is reported as waiting for a restart, as the table says.
+// A changed setting either reaches the running agent or is reported as waiting for a restart, as the table specifies.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
 	// matters changes other settings that a setting needs to have an effect.
 	matters := map[string]func(*Settings){
@@ -205,7 +205,7 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 	}
 }
 
-// A file system that hangs while the agent runs is an error of the file. Once it answers, the file counts again.
+// A file system that hangs while the agent runs is an error of the file. Once it answers, the file is used again.
 func TestFileWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := parse(t)

@@ -17,7 +17,7 @@ type setting struct {
 	kubeProxy kubeProxyField
 	// byDefault is the default value, as on a command line.
 	byDefault string
-	// applies says when a change in the file takes effect.
+	// applies is when a change in the file takes effect.
 	applies applies
 	// value returns the place of the setting.
 	value func(*Settings) value
@@ -46,7 +46,7 @@ const (
 	zeroIsUnset                       // kube-proxy and kubeadm write the zero value for "not set"
 )
 
-// applies says when a change takes effect.
+// applies is when a change takes effect.
 type applies string
 
 const (

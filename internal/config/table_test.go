@@ -15,7 +15,7 @@ func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 	}
 	for path := range boundsTrials {
 		if !wanted[path] {
-			t.Errorf("trial for %s, which is no setting with bounds", path)
+			t.Errorf("trial for %s, which is not a setting with bounds", path)
 		}
 	}
 }

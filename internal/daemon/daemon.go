@@ -125,7 +125,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	return err
 }
 
-// startProblems are what is known of this node before it serves anything.
+// startProblems are the Problems of this node that are known before it serves anything.
 func startProblems(node *Node, settings *config.Settings, second error) (all []model.Problem) {
 	if second != nil {
 		all = append(all, secondAgent(second))
@@ -144,7 +144,7 @@ func secondAgent(why error) model.Problem {
 	}
 }
 
-// withoutIPVS is the Problem of a node that balances with nftables although nobody asked for it.
+// withoutIPVS is the Problem of a node that balances with nftables although its configuration does not require it.
 func withoutIPVS(why string) model.Problem {
 	return model.Problem{
 		Field: "--data-plane", Value: kernel.DataPlaneAuto,
@@ -166,7 +166,7 @@ func loopSettings(s *config.Settings) agent.Config {
 	}
 }
 
-// signal is a channel that holds one message: sending again before it is received has no effect.
+// signal is a channel with room for one message: sending again before it is received has no effect.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }

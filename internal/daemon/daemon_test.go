@@ -40,7 +40,7 @@ type recorder struct {
 	looked bool
 }
 
-// HasDevice fails at the start, as it does beside an interface of another type: the agent starts anyway, and its syncs report that.
+// HasDevice fails at the start, as it does if an interface of another type has the name: the agent starts anyway, and its syncs report that.
 func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	return r.Fake.HasDevice(ctx)
 }
 
-// Apply counts who writes. Rules are written by a goroutine of their own.
+// Apply records which goroutine writes. Rules have their own goroutine.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if ops[0].KindOf() == kernel.KindRules {
 		defer r.count(r.ruleWrites[ops[0].Object.(kernel.Ruleset).Family])()
@@ -199,7 +199,8 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, and one at a time the rules, while other goroutines request views and the source changes.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, rules are written by one goroutine at a time, while other goroutines
+// request views and the source changes.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))

@@ -127,7 +127,7 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 
 // openThisKernel opens the kernel of the machine that the process runs on.
 func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
-	if chosen.Mode.NFTablesBalances() { // what a Service does not get
+	if chosen.Mode.NFTablesBalances() { // what Services do without
 		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts",
 			zap.String("because", chosen.WhyDataPlane))
 	}
@@ -156,7 +156,7 @@ func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap
 	return k, ports, nil
 }
 
-// records are the sets that say what is the agent's.
+// records are the sets that mark what is the agent's.
 func records(families []inet.Family) (all []live.Records) {
 	base := compile.Base(compile.Config{Host: compile.Host{Families: families}})
 	for _, f := range families {

@@ -132,8 +132,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A reload may turn on any sysctl. The kernel's reader gets their names at the start: of a sysctl that it does not read, the agent would never
-// learn that it must be set, or that it is.
+// A reload may turn on any sysctl. The kernel's reader gets their names at the start: the agent would never learn whether an unread sysctl is set.
 func TestSysctlsOfEveryReload(t *testing.T) {
 	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
 		var on config.Settings

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// freshFor is how recently the API server must have sent something about each kind for a snapshot to be written. Watches without news
+// freshFor is how recent the last message about each kind must be for a snapshot to be written. Watches without news
 // get about one bookmark a minute.
 const freshFor = 5 * time.Minute
 
@@ -98,7 +98,7 @@ func (s *snapshot) lastKnown() *agent.LastKnown {
 		return nil
 	}
 	earlier := s.earlier
-	s.earlier = nil // the loop drops the state as soon as it is not needed any more
+	s.earlier = nil // the loop drops the state as soon as it is no longer needed
 	return earlier
 }
 
@@ -117,7 +117,7 @@ func (s *snapshot) run(ctx context.Context) {
 	}
 }
 
-// fresh reports whether the API server sends changes of every kind.
+// fresh reports whether the API server has recently sent something about every kind.
 func (s *snapshot) fresh() bool {
 	if len(s.source.lastErrors()) > 0 {
 		return false
@@ -130,7 +130,7 @@ func (s *snapshot) fresh() bool {
 	return true
 }
 
-// wrote takes the result of a write.
+// wrote records the result of a write.
 func (s *snapshot) wrote(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *snapshot) wrote(at time.Time, err error) {
 	}
 }
 
-// lacking says why the API server's objects are not known yet.
+// lacking returns why the API server's objects are not known yet.
 func (s *snapshot) lacking() string {
 	if len(s.source.lastErrors()) > 0 {
 		return "API server unavailable"
@@ -150,7 +150,7 @@ func (s *snapshot) lacking() string {
 	return "the API server has not sent all objects yet"
 }
 
-// servedOnce takes the result of an attempt to serve the snapshot.
+// servedOnce records the result of an attempt to serve the snapshot.
 func (s *snapshot) servedOnce(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *snapshot) servedOnce(err error) {
 	s.err = err
 }
 
-// telemetry is when the state was up to date, and whether it is served.
+// telemetry returns when the state was up to date, and whether it is served.
 func (s *snapshot) telemetry() (at time.Time, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

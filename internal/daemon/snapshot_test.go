@@ -114,7 +114,7 @@ func TestTrustedAuthorities(t *testing.T) {
 	}
 }
 
-// A list that takes long is no outage: the log says which of both it is.
+// A slow list is not an outage: the log distinguishes the two.
 func TestWhyASnapshotIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		errs map[model.Kind]error

@@ -121,12 +121,12 @@ func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	var failure error
 	if !stopsInTime(ctx, func(ctx context.Context) { failure = s.Source.Run(ctx) }) {
 		log.Warn("the source has not ended: a file or credential plugin that it reads hangs", zap.Duration("after", stopLimit))
-		return nil // failure may be written later
+		return nil // the function may write failure later
 	}
 	return failure
 }
 
-// awaitSync runs the source until it has listed all objects. The error says which kinds are missing, and why.
+// awaitSync runs the source until it has listed all objects. The error names the missing kinds and the reasons.
 func (s *Source) awaitSync(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Scope is what a decision is about.
+// Scope selects what to compare.
 type Scope struct {
 	// All compares everything, and otherwise only what is touched.
 	All bool
@@ -23,22 +23,22 @@ type Scope struct {
 	Withhold func(*want.Touched)
 }
 
-// Decision is what a comparison says.
+// Decision is the result of a comparison.
 type Decision struct {
 	// Unclear are the virtual servers to look up first; everything else is then empty.
 	Unclear []kernel.ServerKey
 	Plan    Plan
 
-	// The rest is about everything, and empty if only what is touched was compared.
+	// The other fields are set only if everything was compared.
 
-	// Moved is true if a foreign virtual server has gone from the place of one of ours, or one that lingered has lost its last connection.
+	// Moved is true if a foreign virtual server that blocked one of ours has gone, or a lingering one has lost its last connection.
 	Moved bool
-	// Ours are our virtual servers in the kernel.
+	// Ours are the kernel's virtual servers that belong to the agent.
 	Ours map[kernel.ServerKey]struct{}
 	Found
 }
 
-// Found is what the kernel has beside what is wanted.
+// Found is what the kernel has in addition to what is wanted.
 type Found struct {
 	Leftovers Leftovers
 	// IPv6Off is true if wanted addresses cannot be bound because IPv6 is disabled.
@@ -47,8 +47,8 @@ type Found struct {
 
 // Decide compares what the kernel should have with what it has. It first decides which virtual servers are foreign, and which linger.
 //
-// What is only touched is removed only with an owner record: have may contain foreign objects from the last full read, and an address that a
-// Service once wanted may since belong to another program.
+// If only touched objects are compared, one is removed only if it has an owner record: have may contain foreign objects from the last full read,
+// and an address that a Service once wanted may since belong to another program.
 func Decide(t *Target, have *kernel.State, s Scope, opt Options) (d Decision) {
 	if !s.All {
 		t.settleLingering(have, t.nearTouched(s.Touched), s.Touched, opt)
@@ -126,7 +126,7 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
 }
 
-// Look finds what the kernel has beside what is wanted.
+// Look finds what the kernel has in addition to what is wanted.
 func Look(t *Target, have *kernel.State, opt Options) Found {
 	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
 }

@@ -245,13 +245,13 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 		}
 		return needed
 	case f.isLedger(m.Set):
-		return []condition{server(serverGone, keyOf(m.Element)), address(addressGone, m.Element.Addr)} // it is also the address's record
+		return []condition{server(serverGone, keyOf(m.Element)), address(addressGone, m.Element.Addr)} // the entry is also the address's record
 	case f.isLimited(m.Set):
-		// Without this entry the agent would never look up the limit again.
+		// Without this entry, the agent would never look up the limit again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case set.Timing == want.Guard:
-		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard, which should
-		// drop or masquerade some of these packets, could not be written.
+		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard that should drop or
+		// masquerade some of these packets could not be written.
 		var needed []condition
 		for _, key := range serversFor(m.Element) {
 			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
@@ -317,7 +317,7 @@ func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 		add(successor)
 	}
 	if key == key.AllPorts() {
-		for _, successor := range f.perPortOf(key) { // even if the node itself now has the address
+		for _, successor := range f.perPortOf(key) { // even if the address is now the node's own
 			add(successor)
 		}
 	}

@@ -170,7 +170,7 @@ func isSeal(w *Target, m kernel.Member) bool {
 func (b *builder) address(w *Target, have *kernel.State, addr netip.Addr) {
 	_, bound := have.Addresses[addr]
 	switch wanted := w.HasAddress(addr); {
-	case wanted && !bound && addr.Is6() && have.IPv6Off(): // not until an operator enables IPv6
+	case wanted && !bound && addr.Is6() && have.IPv6Off(): // must wait until an operator enables IPv6
 	case wanted && !bound:
 		b.add(phaseAddressesIn, kernel.Create, kernel.BoundAddress{Addr: addr})
 	case !wanted && bound:

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options are the caller's knowledge beyond the two states. A nil function means that nothing is known.
+// Options are what the caller knows beyond the two states. A nil function means that nothing is known.
 type Options struct {
 	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Remembered counts never justify the
 	// removal of a destination.

@@ -79,7 +79,7 @@ func TestFailuresOfGuards(t *testing.T) {
 		fails    string
 		skips    []string
 	}{
-		{nil, remote, allow, nil}, // its clients wait; other clients stay blocked
+		{nil, remote, allow, nil}, // the range's clients wait; other clients stay blocked
 		{nil, remote, guard, []string{add, dest, open, bind}},
 		{nil, remote, firewall, []string{add, dest, open, bind}},
 		{nil, remote, early, []string{add, dest, open, bind}},
@@ -179,7 +179,7 @@ func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.
 	return diff.NewTarget(c.Want()), have, p
 }
 
-// An address is bound even if one of its virtual servers cannot be created, as long as it has another one: only that port stays closed.
+// An address is bound even if one of its virtual servers cannot be created, provided that it has another one: only that port stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})

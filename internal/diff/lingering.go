@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// settleLingering decides which of the checked virtual servers stay for their open connections although another one replaces them: an all-ports
-// server replaces per-port servers, or the other way round. Deleting the virtual server would end the connections, which the cluster did not ask
-// for (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately. ended
-// is true if one no longer stays.
+// settleLingering decides which of the checked virtual servers stay because of their open connections, although another one replaces them: an
+// all-ports server replaces per-port servers, or the other way round. Deleting the virtual server would end connections that no change in the
+// cluster ends (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move
+// immediately. ended is true if one no longer stays.
 func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
 	var lingered []kernel.ServerKey
 	for key := range keys {
@@ -86,7 +86,7 @@ func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []ker
 // stay closed.
 func besidePerPort(w *Target, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	perPort := perPortAt(w, key)
-	if len(perPort) == 0 { // also if the node itself now has the address, where it would get the packets to every port
+	if len(perPort) == 0 { // even if the address is now the node's own, where the server would get the packets to every port
 		return nil
 	}
 	lingering := &want.Server{Server: observed.Server, Owner: w.Server(perPort[0]).Owner}

@@ -15,9 +15,9 @@ const (
 	phaseEarlyMembersIn
 	// Guards drop or masquerade packets before the port opens or its destinations change.
 	phaseGuardsIn
-	// Guards of a port that already has only the wanted endpoints: the new rules would drop packets that are served now.
+	// Guards of a port that already has only the wanted endpoints are removed early: with them, the new rules would drop packets that are served now.
 	phaseIdleGuardsOut
-	// Ports that already answer, because kube-proxy or an earlier agent programmed them. With these entries in place before the rules, no
+	// Entries of ports that already answer, because kube-proxy or an earlier agent programmed them. They come before the rules, so that no
 	// packet is rejected or left unmasqueraded.
 	phaseAnsweringMembersIn
 	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
@@ -38,8 +38,8 @@ const (
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now all destinations are open to every client. Entries that let clients pass a guard are removed after it (early members). At an
-	// address that the node itself now has, where packets keep arriving, no all-ports server is left, so the node's own ports may open.
+	// Now all destinations are open to every client. Entries that let clients pass a guard are removed after it (early members). At an address
+	// that is now the node's own, packets keep arriving. No all-ports server is left there, so the node's own ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
 	// Sets that no rule refers to.

@@ -14,8 +14,8 @@ import (
 // for those that change less, and the first Services on a new node are served before the last ones are started. For every virtual server, the
 // operations have the plan's order (I7). The agent may stop after any part. A plan that changes what all Services depend on stays whole.
 //
-// waited says how often Services were in a part that the agent had no time for. Half of the first part is for those that have waited most, so
-// that small changes that keep coming delay no Service for ever.
+// waited is how often Services were in a part that had to wait for the next sync. Half of the first part is for those that have waited most, so
+// that a stream of small changes delays no Service forever.
 func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
@@ -54,7 +54,6 @@ func (p Plan) divide(size int, w *Target, waited map[want.ServiceID]int) []Plan 
 	return parts
 }
 
-// cut cuts a plan into consecutive pieces.
 func (p Plan) cut(size int) []Plan {
 	pieces, left := []Plan{{}}, size
 	for _, phase := range p.Phases {
@@ -75,7 +74,7 @@ func (p Plan) cut(size int) []Plan {
 // at the address.
 type grouping struct {
 	want *Target
-	// whole has the addresses of operations that concern a whole address.
+	// whole are the addresses with an operation that concerns the whole address.
 	whole map[netip.Addr]bool
 	// groups are in the order of the plan; index has their positions.
 	groups []group
@@ -86,15 +85,15 @@ type grouping struct {
 
 type group struct {
 	ops int
-	// service is the number of operations of the Service that has the group; of the smallest one if there are several.
+	// service is the number of operations of the group's Service; of the smallest one if there are several.
 	service int
-	// waited is how often one of its Services has waited; turn is true if it is the group's turn.
+	// waited is how often one of its Services has waited; turn is true if it is now the group's turn.
 	waited int
 	turn   bool
 	part   int
 }
 
-// rank is how many operations it takes at least until a Service of the group is complete.
+// rank is the least number of operations that complete a Service of the group.
 func (g *group) rank() int { return max(g.ops, g.service) }
 
 func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
@@ -127,7 +126,7 @@ func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	return g
 }
 
-// removesServer reports whether a virtual server is deleted. If its address stays bound, another one must exist before.
+// removesServer reports whether a virtual server is deleted. If its address stays bound, another one must exist first.
 func removesServer(op kernel.Op) bool {
 	_, isServer := op.Object.(kernel.Server)
 	return isServer && op.Verb == kernel.Delete
@@ -151,7 +150,7 @@ func takeTurns(order []*group, size int) []*group {
 	return slices.Concat(order[:small], longest[:turns], others)
 }
 
-// Waiting counts again how often Services have waited: those with operations in parts that the agent had no time for.
+// Waiting updates how often Services have waited: it adds one for each with operations in parts that had to wait.
 func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.ServiceID]int {
 	waiting := map[want.ServiceID]int{}
 	for _, part := range left {
@@ -165,7 +164,7 @@ func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.Ser
 
 func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
 
-// ownerOf identifies the Service of an operation; zero for one on objects that no Service has any more.
+// ownerOf identifies the Service of an operation; zero for an operation on objects that no Service has any longer.
 func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	if server := w.Server(placeOf(op)); server != nil {
 		return server.Owner.Service

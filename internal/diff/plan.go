@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Plan holds operations in order.
+// Plan is a list of operations in order.
 type Plan struct {
 	// Phases with operations, in order. A phase starts after the previous one has ended.
 	Phases []Phase

@@ -258,7 +258,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		_ = f.SetTimeouts(kernel.Timeouts{TCP: time.Minute, TCPFin: time.Minute, UDP: time.Minute})
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.DestroySet(anySet(base, r).Name) },
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // of another type, or too small
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // a set of another type, or too small
 		s := anySet(base, r).Set
 		if f.DestroySet(s.Name) != nil {
 			return

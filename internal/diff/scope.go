@@ -36,8 +36,8 @@ func ours(w *Target, have *kernel.State, opt Options) map[kernel.ServerKey]struc
 	return own
 }
 
-// claims lists the touched virtual servers that we are about to create, or that are not known to be ours. Another program may have
-// created one there, so they must be looked up before the first write.
+// claims lists the touched virtual servers that we are about to create, or that are not known to be ours. Another program may have created them,
+// so they must be looked up before the first write.
 func claims(w *Target, have *kernel.State, touched *want.Touched, opt Options) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	for key := range touched.Servers {

@@ -100,7 +100,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// kernel holds the sets, rules and sealed ledgers of an agent, and the virtual server.
+// kernel has the sets, rules and sealed ledgers of an agent, and the virtual server.
 func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Member) *kernel.State {
 	t.Helper()
 	fake := newFake()

@@ -10,13 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Target is what the kernel should have now: the wanted state without the virtual servers in whose place foreign ones are, and with earlier
-// ones that linger. Only Decide changes it, and Follow after a change of the wanted state.
+// Target is what the kernel should have now: the wanted state without the virtual servers whose keys foreign ones have, and with earlier ones
+// that linger. Only Decide changes it, and Follow after a change of the wanted state.
 type Target struct {
 	want *want.State
-	// foreign has the wanted virtual servers whose key a foreign one has. They are not written (I5), and nothing that depends on them is.
+	// foreign are the wanted virtual servers whose keys foreign ones have. They are not written (I5), nor is anything that depends on them.
 	foreign map[kernel.ServerKey]*want.Server
-	// lingering virtual servers keep their connections beside a Service's new virtual server: the Service has changed which ports share an
+	// lingering virtual servers keep their connections in addition to a Service's new virtual server: the Service has changed which ports share an
 	// affinity, and the kernel cannot change a virtual server's port. lingersAt has their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
@@ -24,7 +24,7 @@ type Target struct {
 	members map[kernel.Member]int
 }
 
-// NewTarget returns the target for a wanted state beside nothing.
+// NewTarget returns the target for a wanted state without foreign or lingering virtual servers.
 func NewTarget(w *want.State) *Target {
 	return &Target{
 		want: w, foreign: map[kernel.ServerKey]*want.Server{}, lingering: map[kernel.ServerKey]*want.Server{},
@@ -161,7 +161,7 @@ func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// Follow takes over a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and ends one that lingers
+// Follow applies a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and replaces a lingering one
 // with its key.
 func (t *Target) Follow(touched *want.Touched) {
 	for key := range touched.Servers {
@@ -183,7 +183,7 @@ func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// forget records that there is no foreign virtual server in the place of this one.
+// forget records that no foreign virtual server has this one's key.
 func (t *Target) forget(server *want.Server, touched *want.Touched) {
 	delete(t.foreign, server.Key)
 	t.touch(server, +1, touched)

@@ -31,7 +31,7 @@ func TestTargetFollows(t *testing.T) {
 			have := otherServers(t, ever)
 			scope := diff.Scope{All: rapid.Bool().Draw(t, "all"), Touched: touched, LookedUp: everything}
 			diff.Decide(target, have, scope, diff.Options{})
-			if !scope.All { // what is not touched is as it was
+			if !scope.All { // untouched objects are unchanged
 				continue
 			}
 			fresh := diff.NewTarget(c.Want())
@@ -41,7 +41,7 @@ func TestTargetFollows(t *testing.T) {
 	})
 }
 
-// otherServers are virtual servers at some of the keys, of others or of an agent that has lost its ledger.
+// otherServers are virtual servers with some of the keys, from other programs or from an agent that has lost its ledger.
 func otherServers(t *rapid.T, keys map[kernel.ServerKey]struct{}) *kernel.State {
 	have := newFake().State()
 	for _, key := range slices.SortedFunc(maps.Keys(keys), kernel.ServerKey.Compare) {

@@ -8,8 +8,8 @@ import (
 )
 
 // WayOut plans the release of addresses on kube-ipvs0 that the node needs to reach the API server, while no Service is known. have must be
-// freshly read. The kernel alone says which addresses are ours, and which of them are ClusterIPs, which stay: the agent may reach the API
-// server through its Service. The virtual servers go first: IPVS also takes the node's own packets to addresses that are not bound.
+// freshly read. The kernel alone shows which addresses are ours, and which of them are ClusterIPs. ClusterIPs stay: the agent may reach the API
+// server through its Service. The virtual servers go first: IPVS also receives the node's own packets to addresses that are not bound.
 func WayOut(w *Target, have *kernel.State, needed []netip.Addr) []kernel.Op {
 	var servers, addresses []kernel.Op
 	ours := ownedAddresses(w, have, Options{})

@@ -14,8 +14,8 @@ import (
 // Severity orders findings.
 type Severity string
 
-// The severities. Something broken keeps the agent from serving Services as they are now. A notice needs no action: it says what to know
-// about this node.
+// The severities. Something broken keeps the agent from serving Services as they are now. A notice is information about this node that needs no
+// action.
 const (
 	Broken  Severity = "broken"
 	Warning Severity = "warning"
@@ -24,7 +24,7 @@ const (
 
 var order = map[Severity]int{Broken: 0, Warning: 1, Notice: 2}
 
-// Finding is one thing that is wrong, or worth knowing.
+// Finding is one problem or notice.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	// Subject is the affected part: the agent, a port, a sysctl, a module.
@@ -40,7 +40,7 @@ func New(severity Severity, subject, problem string, evidence []string, remedy s
 	return Finding{severity, subject, problem, append([]string{}, evidence...), remedy}
 }
 
-// One returns a list of one finding.
+// One returns a list with a single finding.
 func One(severity Severity, subject, problem string, evidence []string, remedy string) []Finding {
 	return []Finding{New(severity, subject, problem, evidence, remedy)}
 }

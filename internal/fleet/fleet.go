@@ -18,7 +18,7 @@ type Answer struct {
 	ExitStatus *int `json:"exitStatus,omitempty"`
 	// Document is the JSON output of the command; nil if there is none.
 	Document json.RawMessage `json:"document,omitempty"`
-	// Error says why there is no document.
+	// Error is the reason why there is no document.
 	Error string `json:"error,omitempty"`
 }
 
@@ -46,9 +46,9 @@ type Silence struct {
 	Error string `json:"error"`
 }
 
-// Row is what one or more nodes say about a subject.
+// Row is the answer of one or more nodes about a subject.
 type Row struct {
-	// Subject identifies what the row is about, and Says is the answer of its nodes. Both are cells of the table.
+	// Subject identifies what the row is about, and Says is their answer. Both are cells of the table.
 	Subject []string `json:"subject"`
 	Says    []string `json:"says"`
 	// Sums are the numbers of its nodes, added up.

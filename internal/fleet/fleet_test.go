@@ -88,7 +88,7 @@ func TestMissingService(t *testing.T) {
 	}
 }
 
-// TestWorstNode: the exit status is the worst one, in the order of the command.
+// TestWorstNode: the exit status is the worst one, by the command's order of severity.
 func TestWorstNode(t *testing.T) {
 	finding := `{"verdict": "%s", "findings": [{"severity": "warning", "subject": "conntrack", "problem": "91 %% full"}]}`
 	r := Merge(Question{Command: "doctor"}, []Answer{

@@ -34,7 +34,7 @@ type Limits struct {
 	Connections int
 	// Flows is the largest number of UDP clients. Datagrams of further ones are dropped.
 	Flows int
-	// Connect is the time that the other side has to accept a connection.
+	// Connect is how long the other side may take to accept a connection.
 	Connect time.Duration
 	// FlowIdle is how long a UDP flow lives without a datagram in either direction.
 	FlowIdle time.Duration
@@ -85,7 +85,7 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards the clients of an address and port to another one. It opens the port if necessary, and otherwise replaces where it leads.
+// Set forwards the clients of an address and port to another one. It opens the port if necessary. If the port is open, Set replaces its destination.
 // Open TCP connections stay; UDP flows end, and begin again with the next datagram.
 func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
 	f.mu.Lock()

@@ -331,7 +331,7 @@ func TestIdleFlowsEnd(t *testing.T) {
 	l.Flows, l.FlowIdle = 1, 20*time.Millisecond
 	f, at := open(t, l), freePort(t, UDP)
 	set(t, f, at, startUDP(t, "a"))
-	for range 3 { // each client can only come when the flow of the one before has ended
+	for range 3 { // each client can connect only when the previous client's flow has ended
 		if got := ask(t, udpClient(t, at), "hello"); got != "a:hello" {
 			t.Fatal(got)
 		}

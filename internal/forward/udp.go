@@ -11,7 +11,7 @@ import (
 // maxDatagram is the largest UDP payload.
 const maxDatagram = 65535
 
-// udpListener forwards datagrams. Each client has a socket of its own to the other side, which receives the replies.
+// udpListener forwards datagrams. Each client has its own socket to the other side, which receives the replies.
 type udpListener struct {
 	*Forwarder
 	socket *net.UDPConn
@@ -52,7 +52,7 @@ func (l *udpListener) forgetAll() {
 	}
 }
 
-// forget ends a flow. Its goroutine then sees the closed socket and returns. The caller holds mu.
+// forget ends a flow. Its goroutine then sees the closed socket and returns. The caller must hold mu.
 func (l *udpListener) forget(client netip.AddrPort, flow *net.UDPConn) {
 	if l.known[client] == flow {
 		delete(l.known, client)
@@ -69,7 +69,7 @@ func (l *udpListener) receive() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(errorPause) // such as an ICMP error about an earlier reply
+			time.Sleep(errorPause) // the error may be an ICMP error about an earlier reply
 			continue
 		}
 		flow, err := l.flowOf(client)
@@ -77,7 +77,7 @@ func (l *udpListener) receive() {
 			continue
 		}
 		_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = flow.Write(buffer[:n]) // the goroutine of the flow sees a refusal
+		_, _ = flow.Write(buffer[:n]) // the goroutine of the flow sees an error
 	}
 }
 

@@ -50,7 +50,7 @@ func Find() (uint16, error) {
 		return 0, err
 	}
 	if next == 0 {
-		next = first + uint16(os.Getpid()*101%(last-first)) // so that processes rarely try each other's ports
+		next = first + uint16(os.Getpid()*101%(last-first)) // a random start, so that processes rarely try each other's ports
 	}
 	for range last - first + 1 {
 		if next++; next < first || next > limit {
@@ -99,7 +99,7 @@ func upperLimit() (uint16, error) {
 	const file = "/proc/sys/net/ipv4/ip_local_port_range"
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return last, nil // not Linux, or a container without it
+		return last, nil // not Linux, or a container without this file
 	}
 	fields := strings.Fields(string(text))
 	if len(fields) == 0 {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// MaxConnections limits the number of connections to all ports that share a ConnLimit, to limit memory and file descriptors.
+// MaxConnections limits the connections to all ports that share a ConnLimit, and so the use of memory and file descriptors.
 const MaxConnections = 512
 
 // ConnLimit limits the number of open connections. A connection beyond the limit closes the oldest one, which belongs to a slow
@@ -21,7 +21,7 @@ type ConnLimit struct {
 	open  map[net.Conn]*list.Element
 }
 
-// NewConnLimit returns one without connections.
+// NewConnLimit returns a ConnLimit without connections.
 func NewConnLimit(limit int) *ConnLimit {
 	return &ConnLimit{max: limit, order: list.New(), open: map[net.Conn]*list.Element{}}
 }
@@ -31,7 +31,7 @@ func (c *ConnLimit) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if oldest := c.add(conn); oldest != nil {
-			_ = oldest.Close() // its server gets a read error
+			_ = oldest.Close() // the connection's server gets a read error
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.remove(conn)

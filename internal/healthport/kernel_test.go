@@ -30,7 +30,7 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	}
 	n := newNode(t)
 	defer n.closeAll()
-	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // here, in the namespace of this goroutine
+	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // on this goroutine, because it is in the network namespace
 	n.SetAddresses([]netip.Addr{addr})
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	settle()

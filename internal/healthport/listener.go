@@ -46,7 +46,7 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 		Handler:     p.handler(at.service),
 		ReadTimeout: requestTimeout, WriteTimeout: responseTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnState: p.limit.Track, ErrorLog: errorLog,
-		DisableGeneralOptionsHandler: true, // it would always respond 200 to "OPTIONS *"
+		DisableGeneralOptionsHandler: true, // which would always respond 200 to "OPTIONS *"
 	}}
 	go func() {
 		// If the socket breaks, Run opens another.

@@ -161,7 +161,7 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// taken returns a port that another listener holds.
+// taken returns a port that another listener uses.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
 	port := freeport.Get(t)

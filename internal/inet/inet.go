@@ -1,4 +1,4 @@
-// Package inet holds the types that cluster packages (model, watch) and kernel packages share: address family, transport
+// Package inet has the types that cluster packages (model, watch) and kernel packages share: address family, transport
 // protocol, and the check for addresses that no Service or endpoint can have.
 //
 // May import: the standard library.
@@ -21,7 +21,8 @@ const (
 // Families lists both, in the order every output uses.
 var Families = []Family{IPv4, IPv6}
 
-// FamilyOf returns the family of a valid address. An IPv4 address mapped into IPv6 counts as IPv6; callers Unmap at the edge.
+// FamilyOf returns the family of a valid address. An IPv4 address mapped into IPv6 counts as IPv6; callers Unmap addresses where they enter the
+// program.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4

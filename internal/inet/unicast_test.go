@@ -23,7 +23,7 @@ func TestCheckUnicast(t *testing.T) {
 		"168.63.129.16":   "is a cloud's server that gives nodes their credentials or orders",
 		"100.100.100.200": "is a cloud's server that gives nodes their credentials or orders",
 		"192.0.0.192":     "is a cloud's server that gives nodes their credentials or orders",
-		"0.0.0.1":         "is in 0.0.0.0/8, which is no network",
+		"0.0.0.1":         "is in 0.0.0.0/8, which is not a network",
 		"fd00:ec2::253":   "",
 	} {
 		switch err := CheckUnicast(netip.MustParseAddr(addr)); {

@@ -40,13 +40,13 @@ func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	}
 }
 
-// Refuse takes the reason why cleanup would refuse without --dry-run.
+// Refuse records the reason why cleanup would refuse without --dry-run.
 func (c *Cleanup) Refuse(why error) {
 	c.Refused = why.Error()
 	fmt.Fprintln(c.notes, "without --dry-run, cleanup would refuse:", why)
 }
 
-// Found takes what is to be removed, and other programs' addresses on kube-ipvs0.
+// Found records what is to be removed, and other programs' addresses on kube-ipvs0.
 func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
 	for _, addr := range foreign {
 		c.ForeignAddresses = append(c.ForeignAddresses, addr.String())
@@ -63,7 +63,7 @@ func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
 	}
 }
 
-// Did takes the result of an operation.
+// Did records the result of an operation.
 func (c *Cleanup) Did(op kernel.Op, err error) {
 	if err != nil {
 		c.Failed = append(c.Failed, cleanupFailure{op.String(), err.Error()})

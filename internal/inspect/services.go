@@ -43,7 +43,7 @@ func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	}
 }
 
-// join adds the kernel's state to a frontend. The kernel was read after the agent's view, so it wins where the two differ.
+// join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state is shown where the two differ.
 func join(f *view.Frontend, servers Servers) {
 	if f.State == view.Conflict || f.State == view.ForeignServer {
 		return // the virtual server in the kernel is not this Service's

@@ -15,8 +15,8 @@ type Status struct {
 	view.Header
 	Agent   bool     `json:"agent"`
 	Unknown []string `json:"unknown"`
-	// Findings are the reasons why this node's Services may not follow the cluster. Problems of single Services are not included. Unwell has
-	// each of them in one line.
+	// Findings are the reasons why this node's Services may not follow the cluster. Problems of individual Services are not included. Unwell has the
+	// same in one line each.
 	Findings []finding.Finding `json:"findings"`
 	Unwell   []string          `json:"unwell"`
 	// Silence is why the agent did not respond.
@@ -35,7 +35,7 @@ type Machine struct {
 	// Owned virtual servers are in our ledger, Foreign ones are not.
 	Owned   int `json:"ownedVirtualServers"`
 	Foreign int `json:"foreignVirtualServers"`
-	// Connections through ours; nil if the kernel does not count them, because nftables balances.
+	// Connections are those through owned virtual servers; nil if the kernel does not count them, because nftables balances.
 	Connections *view.Connections `json:"connections,omitempty"`
 	// Error is the reason why the virtual servers could not be read. In that case the numbers are 0.
 	Error string `json:"error,omitempty"`

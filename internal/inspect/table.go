@@ -77,7 +77,7 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, filled)
 }
 
-// more continues the last cell of the row before.
+// more continues the last cell of the previous row.
 func (t *table) more(text string) { t.rows = append(t.rows, []string{"", text}) }
 
 func (t *table) write(w io.Writer) error {

@@ -194,7 +194,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutIPVS: nftables counts no connections, so none is not claimed.
+// TestStatusWithoutIPVS: nftables counts no connections, so the status does not claim that there are none.
 func TestStatusWithoutIPVS(t *testing.T) {
 	machine := Machine{}
 	machine.Count(servers(), kernel.NFTablesOnly, ours)

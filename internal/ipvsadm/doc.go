@@ -1,5 +1,5 @@
-// Package ipvsadm parses ipvsadm command lines and prints exactly the output of ipvsadm 1.31, including its oddities, because
-// people and scripts know that format. It is read-only: commands that change something are rejected.
+// Package ipvsadm parses ipvsadm command lines and prints exactly the output of ipvsadm 1.31, including its oddities, because operators and
+// scripts rely on that format. It is read-only: commands that change something are rejected.
 //
 // It is based on the documented grammar and the output of the packaged program, not on its source.
 //

@@ -87,7 +87,7 @@ func setOf(options ...option) (s optionSet) {
 
 func (s optionSet) has(o option) bool { return s&(1<<o) != 0 }
 
-// allowed has the valid options of each command. Accepting a syncid here is an oddity of ipvsadm.
+// allowed are the valid options of each command. Accepting a syncid here is an oddity of ipvsadm.
 var allowed = map[Command]optionSet{
 	List: setOf(optNumeric, optConnection, optService, optTimeout, optDaemon, optStats, optRate, optThresholds,
 		optPersistentConn, optNoSort, optSyncID, optExact, optTunInfo),

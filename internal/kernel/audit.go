@@ -20,7 +20,7 @@ type Audit struct {
 
 // Differences are the differences from the previous audit, and what the Audit requests.
 type Differences struct {
-	// All says that the differences are complete. What they lack does not exist or was not seen.
+	// All is true if the differences are complete: what they lack does not exist or was not seen.
 	All bool
 	// Servers that differ. A server that was not seen, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
@@ -28,14 +28,14 @@ type Differences struct {
 	Members map[string]map[Element]struct{}
 	// Addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base is everything else, with or without a difference. It has no members, addresses or virtual servers.
+	// Base is the rest of the state, whether it differs or not. It has no members, addresses or virtual servers.
 	Base State
 }
 
 // Comparer keeps the last read to compare the next one with it. The zero value is ready to use.
 type Comparer struct{ last *State }
 
-// Compare takes over a read, which must not change afterward. found are the limited virtual servers that exist.
+// Compare compares a read with the last one and keeps it, so the read must not change afterward. found are the limited virtual servers that exist.
 func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]ObservedServer) *Differences {
 	last := c.last
 	if last == nil || audit.All {

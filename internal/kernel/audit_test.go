@@ -48,7 +48,7 @@ func TestNoDifferencesCostNothing(t *testing.T) {
 	}
 }
 
-// Connection counts are no difference, except for a destination that gets no new connections.
+// Connection counts are not a difference, except for a destination that gets no new connections.
 func TestConnectionsOfDrainingDestinationsAreDifferences(t *testing.T) {
 	for weight, differs := range map[uint32]bool{0: true, 1: false} {
 		observed := func(connections uint32) *kernel.State {

@@ -11,7 +11,7 @@ type Bridge struct {
 	Name string
 	// Containers is true if a port leads to another network namespace.
 	Containers bool
-	// Families are those in which the bridge has an address and so is a gateway.
+	// Families are those in which the bridge has an address and is therefore a gateway.
 	Families []inet.Family
 	// Filtered are the families in which netfilter sees the packets between the bridge's ports.
 	Filtered map[inet.Family]bool

@@ -1,4 +1,4 @@
-// Package kernel has the values of a node's kernel state: virtual servers, addresses, sets, chains and sysctls, the operations that
+// Package kernel has the types of a node's kernel state: virtual servers, addresses, sets, chains and sysctls, the operations that
 // change them, and their text in the syntax of ipvsadm, ip, ipset and iptables. The listings that ipvsadm and explain need (Table,
 // RuleListing) are here too, so that pure packages import no backend.
 //

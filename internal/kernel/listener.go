@@ -10,8 +10,8 @@ import (
 // represents every address.
 type Listeners map[ServerKey]struct{}
 
-// At reports whether a process listens on an address and port. A process that listens on :: counts for IPv4, too, although it may have opted
-// out.
+// At reports whether a process listens on an address and port. A process that listens on :: counts for IPv4, too, although its socket may be
+// IPv6-only.
 func (l Listeners) At(key ServerKey) bool {
 	any4, any6 := netip.AddrPortFrom(netip.IPv4Unspecified(), key.Addr.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), key.Addr.Port())
 	for _, at := range []netip.AddrPort{key.Addr, any4, any6} {

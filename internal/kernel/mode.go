@@ -8,7 +8,7 @@ import (
 // Mode is what balances connections on a node, and where the agent keeps sets and rules.
 type Mode uint8
 
-// The modes. nftables balances only packets that pass rules of its own table, so it then has the sets and rules, too.
+// The modes. nftables balances only packets that pass rules of the agent's table, so that table then has the sets and rules, too.
 const (
 	IPVSWithIPTables Mode = iota // sets are in ipset, rules in iptables
 	IPVSWithNFTables

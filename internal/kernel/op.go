@@ -148,7 +148,7 @@ func Programs(f inet.Family) string {
 	return "iptables"
 }
 
-// StuckError says that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
+// StuckError means that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
 type StuckError struct {
 	Part, Doing string
 	// Since is the start of the first call that did not succeed, after the last one that did.
@@ -172,7 +172,7 @@ func LoadModule(name string) string {
 		"(Debian: linux-image-amd64; Ubuntu: linux-modules-extra; RHEL: kernel-modules, kernel-modules-extra)", name)
 }
 
-// NoSchedulerError says that the kernel lacks a scheduler. It is an ErrUnavailable.
+// NoSchedulerError means that the kernel lacks a scheduler. It is an ErrUnavailable.
 type NoSchedulerError struct{ Scheduler string }
 
 func (e NoSchedulerError) Error() string {

@@ -159,8 +159,8 @@ type SetMark uint32
 // FlipMark inverts bits of the packet's mark.
 type FlipMark uint32
 
-// Balance gives the connection an endpoint of the virtual server that it is for. Without such a virtual server the next rule is next. Only
-// nftables has it: IPVS balances without a rule.
+// Balance gives the connection an endpoint of its virtual server. Without one, the packet continues with the
+// next rule. Only nftables has this verdict: IPVS balances without a rule.
 type Balance struct{}
 
 // Reject answers with an ICMP error, named as in iptables.

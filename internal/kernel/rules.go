@@ -137,7 +137,7 @@ type RulesView struct {
 // clients outside a Service's source ranges. In the filter table, a firewall may accept packets as it likes.
 func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
 
-// EndsChain reports whether a packet that a rule of a built-in chain matches reaches no rule behind it, but other chains.
+// EndsChain reports whether a packet that matches a rule of a built-in chain skips the rules behind it, but still traverses other chains.
 func EndsChain(target string) bool { return target == "ACCEPT" || target == "RETURN" }
 
 // Holds reports whether the kernel's view v includes want: owned chains exactly, and owned jumps among other rules in the built-in chains,

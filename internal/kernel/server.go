@@ -163,7 +163,7 @@ type ObservedDestination struct {
 type DestinationStats struct {
 	Active     uint32
 	Inactive   uint32
-	Persistent uint32 // templates; only some readers see them
+	Persistent uint32 // persistence templates; only some readers see them
 }
 
 // Connections is the number of connections that a deletion of the destination would cut.

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Device is the dummy interface that holds the virtual addresses. Calico and others detect IPVS mode by this name.
+// Device is the dummy interface that has the virtual addresses. Calico and others detect IPVS mode by this name.
 const Device = "kube-ipvs0"
 
 // State is the kernel state of a node: everything that the agent owns, and foreign objects that could conflict with it.
@@ -29,15 +29,15 @@ type State struct {
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
-	// MayMiss reports that Members may lack some that nobody touched, as lists of nftables do while anything is written, and for a moment after
-	// that. A lookup shows whether these exist.
+	// MayMiss is true if Members may lack unchanged members, as lists of nftables do while anything is written and for a moment after that. A
+	// lookup shows whether these exist.
 	MayMiss bool
 }
 
 // RulesError is why the rules of a family could not be read.
 type RulesError map[inet.Family]error
 
-// Err joins the errors. An error of several families is in it once.
+// Err joins the errors. An error that several families share appears once.
 func (e RulesError) Err() (joined error) {
 	for _, f := range inet.Families {
 		if err := e[f]; err != nil && !errors.Is(joined, err) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Authorities lists the SHA-256 hashes of the public keys in a bundle of certificates, sorted, like kubeadm's discovery-token-ca-cert-hash. A
-// certificate that is renewed with its key has the same hash. What else is in the bundle is left out, because Go does not trust it either.
+// certificate that is renewed with its key has the same hash. Everything else in the bundle is left out, because Go does not trust it either.
 func Authorities(bundle []byte) (hashes []string) {
 	for len(bundle) > 0 {
 		var block *pem.Block
@@ -26,7 +26,7 @@ func Authorities(bundle []byte) (hashes []string) {
 }
 
 // sameCluster reports whether two agents trust an authority in common. A rotation adds the new authority before it removes the old one.
-// Without any authority, nothing tells two clusters with the same URL apart.
+// Without any authority, two clusters with the same URL cannot be distinguished.
 func sameCluster(a, b []string) bool {
 	return len(a) == 0 && len(b) == 0 || slices.ContainsFunc(a, func(hash string) bool { return slices.Contains(b, hash) })
 }

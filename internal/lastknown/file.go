@@ -1,7 +1,7 @@
 // Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API server is unavailable can
 // serve the endpoints of other nodes.
 //
-// The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It holds no secrets. It is replaced
+// The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It contains no secrets. It is replaced
 // as a whole, and used as a whole or not at all.
 //
 // May import: agent and model.
@@ -34,8 +34,8 @@ const (
 type Identity struct {
 	Node      string `json:"node"`
 	APIServer string `json:"apiServer"`
-	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts the system's, or everyone. A new
-	// cluster may have the URL of an old one.
+	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts those of the system, or every
+	// certificate. A new cluster may have the URL of an old one.
 	Authorities      []string `json:"authorities"`
 	ServiceProxyName string   `json:"serviceProxyName"`
 }

@@ -24,7 +24,6 @@ var (
 	noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// drawState draws the state of a cluster.
 func drawState(t *rapid.T) *State {
 	s := &State{At: noon, Contacts: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:6443")}}
 	s.Services = slices.Collect(maps.Values(compiletest.Services(t, "services")))
@@ -40,7 +39,7 @@ func encoded(t rapid.TB, s *State) []byte {
 	return b.Bytes()
 }
 
-// A file that is read holds what was written.
+// A file that is read has the state that was written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -54,7 +53,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A file that is damaged anywhere is not used, not even in part; a byte of the compression's header that says nothing may differ.
+// A file that is damaged anywhere is not used, not even in part; a byte of the compression's header that has no meaning may differ.
 func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)

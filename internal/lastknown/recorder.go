@@ -18,7 +18,7 @@ const (
 	checkEvery = time.Minute
 	// atMostEvery is the least time between two writes, unless the agent stops.
 	atMostEvery = 5 * time.Minute
-	// atLeastEvery is how often the file is written though nothing changed: it confirms that the state is still up to date.
+	// atLeastEvery is how often the file is written even if nothing changed: it confirms that the state is still up to date.
 	atLeastEvery = time.Hour
 )
 
@@ -67,7 +67,7 @@ func update[K comparable, V any](known, changed map[K]*V) {
 	}
 }
 
-// Run writes the file until the context ends, and once more then.
+// Run writes the file until the context ends, and one last time after that.
 func (r *Recorder) Run(ctx context.Context) {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()

@@ -101,7 +101,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 	wanted := p.wanted()
 	for at := range p.open {
 		if _, ok := wanted[at]; !ok {
-			_ = p.forwarder.Remove(at) // a socket whose close fails is closed all the same
+			_ = p.forwarder.Remove(at) // the socket is closed even if close fails
 			delete(p.open, at)
 		}
 	}
@@ -121,7 +121,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 	return errs
 }
 
-// report calls failed for Services whose failure is new, different or over.
+// report calls failed for Services whose failure is new, has changed or has ended.
 func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.ServiceID, err error)) {
 	for id, err := range errs {
 		if p.reported[id] != err.Error() {

@@ -142,7 +142,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestFailures: a port that another process has is reported for its Service, and taken when it is free; other Services do not notice.
+// TestFailures: a port that another process has is reported for its Service, and opened when it is free; other Services are not affected.
 func TestFailures(t *testing.T) {
 	p, f := start(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +160,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("failure %q of another Service", got)
 	}
 	_ = socket.Close()
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // anything that wakes it before the retry
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // any update wakes it before the retry
 	becomes(t, "a", func() string { return reply(taken) })
 	becomes(t, "<nil>", func() string { return f.of(web) })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Look selects what to read of the kernel.
+// Look selects the parts of the kernel to read.
 type Look struct {
 	// Parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
 	Parts []explain.Part
@@ -123,7 +123,7 @@ func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explai
 	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })
 }
 
-// readNFTables adds the agent's table. Its chains see a packet before those of iptables, and decide about new connections for both.
+// readNFTables adds the agent's table. A packet traverses its chains before those of iptables, and they decide about new connections.
 func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
 	k.Chains = slices.DeleteFunc(k.Chains, func(c kernel.BaseChain) bool { return c.Family == "inet" && c.Table == nft.Table })
 	if k.State.Rules, err = b.Read(ctx); err != nil {

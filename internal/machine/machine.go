@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Machine is the machine that commands run on. Tests replace it.
+// Machine is what commands use of the machine that they run on. Tests replace it.
 type Machine struct {
 	daemon.Machine
 	// TryLock takes the node lock, which keeps agents from starting, until release is called.
@@ -60,7 +60,7 @@ func takeNodeLock() (release func(), err error) {
 	return func() { _ = lock.Release() }, nil
 }
 
-// Table reads the virtual servers, and the owner records that say which are ours. unread is why that failed; empty if it did not.
+// Table reads the virtual servers, and the owner records that show which are ours. unread is the reason for a failure; empty if there was none.
 func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
 	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
@@ -68,14 +68,14 @@ func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
 }
 
-// plainBase is the wanted state without Services under the default configuration, or for an agent beside another proxy. Other configurations
-// change only some rules.
+// plainBase is the wanted state without Services under the default configuration, or for an agent beside another proxy. In other configurations,
+// only some rules differ.
 func plainBase(mode kernel.Mode, beside bool) want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
 }
 
 // agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; they are then those of the default configuration.
-// Only what the agent learns from the cluster is missing.
+// They lack only what the agent learns from the cluster.
 func agentRules(v *view.View) (all []kernel.Ruleset) {
 	values := map[string]string{}
 	if v != nil {

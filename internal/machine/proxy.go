@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// proxyModeURLs are where kube-proxy and the agent serve their mode by default. While cleanup holds the node lock, only kube-proxy can
-// respond.
+// proxyModeURLs are where kube-proxy and the agent serve their mode by default. While cleanup holds the node lock, only kube-proxy can respond.
 var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:10249/proxyMode"}
 
 // proxyPatience is how long kube-proxy may take to respond on a busy node.
@@ -30,8 +29,8 @@ func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 		"keep them, or stop kube-proxy first and run kube-proxy --cleanup", why)
 }
 
-// kubeProxy says why a kube-proxy may run in ipvs mode; empty if none does. Only a refused connection at every address means that nobody is
-// there: a slow node answers late.
+// kubeProxy returns the sign that a kube-proxy may run in ipvs mode; empty if there is none. Only a refused connection at every address proves
+// that no kube-proxy runs: a slow node answers late.
 func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	for _, url := range m.ProxyModes {
 		switch mode, err := m.askMode(ctx, url); {
@@ -52,12 +51,12 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	return ""
 }
 
-// askMode returns the mode that a URL responds with. It is empty if nobody listens there, or if it is another program's.
+// askMode returns the mode that a URL responds with. It is empty if no program listens there, or a program other than kube-proxy.
 func (m *Machine) askMode(ctx context.Context, url string) (mode string, err error) {
 	status, text, err := get(ctx, url, 64, m.ProxyPatience)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENETUNREACH) ||
 		errors.Is(err, syscall.EAFNOSUPPORT) {
-		return "", nil // nobody listens, or this machine has no such address
+		return "", nil // no program listens, or this machine has no such address
 	}
 	if err != nil || status != http.StatusOK {
 		return "", err
@@ -80,7 +79,7 @@ func findProcess(name string) (id string) {
 		process := filepath.Dir(file)
 		text, err := os.ReadFile(file)
 		if err != nil || strings.TrimSpace(string(text)) != name {
-			continue // or it has ended
+			continue // another process, or one that has ended
 		}
 		if namespace, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil && namespace == here {
 			return filepath.Base(process)

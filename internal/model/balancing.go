@@ -12,7 +12,7 @@ const MaxWeight = 1<<31 - 1
 // MaxConnectionLimit is the highest limit of a destination's connections that all kernels accept.
 const MaxConnectionLimit = 1<<31 - 1
 
-// Balancing holds the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
+// Balancing has the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
 type Balancing struct {
 	Scheduler string
 	// Flags are the scheduler's settings. If FlagsSet is false, no annotation sets them.

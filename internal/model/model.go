@@ -1,7 +1,7 @@
-// Package model holds the Services with their endpoints and the nodes of the cluster as plain values.
+// Package model represents the Services, their endpoints and the nodes of the cluster as plain values.
 //
-// Values from package watch are immutable: a change is a new value. They are parsed and syntactically valid. Package compile
-// decides what it means.
+// Values from package watch are immutable: a change is a new value. They are parsed and syntactically valid. Package compile decides what they
+// mean.
 //
 // May import: the standard library and inet.
 package model
@@ -107,7 +107,7 @@ type Endpoint struct {
 	ForNodes, ForZones []string
 }
 
-// Node holds the parts of a Node object that matter to Services.
+// Node has the parts of a Node object that matter to Services.
 type Node struct {
 	Name string
 	// Addresses are the internal addresses, then the external ones, in the object's order.

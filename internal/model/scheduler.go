@@ -21,7 +21,7 @@ type Scheduler struct {
 	CountsDown bool
 	// TableKiB is the size of the table that the kernel allocates for each virtual server, in its default configuration.
 	TableKiB int
-	// Advice is a warning about using it for a Service; empty for most.
+	// Advice is a warning about using the scheduler for a Service; empty for most.
 	Advice string
 }
 

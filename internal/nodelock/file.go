@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// holder describes the process that holds the lock, which writes it to the file.
+// holder describes the process that holds the lock. That process writes it to the file.
 type holder struct {
 	PID int `json:"pid"`
 	// PIDNamespace lets readers in other containers detect that PID is not theirs.
@@ -69,7 +69,7 @@ func (p place) open() (*os.File, error) {
 	return file, nil
 }
 
-// writeHolder records this process for diagnostics only. If it fails, for example on a full file system, the lock still holds.
+// writeHolder records this process for diagnostics only. If it fails, for example on a full file system, the lock is still in force.
 func writeHolder(file *os.File) {
 	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args)})
 	if err == nil && file.Truncate(0) == nil {

@@ -30,7 +30,7 @@ const (
 // ErrHeld means that another process holds the lock in this network namespace.
 var ErrHeld = errors.New("another kube-ipvs is running on this node")
 
-// Lock is the node lock, held. The kernel releases it whenever the process ends.
+// Lock is the node lock of this process. The kernel releases it when the process ends.
 type Lock struct {
 	// Ignored describes the process that holds the socket; nil if this lock holds it.
 	Ignored error

@@ -57,7 +57,7 @@ func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.p
 // Is makes a takenError an ErrHeld, because the process may be an agent.
 func (e *takenError) Is(target error) bool { return target == ErrHeld }
 
-// mayBeAgent is false if the process does not run as root. Otherwise it may still be any root process in a pod with the host's
+// mayBeAgent is false if the process does not run as root. If it is true, the process may still be any root process in a pod with the host's
 // network.
 func (e *takenError) mayBeAgent() bool { return e.by != nil && rundir.Trusted(e.by.Uid) }
 

@@ -78,7 +78,7 @@ func checkPeer(conn *net.UnixConn) error {
 		return fmt.Errorf("find out who listens: %w", errors.Join(failed, err))
 	}
 	if !rundir.Trusted(peer.Uid) {
-		return fmt.Errorf("process %d of user %d listens there, which is no agent; end it, and let only root write to the directory", peer.Pid, peer.Uid)
+		return fmt.Errorf("process %d of user %d listens there, which is not an agent; end it, and let only root write to the directory", peer.Pid, peer.Uid)
 	}
 	return nil
 }

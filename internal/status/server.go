@@ -36,7 +36,7 @@ const (
 	maxHeader = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
-	// lookInterval is how often the server looks whether its socket still has its path.
+	// lookInterval is how often the server checks whether its socket still has its path.
 	lookInterval = 5 * time.Second
 )
 
@@ -46,7 +46,7 @@ type Config struct {
 	Path string
 	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
-	// Complete adds the parts that the loop does not know: the machine and the state of its sources.
+	// Complete adds the parts that the loop does not have: the machine and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
 }

@@ -259,7 +259,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// TestLongSync: while the loop does not answer, a client gets the last view of the same query, which says so. Without one, it waits.
+// TestLongSync: while the loop does not answer, a client gets the last view of the same query, marked as earlier. Without one, it waits.
 func TestLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy time.Duration
@@ -307,7 +307,7 @@ func TestLongSync(t *testing.T) {
 	})
 }
 
-// TestAnotherUsersListener: a client does not believe a process of another user, whose directory the agent itself would refuse.
+// TestAnotherUsersListener: a client does not trust a process of another user, whose directory the agent itself would refuse.
 func TestAnotherUsersListener(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")

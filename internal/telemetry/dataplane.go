@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// registerDataPlane adds the metric that says what balances connections. It is not known while the agent waits for the node lock.
+// registerDataPlane adds the metric for what balances connections. This is unknown while the agent waits for the node lock.
 func registerDataPlane(r prometheus.Registerer, name string) {
 	if name == "" {
 		return

@@ -36,7 +36,7 @@ const (
 //
 // Most problems of a Service exist on every node. All nodes give equal Events equal names, so the first node posts the Event
 // and the others find that it exists. A problem of a single node has the node's name in its note, and is therefore a different
-// Event. docs/decisions/0006-events.md says why this does not use client-go's recorder.
+// Event. docs/decisions/0006-events.md explains why this does not use client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string
@@ -45,7 +45,7 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// foreign are the virtual servers of other programs in the last Report, failing is the problem that syncs keep failing; nil if they do not.
+	// foreign are the virtual servers of other programs in the last Report; failing is the problem that syncs keep failing, or nil.
 	// Only the loop uses them.
 	foreign map[kernel.ServerKey]model.ServicePortRef
 	failing *model.Problem
@@ -104,7 +104,7 @@ func (e *events) aboutNode(reason string) model.Problem {
 	return model.Problem{Object: model.NodeRef(e.node), Reason: reason}
 }
 
-// observe queues an Event for each problem that is new or resolved. failing is true once syncs have failed for long.
+// observe queues an Event for each problem that is new or resolved. failing is true once syncs have been failing for a long time.
 func (e *events) observe(r *agent.Report, failing bool) {
 	for _, change := range r.ProblemChanges {
 		topic := aboutService
@@ -146,7 +146,7 @@ func (e *events) foreignServer(key kernel.ServerKey, owner model.ServicePortRef)
 	}
 }
 
-// observeFailing reports once that syncs keep failing, with the current error, and once that they have recovered.
+// observeFailing reports once that syncs keep failing, with the current error, and once that they succeed again.
 func (e *events) observeFailing(failing bool, err error) {
 	switch {
 	case !failing && e.failing != nil:
@@ -179,7 +179,7 @@ func (e *events) observeHealthPort(id model.ServiceID, err error) {
 // enqueue never blocks. A notice and its opposite cancel each other if neither has been sent.
 func (e *events) enqueue(n notice) {
 	if n.ofNode() && n.problem.Object != model.NodeRef(e.node) {
-		return // a file, or another Node, whose own agent reports it
+		return // the object is a file, or another Node, whose own agent reports it
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// stuckAfter is the time after two missed periods until the loop counts as stuck. On a small machine, the first sync of ten
+// stuckAfter is how long after two missed periods the loop counts as stuck. On a small machine, the first sync of ten
 // thousand Services takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
@@ -25,7 +25,7 @@ const staleAfter = 5 * time.Minute
 
 // health answers four questions. Each method returns nil for yes, or an error with the reason.
 //
-//   - healthy: does the agent keep this node's Services up to date? For people, alerts and health check ports.
+//   - healthy: does the agent keep this node's Services up to date? For operators, alerts and health check ports.
 //   - eligible: may load balancers send traffic to this node? Part of /healthz.
 //   - alive: is the loop running? If not, a restart helps. For /livez.
 //   - ready: has the node synced completely, and does it receive changes? For /readyz.
@@ -169,7 +169,7 @@ func (h *health) eligible() error {
 	return nil
 }
 
-// alive returns an error if a restart of the agent would help. It would not help against a failing source or kernel: the agent
+// alive returns an error if a restart of the agent would help. It would not help if a source or the kernel fails: the agent
 // retries both, and the kernel keeps serving the last state.
 func (h *health) alive(now time.Time) error {
 	h.mu.Lock()

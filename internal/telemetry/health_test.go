@@ -183,7 +183,7 @@ var livenessStories = map[string]func(*agentStory){
 	},
 }
 
-// TestLivenessFailsOnlyWhereARestartHelps: the kubelet must not kill the agent in any other case.
+// TestLivenessFailsOnlyWhereARestartHelps: in any other case, the kubelet must not kill the agent.
 func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
 	for name, story := range livenessStories {
 		t.Run(name, func(t *testing.T) {

@@ -2,11 +2,11 @@ package telemetry
 
 import "slices"
 
-// fairQueue holds the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events of
+// fairQueue has the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events of
 // one tenant never delay or displace another's. Within a namespace, notices stay in order of arrival.
 type fairQueue struct {
 	most int
-	// lanes hold the notices by namespace, with "" for the node. No lane is empty.
+	// lanes are the notices by namespace, with "" for the node. No lane is empty.
 	lanes map[string][]notice
 	// turns are the namespaces with notices, the next one first.
 	turns  []string

@@ -84,7 +84,7 @@ func (e *events) post(ctx context.Context, n notice) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if svc == nil { // deleted: no Event needed
+		if svc == nil { // the Service was deleted, so no Event is needed
 			return resultDropped, nil
 		}
 		about = serviceObject(svc)

@@ -45,7 +45,7 @@ type Config struct {
 	Period time.Duration
 	// HealthAddress and MetricsAddress are the addresses to listen on; empty disables the server.
 	HealthAddress, MetricsAddress string
-	// Profiling serves /debug/pprof beside the metrics.
+	// Profiling serves /debug/pprof on the metrics server.
 	Profiling bool
 	// API is the API server that gets the Events; nil if Services do not come from an API server.
 	API *rest.Config
@@ -64,7 +64,7 @@ type Telemetry struct {
 	problems *nodeProblems
 }
 
-// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from the call of New on.
+// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from now on.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()
@@ -113,7 +113,7 @@ func (t *Telemetry) healthPortFailed(id model.ServiceID, err error) {
 	}
 }
 
-// Observe takes the Report of a sync. It does not block.
+// Observe receives the Report of a sync. It does not block.
 func (t *Telemetry) Observe(r agent.Report) {
 	t.metrics.observe(&r)
 	t.health.observe(&r)
@@ -124,7 +124,7 @@ func (t *Telemetry) Observe(r agent.Report) {
 	}
 }
 
-// Checked takes the time of a quick check that succeeded. It does not block.
+// Checked receives the time of a quick check that succeeded. It does not block.
 func (t *Telemetry) Checked(at time.Time) { t.health.checked(at) }
 
 // healthPorts are the health check ports in a Report.

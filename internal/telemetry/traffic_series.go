@@ -72,7 +72,7 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 var errHung = errors.New("the kernel has not answered; if dmesg shows hung tasks, restart the node")
 
 // readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other one starts or waits. Its late result is not used,
-// because nothing says when the kernel counted.
+// because it is unknown when the kernel counted.
 func (t *traffic) readOnce() (map[kernel.ServerKey]Counted, error) {
 	select {
 	case t.reading <- struct{}{}:

@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// Findings are the reasons why this node's Services may not follow the cluster, the most serious first. Problems of single Services are not
+// Findings are the reasons why this node's Services may not follow the cluster, the most serious first. Problems of individual Services are not
 // included. If the agent did not respond, v is nil and silence is the reason.
 func Findings(v *View, silence string) []finding.Finding {
 	if v == nil {

@@ -58,7 +58,7 @@ type Agent struct {
 	Drifts []Drift `json:"drifts"`
 	// Foreign are foreign virtual servers at frontends of Services.
 	Foreign []Foreign `json:"foreign"`
-	// Leftovers are objects on kube-ipvs0 without a Service and a ledger entry. The agent leaves them alone.
+	// Leftovers are objects on kube-ipvs0 with neither a Service nor a ledger entry. The agent leaves them alone.
 	Leftovers []string `json:"leftovers"`
 }
 
@@ -96,7 +96,7 @@ type Node struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Kernel  string `json:"kernel"`
-	// Mode is the data plane and where sets and rules are. DataPlane and Rules say it for people, with the reasons.
+	// Mode is the data plane and where sets and rules are. DataPlane and Rules describe it in words, with the reasons.
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`
 	Rules     string      `json:"rules"`
@@ -106,7 +106,7 @@ type Node struct {
 	Started          time.Time `json:"started"`
 	// ConfigFile is empty if there is none. Settings are the explicitly set ones.
 	ConfigFile string `json:"configFile,omitempty"`
-	// ConfigError says why the file's current content cannot be used; the previous settings stay in force.
+	// ConfigError is the reason why the file's current content cannot be used; the previous settings stay in force.
 	ConfigError string    `json:"configError,omitempty"`
 	Settings    []Setting `json:"settings"`
 	// Addresses are the node's own, without those of kube-ipvs0.
@@ -145,7 +145,7 @@ type Snapshot struct {
 	At *time.Time `json:"at,omitempty"`
 	// Served is true while the node serves that state because the API server is unavailable.
 	Served bool `json:"served"`
-	// Error says why the file cannot be used or written.
+	// Error is the reason why the file cannot be used or written.
 	Error string `json:"error,omitempty"`
 }
 
@@ -172,7 +172,7 @@ type Service struct {
 	Problems  []string   `json:"problems"`
 }
 
-// ID names the Service; it is empty if only the kernel is known.
+// ID names the Service; it is empty if no agent responds.
 func (s Service) ID() string {
 	if s.Name == "" {
 		return ""
@@ -183,7 +183,7 @@ func (s Service) ID() string {
 // Kind is the kind of a frontend.
 type Kind string
 
-// The kinds of frontend; Unknown if only the kernel is known.
+// The kinds of frontend; Unknown if no agent responds.
 const (
 	ClusterIP    Kind = "ClusterIP"
 	LoadBalancer Kind = "LoadBalancer"
@@ -192,7 +192,7 @@ const (
 	Unknown      Kind = "Unknown"
 )
 
-// FrontendState says what happens to new connections to a frontend.
+// FrontendState is what happens to new connections to a frontend.
 type FrontendState string
 
 // The states of a frontend.
@@ -244,7 +244,7 @@ type SetEntry struct {
 	Entry string `json:"entry"`
 }
 
-// EndpointState says what happens to new connections to an endpoint.
+// EndpointState is what happens to new connections to an endpoint.
 type EndpointState string
 
 // The states of an endpoint.
@@ -259,7 +259,7 @@ const (
 	Terminating     EndpointState = "Terminating" // without connections
 	NotReady        EndpointState = "NotReady"
 	Pending         EndpointState = "Pending" // wanted, but not in the kernel
-	UnknownEndpoint EndpointState = "Unknown" // only the kernel is known
+	UnknownEndpoint EndpointState = "Unknown" // no agent responds; only the kernel's state is shown
 )
 
 // Endpoint is an endpoint of a frontend.

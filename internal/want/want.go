@@ -1,4 +1,4 @@
-// Package want holds the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. It is complete
+// Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. It is complete
 // before the first write (I3), so no failed write can shrink it.
 //
 // A Service's part is a Fragment. The cost of replacing one is proportional to its size. A replacement names the objects that may now differ
@@ -171,8 +171,8 @@ func NewTouched() *Touched {
 	}
 }
 
-// Replace replaces a Service's old fragment with its new one; either may be nil. A virtual server that another Service's fragment has, too,
-// passes to the new one: that Service has lost its claim (I12), and will get a new fragment later.
+// Replace replaces a Service's old fragment with its new one; either may be nil. A virtual server that is also in another Service's fragment
+// passes to the new fragment: the other Service has lost its claim (I12), and will get a new fragment later.
 func (s *State) Replace(old, new Fragment, touched *Touched) {
 	for i := range old {
 		s.remove(&old[i], touched)
@@ -200,7 +200,7 @@ func (s *State) add(server *Server, touched *Touched) {
 }
 
 func (s *State) remove(server *Server, touched *Touched) {
-	if s.Servers[server.Key] != server { // it has passed to another fragment
+	if s.Servers[server.Key] != server { // the server has passed to another fragment
 		return
 	}
 	touched.Servers[server.Key] = struct{}{}

@@ -251,7 +251,7 @@ func clientPrefix(s *model.Service, f inet.Family, bits uint8, name string, wron
 	return 0
 }
 
-// parseSchedulerFlags parses the flags of the scheduler that was set by the annotation before.
+// parseSchedulerFlags parses the flags of the scheduler that the preceding annotation has set.
 func parseSchedulerFlags(s *model.Service, value string) error {
 	if value == "none" && s.Balancing.Scheduler != "" {
 		s.Balancing.Flags, s.Balancing.FlagsSet = 0, true

@@ -382,7 +382,7 @@ steps (not with ovf, lblc and lblcr, where a weight is a number of connections).
 2147483647; larger results are reduced to it.
 
 For most schedulers only the ratio of weights matters. Keep weights below a few hundred anyway: the
-table of sh has only 256 places. With wrr and ` + "`max-connections`" + `, the agent divides weights by one
+table of sh has only 256 entries. With wrr and ` + "`max-connections`" + `, the agent divides weights by one
 number if they are too large ([why](schedulers.md#limit-connections)).
 
 Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.

@@ -32,14 +32,14 @@ type Options struct {
 	Logger *zap.Logger
 }
 
-// timing holds timeouts and rates. Only tests change it.
+// timing has timeouts and rates. Only tests change it.
 type timing struct {
 	// dial is the timeout for opening a connection. A connection that is idle for pingIdle gets a ping, and is closed if no
 	// response arrives within pingTimeout: after as much silence as client-go allows. An overloaded server may take that long,
-	// and all nodes would connect again at once.
+	// and all nodes would connect again at the same time.
 	dial, pingIdle, pingTimeout time.Duration
-	// gone is how long the server's kernel may leave packets unacknowledged. It acknowledges them even if the program is busy, so the
-	// machine or the way to it is gone.
+	// gone is how long the server's kernel may leave packets unacknowledged. A kernel acknowledges them even if the program is busy, so after
+	// this time the machine or the path to it has failed.
 	gone time.Duration
 	// silence is how long a server may respond to pings but send no data. API servers send a bookmark about once a minute.
 	// Ending a watch early is cheap: the next one continues where it stopped, without a list.
@@ -144,8 +144,8 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no
-// entry for kinds about which nothing has come yet.
+// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no entry for kinds about
+// which nothing has arrived yet.
 func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -20,8 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// trial has the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt
-// says why.
+// trial has the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt is the reason.
 type trial struct {
 	least, most bound
 	// refused are the nearest values beyond the bounds.

@@ -84,7 +84,7 @@ func TestPingsReachTheTransport(t *testing.T) {
 	}
 }
 
-// A machine that is gone is noticed although the connection has a ping under way, during which TCP sends no keepalive probes.
+// A dead machine is noticed even while a ping is in flight, during which TCP sends no keepalive probes.
 func TestUnacknowledgedPacketsEndTheConnection(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

@@ -1,4 +1,4 @@
-// Package watch turns Kubernetes objects into the model, which says what this node must serve.
+// Package watch turns Kubernetes objects into the model, which describes what this node must serve.
 //
 // [API] is the source that watches the API server; package manifests is the other source. Both feed a [Store], which parses each
 // object once, keeps only what the model needs, groups EndpointSlices by Service and tracks changes. A reader waits on Changed

@@ -47,7 +47,7 @@ func ingressIPs(svc *v1.Service, p *Problems) []netip.Addr {
 		ingress := &svc.Status.LoadBalancer.Ingress[i]
 		at := func(field string) string { return fmt.Sprintf("status.loadBalancer.ingress[%d].%s", i, field) }
 		switch {
-		case ingress.IP == "": // it has a host name
+		case ingress.IP == "": // it has a host name instead
 		case ingress.IPMode == nil || *ingress.IPMode == v1.LoadBalancerIPModeVIP:
 			ips.parse(at("ip"), ingress.IP)
 		case *ingress.IPMode != v1.LoadBalancerIPModeProxy:

@@ -95,7 +95,7 @@ func TestConvertLoadBalancer(t *testing.T) { runServiceCases(t, loadBalancerCase
 var loadBalancerCases = []serviceCase{
 	{name: "plain", change: balanced, want: "default/web [10.96.0.10] http=80/tcp@30080 balancer=[203.0.113.9]"},
 	{
-		name: "modes, names, a repetition and a bad one",
+		name: "modes, names, a duplicate and an invalid address",
 		change: func(s *v1.Service) {
 			balanced(s)
 			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{Hostname: "lb.example"},

@@ -17,7 +17,8 @@ import (
 const (
 	// holdFor is how long objects missing from a list are held. If a second list also lacks them, they are deleted sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is a number of missing Services or EndpointSlices that is never implausible. A cluster may have fewer Nodes, and each matters.
+	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. A cluster may have fewer Nodes, and each
+	// matters.
 	fewMissing = 4
 )
 
@@ -115,7 +116,7 @@ func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	return e != nil && e.service != nil
 }
 
-// hold keeps an object. A held Service loses its claims to other Services.
+// hold keeps an object. In a conflict with another Service, a held Service loses its claim.
 func (s *Store) hold(key model.ObjectRef) {
 	if key.Kind == model.KindService {
 		id := model.ServiceID{Namespace: key.Namespace, Name: key.Name}
@@ -201,7 +202,7 @@ func (s *Store) giveUp(key model.ObjectRef, to *model.Endpoint) {
 		switch {
 		case e.Addr != to.Addr || e.Pod == "":
 			less.Endpoints = append(less.Endpoints, *e)
-		case e.Pod == to.Pod: // one pod of two Services
+		case e.Pod == to.Pod: // one pod that serves two Services
 			less.Endpoints = append(less.Endpoints, *e)
 			s.holdEndpoint(key, e)
 		}

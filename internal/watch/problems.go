@@ -25,7 +25,7 @@ type Problems struct {
 	more   int
 }
 
-// Add records a wrong value of a field. The reason says what is valid.
+// Add records a wrong value of a field. The reason describes what is valid.
 func (p *Problems) Add(field, value, format string, args ...any) {
 	p.AddWithRemedy(field, value, fmt.Sprintf(format, args...), "")
 }

@@ -19,7 +19,7 @@ var listedKinds = [...]model.Kind{model.KindService, model.KindEndpointSlice, mo
 //
 // A Record without Service, Slice and Node adds nothing to the model. It also stands for a deleted object.
 type Record struct {
-	// ObjectMeta holds only the namespace and the name. With it the reflector's temporary store can hold a record, so that
+	// ObjectMeta has only the namespace and the name. With it the reflector's temporary store can keep a record, so that
 	// a whole list is never in memory as Kubernetes objects.
 	metav1.ObjectMeta
 	kind model.Kind

@@ -24,7 +24,7 @@ func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {
 	list, err := f.client.Get().Resource(f.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).
 		MaxRetries(0).Do(ctx).Get()
 	if err != nil {
-		return nil // the watch itself will show the error
+		return nil // the watch itself will return the error
 	}
 	response, err := meta.ListAccessor(list)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Store holds the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
+// Store has the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
 // concurrent use. The values it returns are immutable.
 type Store struct {
 	converter
@@ -40,7 +40,7 @@ type Store struct {
 type entry struct {
 	service *model.Service // without Slices; nil if it does not exist
 	slices  []*model.EndpointSlice
-	// shared is set while the reader holds the list of slices. A shared list is copied before it changes.
+	// shared is set while the reader uses the list of slices. A shared list is copied before it changes.
 	shared bool
 	// reported is set once the reader knows this Service, so that its deletion must be reported.
 	reported bool
@@ -270,8 +270,8 @@ func (s *Store) putSlice(r *Record) {
 	}
 }
 
-// addTrigger keeps the time of a change for the reader. Changes made before the first list was complete say nothing about how
-// long a change takes to reach the kernel.
+// addTrigger keeps the time of a change for the reader. Changes made before the first list was complete do not show how long a change takes to
+// reach the kernel.
 func (s *Store) addTrigger(r *Record) {
 	if !r.trigger.IsZero() && s.synced() {
 		s.triggers = append(s.triggers, model.Trigger{Family: r.Slice.Family, At: r.trigger, Received: time.Now()})
@@ -373,7 +373,7 @@ func (e *entry) findSlice(name string) (int, bool) {
 	})
 }
 
-// unshare copies the list if the reader holds it. The slices in it stay shared.
+// unshare copies the list if the reader uses it. The slices in it stay shared.
 func (e *entry) unshare() {
 	if e.shared {
 		e.slices, e.shared = slices.Clone(e.slices), false

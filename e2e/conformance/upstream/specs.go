@@ -1,4 +1,4 @@
-// Package upstream runs Kubernetes' own end-to-end tests in a cluster with real kubelets, and keeps what they said.
+// Package upstream runs Kubernetes' own end-to-end tests in a cluster with real kubelets, and records their results.
 package upstream
 
 import (
@@ -100,7 +100,7 @@ func outcome(spec string, match []string) *record.Test {
 	return &t
 }
 
-// specIn is the name with which the line begins, or none.
+// specIn returns the spec's name with which the line begins; empty if there is none.
 func specIn(line string, known map[string]bool) string {
 	for !known[line] {
 		shorter := label.ReplaceAllString(line, "")
@@ -112,7 +112,7 @@ func specIn(line string, known map[string]bool) string {
 	return line
 }
 
-// Remaining are the specs that have not passed. One that skipped itself runs again: another cluster may have what it lacked.
+// Remaining are the specs that have not passed. A spec that skipped itself runs again: another cluster may have what it needs.
 func Remaining(specs []string, done []record.Test) (left []string) {
 	for _, spec := range specs {
 		if !slices.ContainsFunc(done, func(t record.Test) bool { return t.Test == spec && t.Status == "PASS" }) {
@@ -146,7 +146,7 @@ containerd, CoreDNS behind its Service, and kube-ipvs from its chart and image a
 	return b.String() + Table(specs)
 }
 
-// Table is outcomes as a table for people.
+// Table formats outcomes as a table.
 func Table(all []record.Test) string {
 	var b strings.Builder
 	b.WriteString("| spec | result | seconds | where |\n|---|---|---|---|\n")

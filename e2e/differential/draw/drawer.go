@@ -20,9 +20,9 @@ type Drawer struct {
 	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
-	// taken are the special ClusterIPs that a Service of this batch has.
+	// taken are the special ClusterIPs that Services of this batch have.
 	taken map[string]bool
-	// known are this batch's node ports with the policy Cluster, for ports that must equal one.
+	// known are this batch's node ports with the policy Cluster. Some ports must equal one of them.
 	known []corev1.ServicePort
 }
 

@@ -36,9 +36,8 @@ func (t Target) better(o Target) bool {
 	return t.Local && !o.Local
 }
 
-// Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate
-// counts, because a new pod can have the address of a terminating one; among equals one that is ready, then one that serves, then one on
-// this node.
+// Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate takes precedence,
+// because a new pod can have the address of a terminating one; among equals, a ready entry, then one that serves, then one on this node.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {

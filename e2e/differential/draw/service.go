@@ -104,7 +104,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 			Port:     one(d, 80, 443, 53, 8080, 1+d.rng.Int32N(29999)),
 		}
 		if d.chance(8) {
-			p.Port = 22 // at its own addresses the node needs it
+			p.Port = 22 // the node needs the port at its own addresses
 		}
 		if len(d.known) > 0 && d.chance(15) {
 			like := one(d, d.known...)
@@ -260,7 +260,7 @@ func (d *Drawer) nodePorts(o *corev1.Service) {
 	switch {
 	case !balancer || !local:
 		o.Spec.HealthCheckNodePort = 0
-	case o.Spec.HealthCheckNodePort == 0: // once given, it must stay
+	case o.Spec.HealthCheckNodePort == 0: // once given, it must not change
 		o.Spec.HealthCheckNodePort = next
 	}
 }

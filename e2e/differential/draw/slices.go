@@ -84,7 +84,7 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			here := d.world.Here()
 			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
 		}
-		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate decides what two entries say
+		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate decides the content of two entries
 			all = append(all, m)
 		}
 	}
@@ -140,7 +140,7 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 }
 
 // duplicate lists an endpoint in a second slice, as during a move between slices, or adds a terminating pod with the same
-// address. Kubernetes does not specify which of two terminating endpoints counts, so they are equal.
+// address. Kubernetes does not specify which of two terminating endpoints takes precedence, so they are equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
 	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
 		e.Conditions = conditions(false, true, true)

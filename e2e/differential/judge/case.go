@@ -20,7 +20,7 @@ type Case struct {
 	// Created has the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// kept are addresses of other nodes that a Service had before the node: both programs go on serving them.
+	// kept are addresses of other nodes that a Service had before the node: both programs continue to serve them.
 	kept map[netip.Addr]bool
 	// nodePorts has the node ports with the external policy Cluster.
 	nodePorts map[portNumber]bool
@@ -100,8 +100,7 @@ func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
-// sole returns the claim on a key if only one Service claims it. If the Service has an address in two fields, the strictest
-// counts.
+// sole returns the claim on a key if only one Service claims it. If the Service has an address in two fields, the strictest one applies.
 func (c *Case) sole(key Key) (Claim, bool) {
 	all := c.claims[key]
 	if len(all) == 0 || c.contested(key) {

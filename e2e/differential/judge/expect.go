@@ -25,8 +25,8 @@ const (
 
 var anyRefusal = []string{Refused, Unreachable, TimedOut, "filtered"}
 
-// Expect returns what a client must see at an address and port, according to the objects. It returns false if that also depends on what was
-// served before, or on a Service that the agent must reject.
+// Expect returns what a client must see at an address and port, according to the objects. It returns false if the answer also depends on what
+// was served before, or on a Service that the agent must reject.
 func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	cl, ok := c.Holder(key)
 	if !ok || client == Host && key.Protocol == corev1.ProtocolSCTP { // docs/known-limits.md: with many addresses, the first packet is too large
@@ -61,7 +61,7 @@ func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	return []string{TimedOut}
 }
 
-// Holder returns the claim that must win an address and port. It returns false if that depends on more than the objects.
+// Holder returns the claim that must win an address and port. It returns false if the winner depends on more than the objects.
 func (c *Case) Holder(key Key) (Claim, bool) {
 	if len(c.claims[key]) == 0 || c.interfaceIsClusterIP(key.Addr.Addr()) {
 		return Claim{}, false

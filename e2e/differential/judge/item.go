@@ -22,7 +22,7 @@ const (
 // Item is a single compared object, with each program's value.
 type Item struct {
 	Kind   Kind
-	Key    Key            // of the virtual server; for a bound address, only the address in Addr counts
+	Key    Key            // of the virtual server; for a bound address, only the address in Addr matters
 	Dest   netip.AddrPort // of a draining destination
 	Client string         // of a connection
 

@@ -79,7 +79,7 @@ var Rules = []Rule{
 		ID:        "node-port-at-a-cluster-ip",
 		Kinds:     []Kind{Connection},
 		When:      "A client connects to a node port at an interface address of this node that is also a ClusterIP.",
-		KubeProxy: "Refused, because the address counts as virtual. (A process on the node is answered.)",
+		KubeProxy: "Refused, because the address counts as virtual. (A process on the node gets an answer.)",
 		Ours:      "Like a node port at any other address of the node.",
 		Why:       "A Service must not be able to close ports of the node.",
 		AtMost:    0.15,
@@ -235,7 +235,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Connection},
 		When: "A pod connects to a ClusterIP, or any client connects to a load balancer IP with externalTrafficPolicy Local, over TCP or UDP, " +
 			"and the port's number is a node port (policy Cluster) of any Service of that family.",
-		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports holds no addresses. (Over IPv6, see the rule masquerade-source.)",
+		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports has no addresses. (Over IPv6, see the rule masquerade-source.)",
 		Ours:      "The endpoint sees the client. A client outside the cluster is dropped while all endpoints are on other nodes.",
 		Why:       "Whether the source address is preserved must not depend on the node ports of other Services.",
 		Fixes:     []int{132068},

@@ -146,7 +146,7 @@ func (t *Tally) scope(r Rule) (held, all int) {
 	return t.Rules[r.ID].Held, all
 }
 
-// Counts says in one line how many items were compared.
+// Counts returns a line with the number of compared items.
 func (t *Tally) Counts() string {
 	var counts []string
 	for _, k := range []Kind{VirtualServer, Draining, BoundAddress, Connection} {

@@ -70,7 +70,7 @@ func TestOthersFlush(t *testing.T) {
 			began := time.Now()
 			_, err := w.node1.Run("sh", "-ec", h.script, t.TempDir()+"/rules")
 			if (err != nil) != h.refused {
-				t.Fatalf("want refused by the kernel: %t, got %v", h.refused, err)
+				t.Fatalf("the kernel should refuse it: %t, got %v", h.refused, err)
 			}
 			cluster.Eventually(t, 2*patience, "everything is restored", restored)
 			took := time.Since(began)
@@ -89,8 +89,8 @@ func TestOthersFlush(t *testing.T) {
 	}
 }
 
-// comparing returns a function that compares node1's kernel state with before. It begins where it saw the last difference, because
-// running programs is what takes long here.
+// comparing returns a function that compares node1's kernel state with before. It begins where it saw the last difference, because running all
+// programs takes long.
 func (w *world) comparing(t *testing.T, before map[string][]string) func() error {
 	commands := slices.Clone(showOurTables)
 	return func() error {
@@ -131,7 +131,7 @@ type watcher struct {
 
 	walked   int
 	problems []error
-	first    time.Time // and last time a request went wrong
+	first    time.Time // and last time a request failed
 	last     time.Time
 }
 

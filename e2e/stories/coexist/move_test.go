@@ -10,7 +10,7 @@ import (
 )
 
 // TestMoveRules restarts an agent with rules in nftables, and back, while clients send without pause. IPVS stays, no request and no open
-// connection is lost, and nothing is left where the rules were. A cleanup then removes everything of both.
+// connection is lost, and nothing is left in the old rule layer. A cleanup then removes everything from both.
 func TestMoveRules(t *testing.T) {
 	cluster.NeedIPTables(t, "the agent has no iptables to move from")
 	cluster.NeedPauses(t)
@@ -68,7 +68,7 @@ func TestMoveRules(t *testing.T) {
 	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 }
 
-// onlyIn waits until the agent's sets and rules are in one place only.
+// onlyIn waits until the agent's sets and rules are in only one rule layer.
 func (w *world) onlyIn(t *testing.T, node *cluster.Node, rules string) {
 	t.Helper()
 	cluster.Eventually(t, patience, "all sets and rules are in "+rules, func() error {
@@ -81,7 +81,7 @@ func (w *world) onlyIn(t *testing.T, node *cluster.Node, rules string) {
 	})
 }
 
-// ruleTraces lists what the agent has in nftables, or in iptables and ipset.
+// ruleTraces lists the agent's objects in nftables, or in iptables and ipset.
 func ruleTraces(t *testing.T, node *cluster.Node, place string) string {
 	t.Helper()
 	if place == "nftables" {

@@ -12,8 +12,8 @@ type network struct {
 	name     string
 	families []cluster.Family
 	rules    string
-	undo     string // what is left besides rules
-	met      string // a rule that packets for Services must match, or the test shows nothing
+	undo     string // removes the state other than rules
+	met      string // a rule that packets for Services must match, or the test proves nothing
 	// lost lists paths that fail with any proxy under this network plugin.
 	lost func(w *world, p path) bool
 }

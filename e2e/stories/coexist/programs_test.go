@@ -57,7 +57,7 @@ func (p programs) become(state string, families ...string) {
 	}
 }
 
-// ofPrograms is a node whose agent's programs hang and fail.
+// ofPrograms is a node on which the agent's programs can be made to hang and fail.
 type ofPrograms struct {
 	*cluster.Node
 	t         *testing.T
@@ -123,7 +123,7 @@ func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
 	})
 }
 
-// isHealthy waits until /healthz and the metric name these programs, and no others: they do not work.
+// isHealthy waits until /healthz and the metric name exactly these programs as not working.
 func (n ofPrograms) isHealthy(except ...string) {
 	n.t.Helper()
 	status := 200
@@ -155,8 +155,8 @@ func (n ofPrograms) isHealthy(except ...string) {
 	}
 }
 
-// TestProgramsHang starts an agent while iptables hangs. It serves the endpoints of both families anyway. Without its rules, which it cannot
-// repair, the node is not healthy, whether the programs hang or fail, until they work again.
+// TestProgramsHang starts an agent while iptables hangs. It serves the endpoints of both families anyway. Without the rules, which the agent
+// cannot repair, the node is unhealthy, whether the programs hang or fail, until they work again.
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
@@ -189,8 +189,8 @@ func TestProgramsHang(t *testing.T) {
 	node.end(agent)
 }
 
-// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4, and repairs the rules of IPv4, as ever. The
-// node is not healthy, because of ip6tables alone, until that works.
+// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4, and repairs the rules of IPv4, as usual. The node
+// is unhealthy, because of ip6tables alone, until ip6tables works.
 func TestIP6TablesHangs(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)

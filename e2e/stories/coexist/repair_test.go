@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// damages are ways in which people and programs damage a node, each with the command that shows whether it is repaired.
+// damages are ways in which operators and programs damage a node, each with the command that shows whether it is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},

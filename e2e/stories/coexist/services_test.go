@@ -164,7 +164,7 @@ func (w *world) paths(f cluster.Family) (all []path) {
 	return all
 }
 
-// source returns the address that a server sees: the client's or node-1's.
+// source returns the client address that a server sees: the client's own or node-1's.
 func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.Addr {
 	if keeps {
 		return from.Addr(f)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestBootWithoutAPIServer reboots a node while the API server is unavailable. The agent serves the endpoints of other nodes from its
-// snapshot, is not ready, and follows the API server once that is back.
+// snapshot, is not ready, and follows the API server once it is available again.
 func TestBootWithoutAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, kubeconfig := w.controlPlane(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// theirs lists chains that kube-proxy also has in ipvs mode. It takes them over when it restarts.
+// theirs lists chains that kube-proxy also has in ipvs mode. kube-proxy replaces them when it restarts.
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 

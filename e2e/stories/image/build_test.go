@@ -49,7 +49,7 @@ func TestBuildOfTheAgent(t *testing.T) {
 	}
 }
 
-// TestNothingOfTestsIsInTheAgent checks that the build that pauses and kills itself for tests is another program.
+// TestNothingOfTestsIsInTheAgent checks that the code for tests, which pauses or kills the agent, is only in a separate build.
 func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	variable := []byte("KUBE_IPVS_KILL_AFTER")
 	if bytes.Contains(read(t, build(t)), variable) {

@@ -19,7 +19,7 @@ type explanations struct {
 }
 
 // TestExplainPredictsPackets checks that a client reaches exactly the endpoints that explain predicts, that they see the predicted
-// source address, and that packets stop where explain says so.
+// source address, and that packets stop where explain predicts it.
 func TestExplainPredictsPackets(t *testing.T) {
 	s := newStage(t)
 	client, here, outside, node := s.client.Host, s.here.Host, s.outside, s.node.Host

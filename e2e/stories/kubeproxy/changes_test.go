@@ -53,7 +53,7 @@ endpoints: [{addresses: [web]}]`, attempt))
 	})
 }
 
-// asksUntil returns whether a pod of the node got any answer.
+// asksUntil reports whether a pod of the node got any answer.
 func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	for {
 		select {
@@ -164,7 +164,7 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH holds a connection to a leaving endpoint, so that its destination stays with weight 0. Then it opens new connections
+// drainWithMH keeps a connection to a leaving endpoint open, so that its destination stays with weight 0. Then it opens new connections
 // from many source ports, which mh hashes.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()

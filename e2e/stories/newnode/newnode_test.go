@@ -74,7 +74,7 @@ func TestNewNode(t *testing.T) {
 	if share > idleShare {
 		t.Errorf("the idle agent takes %.1f%% of the CPU, want at most %.1f%%", 100*share, 100*idleShare)
 	}
-	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // these and the API server's
+	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // these virtual servers and the API server's
 		t.Errorf("after the initial sync the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
 	}
 }

@@ -63,7 +63,7 @@ func TestChurn(t *testing.T) {
 	})
 	agent.New(agent.Config{
 		Compile: cfg, AuditInterval: 10 * time.Second, DrainInterval: 10 * time.Second, DrainTimeout: time.Minute, Observe: observe,
-	}, s, k, zap.NewNop()).Run(ctx) // here, because this goroutine is in the network namespace
+	}, s, k, zap.NewNop()).Run(ctx) // on this goroutine, because it is in the network namespace
 	changing.Wait()
 	t.Attr("figure", fmt.Sprintf("%s: %d changes, %d syncs, %d of them full", long, changes, syncs, full))
 	if full < int(long/time.Minute) || // an audit takes long on a slow machine

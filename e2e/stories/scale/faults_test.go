@@ -21,7 +21,7 @@ import (
 )
 
 // TestFaultsOnTheKernel: while random Services change, calls to a real kernel fail, with and without effect, and other programs destroy what the
-// agent has written. When that is over, the kernel is soon as the Services ask for it, and a new agent finds nothing to do (I6, I8).
+// agent has written. When that ends, the kernel soon matches the Services, and a new agent finds nothing to do (I6, I8).
 func TestFaultsOnTheKernel(t *testing.T) {
 	space := labtest.NetNS(t)
 	const node = "ip link add eth9 type dummy; ip link set eth9 up; ip addr add 198.51.100.1/24 dev eth9; ip addr add 2001:db8:5::1/64 dev eth9 nodad"
@@ -58,7 +58,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	})
 	agent.New(agent.Config{
 		Compile: cfg, AuditInterval: time.Second, DrainInterval: time.Second, DrainTimeout: time.Second, Observe: observe,
-	}, s, f, zap.NewNop()).Run(ctx) // here, because this goroutine is in the network namespace
+	}, s, f, zap.NewNop()).Run(ctx) // on this goroutine, because it is in the network namespace
 	changing.Wait()
 	t.Attr("figure", fmt.Sprintf("%d calls failed, %d times something was destroyed", f.failed, f.destroyed))
 	if f.failed < 50 || f.destroyed < 20 {
@@ -70,7 +70,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	}
 }
 
-// faultyKernel is a kernel of which calls fail until that is over.
+// faultyKernel is a kernel whose calls fail until the faults end.
 type faultyKernel struct {
 	agent.Kernel
 	space *labtest.Namespace
@@ -83,7 +83,7 @@ type faultyKernel struct {
 	failed int
 }
 
-// errnos are what the kernel says under pressure, or about a message or an object that another program has changed.
+// errnos are the kernel's errors under pressure, or about a message or an object that another program has changed.
 var errnos = []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EMSGSIZE, syscall.EBUSY, syscall.EINTR, syscall.ETIMEDOUT, syscall.ENOENT, syscall.EEXIST}
 
 // fault decides about one call; nil if it does not fail.
@@ -109,7 +109,7 @@ func (f *faultyKernel) fork() *rand.Rand {
 	return rand.New(rand.NewPCG(f.random.Uint64(), 0))
 }
 
-// destructions are what other programs do. Each is an error where there is nothing to destroy.
+// destructions are commands by which other programs destroy the agent's objects. Each fails where there is nothing to destroy.
 var destructions = []string{
 	"nft flush ruleset", "nft delete table inet kube-ipvs", "ip link del kube-ipvs0", "ip addr flush dev kube-ipvs0", "ipset flush", "ipvsadm -C",
 	"nft flush map inet kube-ipvs slots4", "nft flush map inet kube-ipvs frontends6", "nft flush chain inet kube-ipvs balance4",

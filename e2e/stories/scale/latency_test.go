@@ -96,7 +96,7 @@ type meter struct {
 	rate                   float64
 }
 
-// latency holds how long changes took from the API server to the kernel, and how long their syncs took.
+// latency is how long changes took from the API server to the kernel, and how long their syncs took.
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {
@@ -113,7 +113,6 @@ func (m *meter) observe(ctx context.Context) func(agent.Report) {
 	}
 }
 
-// run runs an agent and the measurement.
 func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(context.Context) error) {
 	t.Helper()
 	at := watchtest.Config(m.server.Start()) // before this goroutine leaves the other goroutines' namespace
@@ -137,7 +136,7 @@ func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(cont
 		}
 		measured <- err
 	}()
-	a.Run(ctx) // here, because this goroutine is in the network namespace
+	a.Run(ctx) // on this goroutine, because it is in the network namespace
 	if err := <-measured; err != nil {
 		t.Fatalf("%v; the API server: %v", err, api.LastError())
 	}
@@ -160,7 +159,7 @@ func (m *meter) flapping(ctx context.Context) (err error) {
 	return err
 }
 
-// flap changes a slice at the rate until it is stopped. It makes up for ticks that the machine delays.
+// flap changes a slice at the rate until it is stopped. It catches up after ticks that the machine delays.
 func (m *meter) flap(stop <-chan struct{}) {
 	began, before := time.Now(), m.received().Endpoints
 	for tick := time.NewTicker(time.Millisecond); ; {

@@ -185,7 +185,7 @@ func (l *loop) next(t *testing.T) measured {
 	l.last.stats.Netlink.Requests = after.Netlink.Requests - before.Netlink.Requests
 	l.last.stats.Netlink.Sends = after.Netlink.Sends - before.Netlink.Sends
 	l.last.stats.Netlink.Dumps = after.Netlink.Dumps - before.Netlink.Dumps
-	// The end of a run also stops its walk over the connections, if that has not ended yet. The next run reports it.
+	// The end of a run also stops its walk over the connections, if the walk has not ended yet. The next run reports it.
 	if err := l.last.report.Err; err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

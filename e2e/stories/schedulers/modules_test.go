@@ -28,7 +28,7 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 }
 
 // hide unloads a scheduler's module and keeps it from being loaded until show is called or the test ends. The modprobe that the kernel
-// starts reads only the machine's configuration, where a rule must not outlive this process: it applies only while the file is locked.
+// starts reads only the machine's configuration, where a rule must not outlive this process: the rule applies only while the file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler

@@ -114,7 +114,7 @@ func (w *world) idleFirst(t *testing.T, two []*backend) {
 	}
 }
 
-// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next one when that is full or
+// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next one when that endpoint is full or
 // drained, and that ovf does so when an endpoint has more open connections than its weight.
 func (w *world) spillOver(t *testing.T, three []*backend) {
 	a, b, c := three[0].name, three[1].name, three[2].name

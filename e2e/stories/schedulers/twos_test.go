@@ -10,7 +10,7 @@ import (
 )
 
 // TestTwoChoices covers twos, which draws two endpoints by weight and chooses the one with fewer connections relative to its weight.
-// On a kernel without twos, rr must replace it, and measured.md says that nothing was measured. Kernel 6.12 has twos.
+// On a kernel without twos, rr must replace it, and measured.md notes that nothing was measured. Kernel 6.12 has twos.
 func TestTwoChoices(t *testing.T) {
 	w := onWorld(t)
 	if !w.kernelHas(t, "twos") {
@@ -23,7 +23,7 @@ func TestTwoChoices(t *testing.T) {
 
 func (w *world) withoutTwos(t *testing.T, release string) {
 	if strings.HasPrefix(release, "6.12.") {
-		t.Fatalf("kernel %s has no module ip_vs_twos: no kernel measures twos, and docs/schedulers.md must say so", release)
+		t.Fatalf("kernel %s has no module ip_vs_twos, so no test measures twos, and docs/schedulers.md must say so", release)
 	}
 	record(t, "twos NOT MEASURED: kernel %s has no module ip_vs_twos; make nightly PART=stories-6.12 measures it", release)
 	two := w.backends[9:11]

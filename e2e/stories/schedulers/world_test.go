@@ -175,7 +175,7 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	}
 }
 
-// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for it.
+// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for that.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
 	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,

@@ -369,7 +369,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	})
 }
 
-// wantEvenly compares the counts of web-1 and web-2, of twenty requests, with round robin, or with what random endpoints nearly always are.
+// wantEvenly checks that twenty requests reached web-1 and web-2: ten each with round robin, at least one each with random endpoints.
 func wantEvenly(t *testing.T, what string, counts map[string]int) {
 	t.Helper()
 	both := counts["web-1"] > 0 && counts["web-2"] > 0

@@ -22,7 +22,7 @@ func TestDisturbances(t *testing.T) {
 		// proves: 80
 		s.deletedChains(t)
 	})
-	if !cluster.Balancing() { // nftables counts no connections: an endpoint that leaves is removed immediately, and its connections go on
+	if !cluster.Balancing() { // nftables counts no connections: an endpoint that leaves is removed immediately, and its connections continue
 		t.Run("killed while an endpoint drains", func(t *testing.T) {
 			// proves: 150
 			s.killedWhileDraining(t)

@@ -1,7 +1,7 @@
 // Package services tests the agent from end to end: real Services in a real API server, the real agent on every node, real
 // packets between pods, hosts and clients outside, on a real kernel.
 //
-// It holds only tests. `make e2e PKG=./e2e/stories/services` runs them; `make nightly` also runs them on stock kernels, and
+// It contains only tests. `make e2e PKG=./e2e/stories/services` runs them; `make nightly` also runs them on stock kernels, and
 // docs/conformance.md lists where they passed. Most share one stage (see onStage): three nodes, two of them with an endpoint. Each test creates its own
 // Services and restores what it disturbs. Package manifest explains the YAML of the Services.
 //

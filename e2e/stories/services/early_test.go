@@ -104,7 +104,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	time.Sleep(500 * time.Millisecond) // the first packets are on their way
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
-	s.apply(t, svc.SlicesYAML())                                   // first: a Service without endpoints refuses connections
+	s.apply(t, svc.SlicesYAML())                                   // before the Service, because a Service without endpoints refuses connections
 	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has this change also has those slices
 	from := time.Now()
 	s.change(t, svc)

@@ -115,7 +115,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
 	s.awaitEvent(t, svc, ":8081/tcp", "a process of this node listens")
-	s.node1.Serve(t, cluster.TCP, 8082, daemon) // does not take over a served port
+	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process does not get a port that is already served
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))

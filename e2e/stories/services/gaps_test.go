@@ -292,7 +292,7 @@ endpoints: [{addresses: [web-1]}]`, i))
 		s.remove(t, other.YAML())
 	}
 	s.apply(t, svc.ServiceYAML())
-	s.awaitNoServer(t, s.node1, other, http) // otherwise the next agent waits: too many Services would have disappeared at once
+	s.awaitNoServer(t, s.node1, other, http) // otherwise the next agent waits: too many Services would have disappeared at the same time
 	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
 	flows.AwaitRound(t, patience)
 	for _, a := range clients {

@@ -23,7 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 )
 
-// hostile draws objects of tenants that claim other people's addresses and ports.
+// hostile draws objects of tenants that claim addresses and ports of others.
 type hostile struct {
 	*rand.Rand
 	client kubernetes.Interface

@@ -46,7 +46,7 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 			s.change(t, other.With(fmt.Sprintf("endpoints: [{addresses: [%s]}]", pod)))
 			reach(t, s.outside, http, other.AtNode(s.node3, cluster.V4), pod, s.node3.Addr(cluster.V4))
 		}
-		time.Sleep(2 * time.Second) // more frequent changes prove nothing more
+		time.Sleep(2 * time.Second) // more frequent changes would prove nothing more
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		page, err := s.outside.HTTPGet("http://"+s.node3.At(cluster.V4, 10256)+path, slowly)

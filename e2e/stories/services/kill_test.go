@@ -52,8 +52,8 @@ func TestKill9(t *testing.T) {
 	}
 }
 
-// TestStartAfterFlush: another program flushes nftables while no agent runs. The next start makes the kernel match the Services, of which one is
-// gone, and releases that one's address.
+// TestStartAfterFlush: another program flushes nftables while no agent runs. One of the Services is gone: the next start makes the kernel match
+// the Services that are left, and releases the address of the deleted one.
 func TestStartAfterFlush(t *testing.T) {
 	labtest.Need(t)
 	k := newKillStage(t)
@@ -182,7 +182,7 @@ func (k *killStage) state(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// mustNotPlan checks that the agent, too, finds that the kernel matches the Services.
+// mustNotPlan checks that the agent also finds that the kernel matches the Services.
 func (k *killStage) mustNotPlan(t *testing.T) {
 	t.Helper()
 	if plan, err := k.node.Run(k.command(t, "plan")...); err != nil || strings.TrimSpace(plan) != "" {

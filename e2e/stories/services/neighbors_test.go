@@ -20,15 +20,15 @@ import (
 const (
 	hostileServices = 40
 	measuredChanges = 100
-	// noise is always allowed on top: a few turns of the scheduler on a machine whose only CPU runs the API server, three agents
-	// and the clients. It matters only where changes take less than 40 ms.
+	// noise is an additional allowance: a few turns of the scheduler on a machine whose only CPU runs the API server, three agents and the
+	// clients. It matters only where changes take less than 40 ms.
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with everything tenants could try against others. Ordinary Services at the same
-// addresses of the nodes keep their virtual servers, their requests and their speed (I14, I17).
+// TestHostileNeighbors fills two namespaces with everything tenants could try against others. Ordinary Services at the same node addresses keep
+// their virtual servers, lose no request and do not become slower (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
-	controlplane.NeedReal(t) // it decides what a tenant can write
+	controlplane.NeedReal(t) // the API server decides what a tenant can write
 	s := onStage(t)
 	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // no periodic full syncs
 	ordinary := []service{s.service(t, `
@@ -104,7 +104,7 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// round holds the durations of measured changes, and of the same requests without a change.
+// round has the durations of measured changes, and of the same requests without a change.
 type round struct{ changes, control []time.Duration }
 
 // measure adds and removes an endpoint of an ordinary Service and returns how long node-3 takes for each, from the write to the
@@ -162,7 +162,7 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 	}
 }
 
-// mustBeAsFast allows changes of an endpoint half as long again as before, corrected for the machine's speed. One slow round may be
+// mustBeAsFast allows a change of an endpoint one and a half times its earlier duration, corrected for the machine's speed. One slow round may be
 // the machine's fault; the cost of hostile objects would show in every round.
 func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 	t.Helper()

@@ -226,7 +226,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// unknownAddress lets a node connect to a node port at an address of its own to which no other node has a route. The kernel makes that
+// unknownAddress lets a node connect to a node port at one of its own addresses, to which no other node has a route. The kernel makes that
 // address the source, too.
 func (s *stage) unknownAddress(t *testing.T) {
 	svc := s.service(t, `

@@ -31,8 +31,8 @@ func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requ
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests, some of them unanswered, until mustReachOnly or the end of the test. It does not wait for late answers, so that
-// it also meets states that last only a moment.
+// keepTrying makes requests, some of them unanswered, until mustReachOnly or the end of the test. It does not wait for late answers, so that it
+// also sees states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))
@@ -103,7 +103,7 @@ func (a *requests) awaitMore(t *testing.T, n int) {
 	})
 }
 
-// hold keeps the current state of the cluster until each client has met it.
+// hold keeps the current state of the cluster until each client has seen it.
 func hold(t *testing.T, all []*requests) {
 	t.Helper()
 	for _, a := range all {

@@ -20,7 +20,7 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// Mode is that of this run's agents.
+// Mode is the mode of this run's agents.
 func Mode() kernel.Mode {
 	switch {
 	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
@@ -63,7 +63,7 @@ func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }
 
-// NeedIPVS skips tests of what only IPVS can do. The reason says why.
+// NeedIPVS skips tests of what only IPVS can do, for the given reason.
 func NeedIPVS(t testing.TB, reason string) {
 	t.Helper()
 	if Balancing() {
@@ -71,7 +71,7 @@ func NeedIPVS(t testing.TB, reason string) {
 	}
 }
 
-// NeedIPTables skips tests of what is different with nftables, or not there. The reason says why.
+// NeedIPTables skips tests of behavior that differs or is missing with nftables. The reason says why.
 func NeedIPTables(t testing.TB, reason string) {
 	t.Helper()
 	if NFTables() {

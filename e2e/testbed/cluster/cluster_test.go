@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// protocols returns the protocols that this kernel has. The lab's kernel has all.
+// protocols returns the protocols that this kernel has. The lab's kernel has all of them.
 func protocols(t testing.TB) []Protocol {
 	if err := Supported(SCTP); err != nil {
 		t.Logf("NOT TESTED here, needs the lab: %v", err)

@@ -111,7 +111,7 @@ func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline
 }
 
 // hasAsked reports whether the host has sent UDP between these addresses before, and remembers that it now has. IPVS and conntrack would take
-// a second socket with the same port for the first: what the kernel chooses by chance must not decide whether a client is a new one.
+// a second socket with the same port for the first: a port that the kernel chooses by chance must not decide whether a client is a new one.
 func (h *Host) hasAsked(from, to netip.AddrPort) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,8 +38,8 @@
 // Each pod is connected to its node by a routed veth pair (as with Calico), or,
 // with Config.Bridge, by a bridge cni0 with hairpin ports.
 //
-// The Service range (10.96.0.0/16 and fd00:10:96::/112) holds no address of
-// this network. ICMP errors are not rate limited, so that every refusal arrives.
+// The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not rate limited, so that every
+// refusal arrives.
 //
 // Everything a call creates works when the call returns. The kernel's acknowledgement is not
 // sufficient: it precedes the moment when an interface can send and when an IPv6 address is local

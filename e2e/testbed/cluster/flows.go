@@ -18,8 +18,7 @@ type FlowConfig struct {
 	Max    time.Duration // flows stop after this time; default 2 min
 }
 
-// Flows are long-lived connections that send at a steady rate in the background, to detect the
-// effects of an agent's restart or of a change.
+// Flows are long-lived connections that send at a steady rate in the background, to detect the effects of a change or of an agent's restart.
 type Flows struct {
 	conns  []*Conn
 	config FlowConfig
@@ -52,7 +51,7 @@ type FlowReport struct {
 	Late     int // answered after the limit; counted in Answered as well
 	Lost     int // never answered (until now)
 	Broken   int // flows that were reset or closed
-	Refused  int // requests refused (UDP flows go on)
+	Refused  int // requests refused (UDP flows continue)
 	Moved    int // flows that got an answer from another server than at first
 
 	// LongestSilence is the longest time that a flow waited for its next answer or its end. In a

@@ -40,7 +40,7 @@ func (s *Shared[W]) make(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	s.made = true
-	s.err = fmt.Errorf("%s ended during setup", t.Name()) // Make may end the test
+	s.err = fmt.Errorf("%s ended during setup", t.Name()) // Make can end the test
 	s.world, s.err = s.Make(t)
 	t.Logf("the world took %s to set up", time.Since(began).Round(time.Second))
 }

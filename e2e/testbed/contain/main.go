@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container holds the settings from the command line.
+// container has the settings from the command line.
 type container struct {
 	root         string
 	oomScore     int

@@ -29,8 +29,7 @@ type Config struct {
 	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the checkout around the
 	// working directory.
 	Root string
-	// Dir holds data, keys, kubeconfigs and logs, and is kept. Default: a temporary directory, in
-	// memory where possible, which Stop removes.
+	// Dir is for data, keys, kubeconfigs and logs, and is kept. Default: a temporary directory, in memory where possible, which Stop removes.
 	Dir string
 
 	// NetNS is the network namespace (an ip-netns(8) name) in which the programs run; its loopback

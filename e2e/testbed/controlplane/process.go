@@ -32,7 +32,7 @@ func startProcess(log string, argv []string) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), log: log, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, // even a crashed test leaves nothing behind
+		Pdeathsig: syscall.SIGKILL, // so that even a crashed test leaves nothing behind
 		Setpgid:   true,            // Ctrl-C goes to the test, which then stops the child in order
 	}
 	started := make(chan error)

@@ -101,7 +101,7 @@ func (cp *ControlPlane) listen() (listener net.Listener, err error) {
 	return listener, err
 }
 
-// rememberedFile has what the small API server was given, so that TestRealServerAccepts can give it to a real one.
+// rememberedFile has the objects that the small API server got, so that TestRealServerAccepts can give them to a real one.
 const rememberedFile = "applied.yaml"
 
 func remember(documents string) error {

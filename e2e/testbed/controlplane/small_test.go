@@ -37,7 +37,7 @@ func TestRealServerAccepts(t *testing.T) {
 			t.Errorf("%v\n%v", err, o.Object)
 		}
 		if o.plural == "namespaces" {
-			continue // other objects are in it
+			continue // other objects are in this namespace
 		}
 		if err := deleteObject(t.Context(), client, o); err != nil {
 			t.Error(err)
@@ -46,7 +46,7 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// create sends a new object. applyObject may find an object of the same name in the API server's cache that was deleted a moment ago. The API
+// create sends a new object. applyObject may find, in the API server's cache, an object of the same name that was deleted a moment ago. The API
 // server then allocates a Service's addresses twice, once to change that object and once for the new one, and the second time fails.
 func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	body, err := o.MarshalJSON()
@@ -55,7 +55,7 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	}
 	err = client.Post().AbsPath(path.Dir(o.path())).SetHeader("Content-Type", "application/json").Param("fieldValidation", "Strict").
 		Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) { // as the namespace default
+	if apierrors.IsAlreadyExists(err) { // such as the namespace default
 		return applyObject(ctx, client, o)
 	}
 	if err != nil {
@@ -64,8 +64,8 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	return applyStatus(ctx, client, o)
 }
 
-// renumber gives a Service ClusterIPs that no other object of the test has. The API server's repair of allocations runs beside it: if it
-// meets a Service that is being deleted, it may allocate the addresses again, and frees them a minute later.
+// renumber gives a Service ClusterIPs that no other object of the test has. The API server's repair of allocations runs concurrently: if it sees a
+// Service that is being deleted, it may allocate the addresses again, and frees them a minute later.
 func renumber(t *testing.T, o object, i int) {
 	t.Helper()
 	ips, _, err := unstructured.NestedStringSlice(o.Object, "spec", "clusterIPs")
@@ -86,7 +86,7 @@ func renumber(t *testing.T, o object, i int) {
 	}
 }
 
-// remembered returns each object in the files that small API servers left below the directories once, in their order.
+// remembered returns the objects in the files of small API servers below the directories: in order, and each once.
 func remembered(t *testing.T, dirs []string) (all []object) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -100,7 +100,7 @@ func remembered(t *testing.T, dirs []string) (all []object) {
 		}
 		objects, err := parse(string(text))
 		for _, o := range objects {
-			content, _ := o.MarshalJSON() // it came from JSON
+			content, _ := o.MarshalJSON() // it always succeeds, because the object came from JSON
 			if !seen[string(content)] {
 				seen[string(content)], all = true, append(all, o)
 			}

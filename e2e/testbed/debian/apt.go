@@ -19,7 +19,7 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 var ErrNotHere = errors.New("this machine cannot get Debian packages")
 
 // Apt is an apt with its own sources and state, so that the system's remain unchanged. It still
-// reads /etc/apt/apt.conf.d and auth.conf.d, which hold proxies and passwords.
+// reads /etc/apt/apt.conf.d and auth.conf.d, which contain proxies and passwords.
 type Apt struct{ dir, architecture string }
 
 // New creates an apt in a directory, with the packages of a Debian suite for an architecture, from
@@ -82,7 +82,7 @@ func sources(targets, suite string) (string, error) {
 		return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, uri, suite)
 	}
 	list := source(archive, suite)
-	// Only a stable release has a security suite, which holds its newest kernel.
+	// Only a stable release has a security suite, which contains its newest kernel.
 	if security != "" && !strings.Contains(suite, "-") && suite != "sid" {
 		list += source(security, suite+"-security")
 	}

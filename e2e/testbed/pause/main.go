@@ -1,4 +1,4 @@
-// Command pause holds the namespaces of a pod, or of a node, and collects the processes that lost their parents.
+// Command pause keeps the namespaces of a pod, or of a node, alive, and reaps the processes that lost their parents.
 package main
 
 import (

@@ -157,7 +157,6 @@ func divideCPU(group string) error {
 	return os.WriteFile(filepath.Join(top, group, "cgroup.subtree_control"), []byte(all), 0o644)
 }
 
-// bootNodes boots all nodes.
 func (c *Cluster) bootNodes() error {
 	for _, n := range c.Nodes {
 		if err := n.boot(store(c.Checkout)); err != nil {
@@ -236,7 +235,7 @@ func (c *Cluster) Env() []string {
 		}
 	}
 	path = append(path, os.Getenv("PATH"))
-	// The last value of a variable is used.
+	// If a variable is set twice, the last value applies.
 	return append(os.Environ(), "PATH="+strings.Join(path, ":"), "KUBECONFIG="+c.kubeconfig)
 }
 

@@ -79,7 +79,7 @@ const (
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
-// toolImages are images of which Kubernetes' tests use only commands that are also in agnhost's image.
+// toolImages are images from which Kubernetes' tests use only commands that agnhost's image has, too.
 var toolImages = []string{
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",

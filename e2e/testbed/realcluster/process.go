@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// process is a daemon of the cluster. Its log file has its name.
+// process is a daemon of the cluster. Its log file is named after it.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the daemon has exited

@@ -64,7 +64,7 @@ func kubeProxyRoot(checkout, agent, root string) error {
 	if err := installProgram(root, "/usr/sbin/ipset", "ipset"); err != nil {
 		return err
 	}
-	protocols := "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n" // ipset looks these names up
+	protocols := "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n" // ipset looks up these names
 	if err := os.WriteFile(filepath.Join(root, "etc/protocols"), []byte(protocols), 0o644); err != nil {
 		return err
 	}

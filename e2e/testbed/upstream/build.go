@@ -82,7 +82,7 @@ func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock the build cache: %w", err)
 	}
 	fd := int(file.Fd())
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // the second call returns any error
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // the blocking Flock below returns any error
 		fmt.Fprintln(out, "another build of "+r.name()+" is running: waiting for it")
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			file.Close()

@@ -47,7 +47,7 @@ const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upst
 // Set selects programs by the tests that need them. Each set includes the previous ones.
 type Set int
 
-// The sets. Only the first is quick to build.
+// The sets. Only the first set is quick to build.
 const (
 	ControlPlane    Set = iota
 	Cluster             // nodes with kubelets
@@ -57,7 +57,7 @@ const (
 // RootVariable names the environment variable with the checkout's directory, for test binaries that run outside it.
 const RootVariable = "KUBE_IPVS_ROOT"
 
-// ErrNotBuilt means that a program is missing from the cache, or that the cache holds only builds of other pins.
+// ErrNotBuilt means that a program is missing from the cache, or that the cache has only builds of other pins.
 var ErrNotBuilt = errors.New("not built")
 
 // release is one module below this directory with the programs it pins.
@@ -222,7 +222,7 @@ func find(root, name string) (release, pin, error) {
 // pin is the version that a release's module files currently require.
 type pin struct {
 	version string
-	dir     string // holds the programs; exists only when all are built
+	dir     string // directory of the programs; exists only when all are built
 }
 
 // pin reads the module files. The directory's name contains a digest of everything that affects the

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// often is how many audits must find an object changed for it to be contested. A person changes an object less often.
+	// often is how many audits must find an object changed before it is contested. An operator changes an object less often.
 	often = 3
-	// quiet is how long an object must stay unchanged to be no longer contested, unless audits are far apart.
+	// quiet is how long an object must stay unchanged before it is no longer contested, unless audits are far apart.
 	quiet = 10 * time.Minute
 	// firstDistance is the time between two audits triggered by kernel changes after something is contested. Each further repair doubles it,
 	// up to the audit interval.
@@ -65,7 +65,7 @@ func (c *Contests) contested() (list []*object) {
 func (c *Contests) Distance(period time.Duration) time.Duration {
 	distance := time.Duration(0)
 	for _, o := range c.contested() {
-		const doublings = 10 // enough for every period
+		const doublings = 10 // enough for the longest period
 		distance = max(distance, firstDistance<<min(o.repairs-often, doublings))
 	}
 	return min(distance, period)

@@ -91,7 +91,7 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestDistance: the distance never falls while the changes go on, and never exceeds the period, so the periodic audits always repair.
+// TestDistance: the distance never decreases while the changes continue, and never exceeds the period, so the periodic audits always repair.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Contests

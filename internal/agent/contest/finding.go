@@ -141,7 +141,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.BoundAddress:
 		return counted(kernel.Device+": address", "es", ops)
 	}
-	if slices.ContainsFunc(ops, isServer) { // its destinations' changes follow from it
+	if slices.ContainsFunc(ops, isServer) { // the changes of the server's destinations follow from this
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
 		return counted("ipvs: virtual server", "s", ops)
 	}

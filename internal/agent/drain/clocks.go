@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Clock holds the times at which the destinations of one virtual server started to drain, by address. It is immutable.
+// Clock is the times at which the destinations of one virtual server started to drain, by address. It is immutable.
 type Clock map[netip.AddrPort]time.Time
 
 // wholeServer represents a lingering virtual server with all its destinations; it also waits for its last connection.
@@ -51,7 +51,7 @@ type Pass struct {
 	// Have is the kernel's state after the sync; nil if it was never read.
 	Have *kernel.State
 	Plan diff.Plan
-	// Full says that the whole kernel was read.
+	// Full is true if the whole kernel was read.
 	Full bool
 }
 
@@ -155,7 +155,7 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 // maxDraining bounds the draining destinations of a Service: their number does not depend on how often its endpoints change.
 const maxDraining = 1 << 16
 
-// Room returns a function that says how many more destinations of a virtual server's Service may drain.
+// Room returns a function that returns how many more destinations of a virtual server's Service may drain.
 func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {

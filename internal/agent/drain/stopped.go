@@ -12,7 +12,7 @@ type Stopped struct {
 	count   int
 }
 
-// Update takes over a full read of the kernel. It returns the destinations that were not drained at the previous read and are drained now.
+// Update records a full read of the kernel. It returns the destinations that were not drained at the previous read and are drained now.
 func (s *Stopped) Update(w *diff.Target, have *kernel.State) []kernel.ServerDestination {
 	before := s.drained
 	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0

@@ -18,7 +18,7 @@ import (
 const (
 	// Interval is the minimum time between two checks, because each walks the connection tracking table.
 	Interval = time.Second
-	// share bounds the time that checks take: after a check, the next waits this many times as long as it took.
+	// share bounds the time that checks take: after a check, the next one waits this multiple of its duration.
 	share = 10
 )
 
@@ -47,7 +47,7 @@ func New(withoutIPVS bool) *Flows {
 	return f
 }
 
-// Verified takes over a full read of the kernel: virtual servers with a failed operation are checked, too.
+// Verified records a full read of the kernel: from then on, virtual servers with a failed operation are checked, too.
 func (f *Flows) Verified() {
 	f.todo.add(f.unverified)
 	f.unverified = newScope()
@@ -96,8 +96,8 @@ func (f *Flows) Begin(s Surroundings) *Check {
 	return c
 }
 
-// Finished takes over a check. Unless it failed, its virtual servers are done. If it ended flows, one more check finds the answers that were
-// still in flight.
+// Finished records the result of a check. Unless it failed, its virtual servers are done. If it ended flows, one more check finds the answers
+// that were still in flight.
 func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
 	f.running = false
 	f.next = now.Add(max(Interval, share*took))

@@ -170,7 +170,7 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}
 }
 
-// Where nftables balances, nothing else ends the connections to a deleted destination. One with an answer goes on.
+// Where nftables balances, nothing else ends the connections to a deleted destination. One with an answer continues.
 func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)

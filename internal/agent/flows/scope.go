@@ -12,7 +12,7 @@ import (
 type scope struct {
 	// all is true until the flows of every virtual server have been checked: what happened before the agent started is unknown.
 	all bool
-	// servers were changed. Every virtual server at addresses was unreachable.
+	// servers were changed. addresses are those at which every virtual server was unreachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }

@@ -18,7 +18,7 @@ type written struct {
 	sets      map[string]struct{}
 	addresses map[netip.Addr]struct{}
 	rules     map[inet.Family]struct{}
-	// base covers sysctls, timeouts and the device. The device takes its addresses with it.
+	// base covers sysctls, timeouts and the device. Deleting the device deletes its addresses.
 	base, device bool
 }
 
@@ -73,7 +73,7 @@ func (w *written) note(object kernel.Object) {
 	}
 }
 
-// BeginAudit returns what an audit that begins now must return in any case.
+// BeginAudit returns what an audit that begins now must always return.
 func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	w := k.written
 	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
@@ -81,7 +81,7 @@ func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	for m := range w.members {
 		audit.Sets[m.Set] = struct{}{}
 	}
-	k.lost = true // until its result is merged
+	k.lost = true // until the audit's result is merged
 	return audit
 }
 
@@ -123,8 +123,8 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	return unseen
 }
 
-// Exist records that a lookup found members that the audit did not see. The next audit must return their sets: compared with this one, it finds
-// no difference if another program has deleted them.
+// Exist records that a lookup found members that the audit did not see. The next audit must return their sets: it reports differences from this
+// audit, which lacks the members, so it would miss their deletion.
 func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
 
 // AskAgain does the same for virtual servers, after Merge.
@@ -137,8 +137,8 @@ func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
 // Written reports whether the agent has written a virtual server since the audit began.
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 
-// Merge takes over the result of an audit, except for what was written in the meantime. It reports whether everything must be compared: the
-// kernel differs from the known state, or something unverified is now verified.
+// Merge updates the known state with the result of an audit, except for what was written in the meantime. It reports whether everything must be
+// compared: the kernel differs from the known state, or something unverified is now verified.
 func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
@@ -190,7 +190,7 @@ type merge struct {
 	differs bool
 }
 
-// base takes over the objects that every sync compares.
+// base updates the objects that every sync compares.
 func (m *merge) base(read *kernel.State) {
 	if !m.written.base {
 		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent binding addresses
@@ -245,7 +245,7 @@ func (m *merge) addresses(read map[netip.Addr]struct{}) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-// follow updates a set of keys to what was read, except for keys written in the meantime. It reports whether the set changed.
+// follow makes a set of keys equal to what was read, except for keys written in the meantime. It reports whether the set changed.
 func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
 	for key := range have {
 		if _, exists := read[key]; !exists && !written(key) {

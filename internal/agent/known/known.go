@@ -1,4 +1,4 @@
-// Package known holds the known state of the kernel: what the agent has read and written since, which virtual servers are ours, which
+// Package known keeps the known state of the kernel: what the agent has read and written, which virtual servers are ours, which
 // operations failed or were refused, and which schedulers the kernel has.
 //
 // Nothing here is the only copy: a restarted agent reads everything from the kernel again (I9).
@@ -66,7 +66,7 @@ func New() *Kernel {
 // State returns the known state of the kernel; nil if the kernel has never been read.
 func (k *Kernel) State() *kernel.State { return k.have }
 
-// Replace takes over a full read of the kernel, which verifies everything.
+// Replace replaces the known state with a full read of the kernel, which verifies everything.
 func (k *Kernel) Replace(fresh *kernel.State) {
 	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
 	k.writes.all()
@@ -84,7 +84,7 @@ func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 // Compared records that everything was compared with the known state: earlier failures no longer count.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
-// ForgetContested ends the contest for virtual servers of which a full read shows that they, or their owner records, are gone.
+// ForgetContested ends the contest for virtual servers if a full read no longer has them or their owner records.
 func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
@@ -92,7 +92,7 @@ func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	})
 }
 
-// LookedUp takes over a lookup of some virtual servers.
+// LookedUp records a lookup of some virtual servers.
 func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
 	k.writes.Servers++
 	for _, key := range keys {
@@ -218,7 +218,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// It may exist anyway, and then it is ours: its owner record says so until another program removes the record.
+			// It may exist nevertheless, and then it is ours: its owner record shows that until another program removes the record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)

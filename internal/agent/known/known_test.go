@@ -154,7 +154,7 @@ func TestSchedulers(t *testing.T) {
 	}
 }
 
-// An optional sysctl that the kernel refuses is not set again. A shortage of memory or descriptors is no refusal.
+// An optional sysctl that the kernel refuses is not set again. A shortage of memory or descriptors is not a refusal.
 func TestOptionalSysctlIsSetAgain(t *testing.T) {
 	sysctl := kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "1", Optional: true}
 	for err, again := range map[error]bool{

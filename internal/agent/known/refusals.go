@@ -234,7 +234,7 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 // Prevailing is the kernel's error that affects the most Services.
 type Prevailing struct {
 	Err error
-	// Services and Namespaces count those with a refused object.
+	// Services and Namespaces are how many have a refused object.
 	Services, Namespaces int
 }
 

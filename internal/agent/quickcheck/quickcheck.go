@@ -50,13 +50,13 @@ const gone = "gone"
 
 // Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches without consequence, because an audit found nothing. suspected are those that an audit must explain.
+	// accepted are mismatches without consequence, because an audit found nothing. suspected are mismatches that an audit must explain.
 	accepted, suspected Mismatches
 	// round counts sets of suspected mismatches. asked is the round at which the running audit began, audited the last round for which an
 	// audit has ended.
 	round, asked, audited uint64
 
-	// vain counts audits without findings; last is the time of the last mismatch.
+	// vain counts audits without findings in a row; last is the time of the last one.
 	vain int
 	last time.Time
 
@@ -154,7 +154,7 @@ func (m Mismatches) sysctls(known, read map[string]string) {
 	}
 }
 
-// Judge takes over the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules: they
+// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules: they
 // have just been read or written.
 func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) bool {
 	if c.accepted == nil {
@@ -218,7 +218,7 @@ func (c *Checks) AuditEnds(drift bool) {
 
 // Distance is the minimum time between two audits requested because of mismatches; 0 unless several found nothing.
 func (c *Checks) Distance() time.Duration {
-	const doublings = 10 // enough for every interval
+	const doublings = 10 // enough for the longest interval
 	if c.vain < 2 {
 		return 0
 	}

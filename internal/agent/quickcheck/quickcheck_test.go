@@ -101,7 +101,7 @@ func TestNextTakesTurns(t *testing.T) {
 	}
 }
 
-// A number that the kernel does not know is no mismatch.
+// A number that the kernel does not know is not a mismatch.
 func TestUncounted(t *testing.T) {
 	set := kernel.Set{Name: "S"}
 	state := kernel.NewState()

@@ -35,10 +35,10 @@ type Schedule struct {
 	backoff  time.Duration
 	lastRead time.Time
 	// reading is true until the result of a full read has been compared. While it is true, next is the requested time of the following read,
-	// and failed says that a sync failed.
+	// and failed is true if a sync failed.
 	reading, failed bool
 	next            time.Time
-	// notBefore is when the next sync may start; requested is true if it shall, without a deadline.
+	// notBefore is when the next sync may start; requested is true if one was requested without a deadline.
 	notBefore time.Time
 	requested bool
 }
@@ -85,9 +85,9 @@ func (s *Schedule) Reading(now time.Time) time.Duration {
 // Outcome is the result of a sync.
 type Outcome struct {
 	Started, Ended time.Time
-	// Full says that the sync read the whole kernel, or should have.
+	// Full is true if the sync read the whole kernel or should have.
 	Full, Failed bool
-	// Calm says that the audit found nothing, and that quick checks would find most later changes. Took is how long the read took.
+	// Calm is true if the audit found nothing and quick checks would find most later changes. Took is how long the read took.
 	Calm bool
 	Took time.Duration
 }
@@ -112,7 +112,7 @@ func (s *Schedule) Finish(o Outcome) {
 	unread := s.failed // no read since the failure
 	s.reading, s.failed = s.reading && !o.Full, s.reading && !o.Full && (s.failed || o.Failed)
 	switch {
-	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // not full: the node's addresses could not be read
+	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // a sync that is not full failed to read the node's addresses
 		s.backoff = min(max(2*s.backoff, minBackoff), s.Audit)
 		s.retryAt = o.Ended.Add(s.backoff)
 	case o.Full && !unread:

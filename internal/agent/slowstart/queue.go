@@ -12,7 +12,7 @@ type rising struct {
 	key  kernel.ServerKey
 	ramp Ramp
 	step time.Duration
-	// next is the time of the next step, index the place in the queue.
+	// next is the time of the next step, index the position in the queue.
 	next  time.Time
 	index int
 }

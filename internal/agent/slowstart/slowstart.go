@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp holds the start times of slow starts, for each destination of a virtual server whose weight is below the wanted one. It is immutable.
+// Ramp is the start times of slow starts, for each destination of a virtual server whose weight is below the wanted one. It is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
 // Weight returns the weight that a destination should have at a time. It rises in equal steps, starting with the first step.

@@ -9,8 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -86,9 +88,10 @@ func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surr
 // Claimed lists the frontends that Services claim, except node ports.
 func Claimed(c *compile.Cluster) (claimed []compile.FrontendKey) {
 	for svc := range c.AllServices {
-		for _, f := range svc.Frontends() {
-			if f.Kind != "NodePort" {
-				claimed = append(claimed, compile.FrontendKey{Key: f.Key, ClusterIP: f.Kind == "ClusterIP"})
+		for f := range svc.Frontends {
+			if protocol, err := inet.ParseProtocol(f.Protocol); err == nil && f.Kind != view.NodePort {
+				key := kernel.ServerKey{Addr: f.Address, Protocol: protocol}
+				claimed = append(claimed, compile.FrontendKey{Key: key, ClusterIP: f.Kind == view.ClusterIP})
 			}
 		}
 	}

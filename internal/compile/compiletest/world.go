@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// World has the values for random Services.
+// World has the values from which random Services are drawn.
 type World struct {
 	Names []string
 	// ClusterIPs and External are the addresses that Services ask for; External also has addresses of nodes.
@@ -103,7 +103,7 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	w.fromOutside(svc, r)
 	for i := range r.IntN(4) {
 		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
-		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // otherwise it rarely has an effect
+		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // without this, it would rarely have an effect
 			svc.Slices[i].Ports = unmapped(svc.Ports)
 		}
 	}

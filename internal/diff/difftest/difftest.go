@@ -1,5 +1,5 @@
 // Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). To check package diff
-// independently, it does not use that package and has its own version of its rules.
+// independently, it does not use that package and implements the rules itself.
 //
 // Only tests import it.
 package difftest
@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker knows the part of the wanted state that does not depend on Services and, after Wanting, the rest.
+// Checker has the part of the wanted state that does not depend on Services and, after Wanting, the rest.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
@@ -64,7 +64,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 // accepts reports whether packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step returns the violation by an operation that has just led to s; empty if there is none.
+// Step returns the violation by the operation that has just led to the state s; empty if there is none.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete

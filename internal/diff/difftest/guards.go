@@ -10,8 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Wanting returns a checker for the time when w is wanted. It also reports clients that pass but should be dropped, and clients that are
-// dropped but should pass.
+// Wanting returns a checker for the time when w is wanted. It also reports clients that pass although they should be dropped, and the reverse.
 func (c *Checker) Wanting(w *diff.Target) *Checker {
 	wanting := *c
 	wanting.want = w
@@ -109,7 +108,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// sameEndpoint compares destinations, of which one may be an all-ports destination.
+// sameEndpoint compares destinations, one of which may belong to an all-ports server.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }

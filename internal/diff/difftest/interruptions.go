@@ -40,7 +40,7 @@ func (v view) interruptions() []string {
 	return wrong
 }
 
-// hasOwnServer reports whether the port of an entry has a virtual server besides the one of all ports: packets match that one.
+// hasOwnServer reports whether the port of an entry has its own virtual server: packets match that before an all-ports server.
 func (v view) hasOwnServer(m kernel.Member, allPorts kernel.ServerKey) bool {
 	port := kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol}
 	_, exists := v.s.Servers[port]

@@ -136,8 +136,8 @@ func silence(pod *corev1.Pod) string {
 	return ""
 }
 
-// withEndpoint returns the nodes with an endpoint of the Service. Without access to EndpointSlices it returns none. Then the choice of
-// nodes is worse, but their answers are the same.
+// withEndpoint returns the nodes with an endpoint of the Service. Without access to EndpointSlices it returns none. Then the nodes are chosen
+// without regard to endpoints, but their answers are the same.
 func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Question) map[string]bool {
 	namespace, name := q.Service()
 	if name == "" {

@@ -67,7 +67,7 @@ type entry struct {
 	original, reply  []byte
 	id, status, info []byte
 	// zoned is true if another program put the connection, or one direction of it, into a zone. Its addresses may then be those of another
-	// network, and it is that program's: virtual switches do so.
+	// network, and the connection is that program's. Virtual switches use zones.
 	zoned bool
 }
 
@@ -147,13 +147,13 @@ func (e entry) unanswered() bool {
 	return err == nil && sent
 }
 
-// deletion returns a request that deletes this entry. It includes the id, which depends on the entry's memory address and so spares most
-// later entries with the same tuple.
+// deletion returns a request that deletes this entry. It includes the id, which depends on the entry's memory address, so a later entry with the
+// same tuple is usually not deleted.
 func (e entry) deletion(f inet.Family) nlbatch.Request {
 	return request(cmdDelete, f, nlbatch.AppendAttr(e.name(), attrID, e.id))
 }
 
-// reading returns a request for the entry that has this tuple now.
+// reading returns a request for the entry that now has this tuple.
 func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
 
 // name returns the attributes by which the kernel finds an entry in no zone.

@@ -28,7 +28,7 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
-	// unfiltered is true after the kernel has sent an entry of another protocol, which means that it ignores the filter.
+	// unfiltered is true once the kernel has sent an entry of another protocol, because it ignores the filter.
 	unfiltered bool
 
 	deletions []nlbatch.Request // collected, not sent yet

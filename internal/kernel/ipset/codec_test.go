@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// typeOf is a type of set that can hold the element.
+// typeOf returns a type of set that can contain the element.
 func typeOf(e kernel.Element) kernel.SetType {
 	if e.Bits2 != 0 {
 		return kernel.HashIPPortNet

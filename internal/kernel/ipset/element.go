@@ -67,7 +67,7 @@ func checkRange(a netip.Addr, bits int) error {
 	return nil
 }
 
-// decodeElement reads one element of a set of one of our types. An element that excludes its range from the set ("nomatch") is not ok,
+// decodeElement reads one element of a set of one of our types. ok is false for an element that excludes its range from the set ("nomatch"),
 // because it is not a member.
 func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err error) {
 	flags := uint32(0)

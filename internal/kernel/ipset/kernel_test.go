@@ -232,9 +232,9 @@ func TestMemberErrorsAreAttributed(t *testing.T) {
 				isBad := r.Float64() < share
 				switch {
 				case isBad && i%3 == 0:
-					e = addr("fd00::1") // of the other family
+					e = addr("fd00::1") // an element of the other family
 				case isBad && i%3 == 1:
-					e = addr("0.0.0.0") // refused by the type
+					e = addr("0.0.0.0") // an element that the type refuses
 				case isBad:
 					e = kernel.Element{} // cannot be sent
 				default:
@@ -283,7 +283,7 @@ func TestFullSet(t *testing.T) {
 	if _, members := readAll(t, b); len(members[s.Name])+full != 1000 {
 		t.Errorf("%d members and %d errors", len(members[s.Name]), full)
 	}
-	// Adding an existing member is no error, even in a full set.
+	// Adding an existing member is not an error, even in a full set.
 	if err := b.Apply(t.Context(), ops[:1])[0]; err != nil {
 		t.Error(err)
 	}

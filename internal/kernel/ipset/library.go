@@ -26,7 +26,7 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	if err := h.SetSocketTimeout(libraryTimeout); err != nil {
 		return err
 	}
-	// The library converts every error to an errno, and panics if that fails (after a message from another process).
+	// The library converts every error to an errno, and panics if it cannot (after a message from another process).
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("ipset request failed: %v", p)

@@ -40,7 +40,7 @@ type lines struct {
 	index []int
 }
 
-// applyMembers sends a segment. The kernel stops a message at the first member that it rejects. The later members are sent again in smaller
+// applyMembers sends a segment. The kernel stops a message at the first member that it rejects. The members after it are sent again in smaller
 // messages, so that even a message full of rejected members takes few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
@@ -117,7 +117,7 @@ func (m *memberApply) encode(l lines) nlbatch.Request {
 	return request(cmd, attrs)
 }
 
-// settle records the outcome of a message and returns the part that remains to be sent.
+// settle records the outcome of a message and returns what remains to be sent.
 func (m *memberApply) settle(l lines, err error) []lines {
 	if err == nil {
 		return nil

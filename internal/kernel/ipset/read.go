@@ -23,7 +23,7 @@ func (b *Backend) Read(ctx context.Context, prefix string) (
 
 // LookupMembers returns those of the members that exist.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
-	asked := slices.DeleteFunc(slices.Clone(members), func(m kernel.Member) bool { return checkElement(m.Element) != nil }) // such a one cannot exist
+	asked := slices.DeleteFunc(slices.Clone(members), func(m kernel.Member) bool { return checkElement(m.Element) != nil }) // such a member cannot exist
 	reqs := make([]nlbatch.Request, len(asked))
 	for i, m := range asked {
 		attrs := nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, m.Set)

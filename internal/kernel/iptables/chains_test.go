@@ -13,7 +13,7 @@ import (
 
 func be32(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// chainMessage is a chain as the kernel sends it. Without a hook it is no base chain.
+// chainMessage is a chain as the kernel sends it. Without a hook it is not a base chain.
 func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte {
 	b := []byte{family, 0, 0, 0}
 	b = nlbatch.AppendString(b, unix.NFTA_CHAIN_TABLE, "guard")

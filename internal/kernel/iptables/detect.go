@@ -23,8 +23,8 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families are those that work; Without has the reasons why the others do not. Unsure has the reasons why a family's programs have just failed or hung, or
-	// the kernel did not answer, which may be over when they are needed: the family counts as working.
+	// Families are those that work; Without has the reasons why the others do not. Unsure has the reasons why a family's programs have just
+	// failed or hung, or the kernel did not answer. Such a failure may be temporary, so the family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -43,7 +43,7 @@ const detectLimit = 10 * time.Second
 // kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
 // command that loads a table unless legacy is the result.
 //
-// Its result is used until a restart. So a program that fails or hangs counts as working, unless its message is known to mean that the
+// The result is used until a restart, so a program that fails or hangs counts as working, unless its message is known to mean that the
 // kernel lacks something.
 func Detect(ctx context.Context) (Detection, error) {
 	limited, cancel := context.WithTimeout(ctx, detectLimit)
@@ -88,12 +88,12 @@ func detect(ctx, limited context.Context) (Detection, error) {
 
 var version = regexp.MustCompile(`\d+(\.\d+)+`)
 
-// lasting reports whether an error of works is there to stay. Every other one may pass.
+// lasting reports whether an error from the function works is permanent. Every other error may be temporary.
 func lasting(err error) bool {
 	return errors.Is(err, ErrNoIPv6) || errors.Is(err, kernel.ErrUnavailable) || errors.Is(err, errNoCapability) || errors.Is(err, exec.ErrNotFound)
 }
 
-// ErrNotInstalled says that no iptables variant is in PATH.
+// ErrNotInstalled means that no iptables variant is in PATH.
 var ErrNotInstalled = fmt.Errorf("neither %s nor %s is in PATH", NFT.command(inet.IPv4, "-restore"), Legacy.command(inet.IPv4, "-restore"))
 
 // Install is the remedy for ErrNotInstalled.
@@ -101,8 +101,8 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 
 type detector struct {
 	runner runner
-	worked map[attempt]error // what works has found out
-	// unasked is why the kernel has not said whether a family has kubelet's chains in nftables.
+	worked map[attempt]error // results of the function works
+	// unasked is why it is unknown whether a family has kubelet's chains in nftables.
 	unasked map[inet.Family]error
 }
 
@@ -166,7 +166,7 @@ func isIn(chain string, f inet.Family, v Variant) string {
 	return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", chain, f, v)
 }
 
-// hintInLegacy takes the table itself for a hint if its program fails for now: the other variant would be the wrong one until a restart.
+// hintInLegacy takes the table itself as a hint if its program fails for now: otherwise the agent could use the wrong variant until a restart.
 // kubelet has its chains in both families, so the program of one family answers for both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
@@ -193,7 +193,7 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	return hint
 }
 
-// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node. Without permission, works says so.
+// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node. If permission is missing, works reports it.
 func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
 	objects := make([]nftObject, len(hints))
 	for i, name := range hints {

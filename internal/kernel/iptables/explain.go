@@ -15,10 +15,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// errLocked says that another program held the xtables lock for the whole wait.
+// errLocked means that another program held the xtables lock for the whole wait.
 var errLocked = errors.New("xtables lock is held by another program")
 
-// errNoCapability says that this process may not use iptables.
+// errNoCapability means that this process may not use iptables.
 var errNoCapability = errors.New("not permitted")
 
 // symptom is a message of an iptables command and the advice for it.
@@ -89,7 +89,7 @@ func explainRestore(err error, text string) error {
 // lineNumber finds "Error occurred at line: 8", "line 2: RULE_APPEND failed" and "iptables-restore: line 5 failed".
 var lineNumber = regexp.MustCompile(`line:? (\d+)`)
 
-// refused finds the line that restore complains about. If that is the COMMIT of a table, any rule of the table may be the cause.
+// refused finds the line that restore complains about. If the line is the COMMIT of a table, any rule of the table may be the cause.
 func refused(stderr, text string) (line string, rules []string) {
 	m := lineNumber.FindStringSubmatch(stderr)
 	if m == nil {

@@ -247,7 +247,7 @@ func TestProcessesAreCounted(t *testing.T) {
 		if got := n.Processes(); got != 0 {
 			n.Errorf("%d processes without work", got)
 		}
-		n.must(n.apply(kernel.Ensure, n.ruleset())) // now there are tables to read
+		n.must(n.apply(kernel.Ensure, n.ruleset())) // from now on there are tables to read
 		before := n.Processes()
 		n.view()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))

@@ -24,8 +24,7 @@ func (o nftObject) request(f inet.Family) nlbatch.Request {
 	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
 }
 
-// inNFT reports which objects exist in the calling thread's network namespace. On error, an answer is missing or says neither. Tests replace
-// it.
+// inNFT reports which objects exist in the calling thread's network namespace. On error, an answer is missing or undecided. Tests replace it.
 var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]bool, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -46,7 +45,7 @@ var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]boo
 	return exist, nil
 }
 
-// isMissing is true if the kernel says that it does not have an object, or no nf_tables at all.
+// isMissing is true if the kernel reports that it lacks the object, or nf_tables altogether.
 func isMissing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }

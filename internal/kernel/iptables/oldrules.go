@@ -45,7 +45,7 @@ func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error
 	return other.remove(ctx, old.Family)
 }
 
-// anyOfOurs reports whether any rule in the view is ours. A chain is not proof: kube-proxy's have the same names.
+// anyOfOurs reports whether any rule in the view is ours. A chain is not proof: kube-proxy's chains have the same names.
 func anyOfOurs(v kernel.RulesView) bool {
 	for _, tags := range v.Jumps {
 		if len(tags) > 0 {

@@ -154,7 +154,7 @@ func parseVerdict(words []string) kernel.Verdict {
 		if slices.Contains(words, "--notrack") {
 			return kernel.NoTrack{}
 		}
-	case "MARK": // iptables-save prints every option of MARK so
+	case "MARK": // iptables-save prints every option of MARK in this form
 		if bits, mask, ok := parseMark(strings.TrimPrefix(args, "--set-xmark ")); ok {
 			return kernel.ChangeMark{Invert: bits, Mask: mask}
 		}

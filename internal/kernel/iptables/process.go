@@ -35,17 +35,18 @@ const LockWait = lockWait * time.Second
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
-	// left says of each program whose process did not end when it was killed, whether that has ended now. Until then, no second one starts.
+	// left reports, for each program whose process did not end when it was killed, whether the process has ended since. Until then, the program
+	// is not started again.
 	left sync.Map
 }
 
-// killDelay is how long a killed process may take to end, with its pipes. In an uninterruptible wait, it takes as long as that does.
+// killDelay is how long a killed process may take to end and to close its pipes. A process in an uninterruptible wait ends only after that wait.
 const killDelay = 3 * time.Second
 
-// errUnkillable says that a process goes on although it has been killed.
+// errUnkillable means that a process has been killed but has not ended.
 var errUnkillable = errors.New("the process was killed, but has not ended; look for what it waits for in the kernel's log")
 
-// wait waits for a process that is killed when the context ends, but not much longer.
+// wait waits for a process. When the context ends, the process is killed, and wait does not wait much longer.
 func (r *runner) wait(ctx context.Context, program string, wait func() error) error {
 	done, ended := make(chan error, 1), &atomic.Bool{}
 	go func() {
@@ -67,8 +68,8 @@ func (r *runner) wait(ctx context.Context, program string, wait func() error) er
 	return errUnkillable
 }
 
-// killLimits are the times after which each program is killed. A slow one would never end if it was always killed after the same time, so
-// each kill doubles its limit. A success sets it to several times what that took.
+// killLimits are the times after which each program is killed. A slow program would never finish if it were always killed after the same time,
+// so each kill doubles its limit. A success sets the limit to several times its duration.
 type killLimits struct{ ofProgram sync.Map }
 
 func (l *killLimits) get(program string) time.Duration {
@@ -128,7 +129,7 @@ func complete(program, text string, tables []string) error {
 			table = line[1:]
 		case line == "COMMIT":
 			ended[table] = true
-		case strings.HasPrefix(line, incompatiblePrefix): // parseSave refuses it if it matters
+		case strings.HasPrefix(line, incompatiblePrefix): // parseSave returns an error if the table matters
 			name, _ := incompatible(line)
 			ended[name] = true
 		}
@@ -177,7 +178,7 @@ var legacyTables = map[inet.Family]string{
 // maxOutput bounds what a program may print. It is enough for 400,000 rules.
 const maxOutput = 64 << 20
 
-// output keeps what a program prints, unless that is too much.
+// output keeps what a program prints, up to maxOutput.
 type output struct {
 	text    bytes.Buffer
 	tooLong bool
@@ -222,9 +223,9 @@ func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (r
 		err = r.wait(ctx, name, cmd.Wait)
 	}
 	switch {
-	case errors.Is(err, errUnkillable): // it may still print
+	case errors.Is(err, errUnkillable): // the process may still print
 		return result{}, &processError{command: name, err: errors.Join(ctx.Err(), err)}
-	case stdout.tooLong || stderr.tooLong: // it has got a broken pipe
+	case stdout.tooLong || stderr.tooLong: // the process has ended because its pipe broke
 		return result{}, &processError{command: name, err: errTooLong}
 	case err == nil:
 		r.limits.set(name, 4*time.Since(began))

@@ -28,7 +28,7 @@ func TestHungProcessIsKilled(t *testing.T) {
 	}
 }
 
-// A program that is slower than its limit is not killed for ever: each kill gives it more time.
+// A program that is slower than its limit is not killed forever: each kill gives it more time.
 func TestSlowProcessGetsMoreTime(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2; echo '*filter'; echo COMMIT"})
@@ -72,7 +72,7 @@ func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	}
 }
 
-// Output that ends too early, wherever that is, does not mean that the rules are gone: the agent would add them again.
+// Output that ends too early, at any point, does not count as missing rules, which the agent would add again.
 func TestIncompleteOutput(t *testing.T) {
 	text := "# Generated\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n# Completed\n*nat\n:INPUT ACCEPT [0:0]\n-A INPUT -j X\nCOMMIT"
 	for _, v := range []Variant{NFT, Legacy} {
@@ -118,7 +118,7 @@ func TestDetectAsksOnce(t *testing.T) {
 	}
 }
 
-// A process that cannot be killed is not waited for, and there is never a second one of its program.
+// The agent does not wait for a process that cannot be killed, and never starts a second one of the same program.
 func TestUnkillableProcess(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, family(NFT, "echo '*filter'; echo COMMIT", ""))

@@ -127,7 +127,7 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	}
 }
 
-// A rule of another program that accepts packets, or returns, keeps them from a jump behind it. A jump to a chain of its own need not.
+// A rule of another program that accepts packets, or returns, keeps them from a jump behind it. A jump to a chain of that program does not count.
 func TestRulesAheadOfAJump(t *testing.T) {
 	jump := "-A PREROUTING " + ruleText(testRuleset().Jumps[0].Rule) + "\n"
 	for target, ahead := range map[string]bool{"ACCEPT": true, "RETURN": true, "THEIRS": false} {

@@ -40,7 +40,7 @@ func appendKey(b []byte, k kernel.ServerKey) []byte {
 	return nlbatch.AppendBigUint16(b, svcPort, k.Addr.Port())
 }
 
-// requestSize holds the attributes of any request, so that encoding allocates once.
+// requestSize is enough for the attributes of any request, so that encoding allocates once.
 const requestSize = 160
 
 // encodeKey encodes a virtual server's key.

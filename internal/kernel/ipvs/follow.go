@@ -90,7 +90,6 @@ type remembered[V any] struct {
 
 func newMemory[V any]() memory[V] { return memory[V]{entries: map[string]*remembered[V]{}} }
 
-// begin begins a read.
 func (m *memory[V]) begin() { m.reading, m.seen, m.changed = m.reading+1, 0, false }
 
 // put stores an entry that differs from the last read.

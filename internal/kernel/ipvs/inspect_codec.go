@@ -143,7 +143,7 @@ func (d *rawTableDestination) attr(typ uint16, v []byte) (err error) {
 	return err
 }
 
-// decodeCounters reads counters of 32 bits or, since Linux 4.1, of 64 bits. The kernel sends both, the wider ones last.
+// decodeCounters reads 32-bit counters or, since Linux 4.1, 64-bit counters. The kernel sends both, the 64-bit ones last.
 func decodeCounters(c *kernel.Counters, b []byte) error {
 	fields := [statCount]*uint64{
 		&c.Connections, &c.InPackets, &c.OutPackets, &c.InBytes, &c.OutBytes,

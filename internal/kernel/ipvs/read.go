@@ -16,7 +16,7 @@ import (
 // Read returns all virtual servers of the namespace, including foreign ones, except firewall-mark servers. Only Lookup reads persistent
 // connections and destinations' connection limits.
 func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	// The agent notices here that the module was reloaded and has another number.
+	// Here the agent notices that the module was reloaded, which changes the number of the netlink family.
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("read IPVS: %w", err)
 	}

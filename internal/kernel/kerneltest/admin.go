@@ -129,7 +129,6 @@ func (f *Fake) appendLine(family inet.Family, id kernel.ChainID, l line) error {
 	return f.edit(family, id, func(lines []line) []line { return append(slices.Clone(lines), l) })
 }
 
-// newChain creates an empty chain.
 func (f *Fake) newChain(family inet.Family, id kernel.ChainID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

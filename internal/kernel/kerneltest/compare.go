@@ -13,7 +13,7 @@ import (
 // Diff describes how have differs from want; it is empty if the states are equal.
 func Diff(want, have *kernel.State) string { return diffValues(want, have) }
 
-// diffValues compares any part of a state, with every exported field.
+// diffValues compares any part of a state by every exported field.
 func diffValues(want, have any) string {
 	return cmp.Diff(want, have,
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),

@@ -134,7 +134,7 @@ func (b *bench) refused(want error, ops ...kernel.Op) {
 	b.unchanged("refused operations", before)
 }
 
-// exists applies an operation that creates what exists just like that.
+// exists applies an operation that creates an object that already exists.
 func (b *bench) exists(creation kernel.Op) {
 	b.Helper()
 	before := b.read()
@@ -142,7 +142,7 @@ func (b *bench) exists(creation kernel.Op) {
 	b.unchanged("a creation of what exists", before)
 }
 
-// whatExists is the meaning of the error of such an operation. Where no other program has virtual servers, it is a success.
+// whatExists is the meaning of the error if an object already exists. Where no other program has virtual servers, it is a success.
 func (b *bench) whatExists() string {
 	if b.Balanced {
 		return meaning(nil)
@@ -175,7 +175,7 @@ func (b *bench) hasDevice() bool {
 	return has
 }
 
-// holds compares one part of the state.
+// holds checks one part of the state.
 func holds[T any](b *bench, what string, want, have T) {
 	b.Helper()
 	if diff := diffValues(want, have); diff != "" {
@@ -204,7 +204,7 @@ func meaning(err error) string {
 	return "refused"
 }
 
-// meaningOf returns the meaning of an expected error; nil means an error that is no sentinel.
+// meaningOf returns the meaning of an expected error; nil means an error that is not a sentinel.
 func meaningOf(want error) string {
 	if want == nil {
 		return "refused"

@@ -28,7 +28,7 @@ func randomOps(b *bench) {
 			}
 			want, have := model.apply(batch...), b.apply(batch...)
 			for i, op := range batch {
-				// nftables may create again what exists as it is. The states below show whether it was.
+				// nftables may accept the creation of an identical object. The states below show whether one existed.
 				idempotent := b.Balanced && have[i] == nil && op.Verb == kernel.Create && errors.Is(want[i], kernel.ErrExists)
 				if meaning(want[i]) != meaning(have[i]) && !idempotent {
 					t.Errorf("operation %d of\n%s\nis %s: %v\nthe model says: %v", i+1, batch, op, have[i], want[i])

@@ -34,7 +34,7 @@ type Fake struct {
 	listeners kernel.Listeners
 	flows     []kernel.Flow
 
-	// lacking are the schedulers without a module.
+	// lacking are the schedulers whose modules are missing.
 	lacking map[string]bool
 	// fixed are the read-only sysctls.
 	fixed map[string]bool

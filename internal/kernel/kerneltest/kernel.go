@@ -71,8 +71,8 @@ type Admin interface {
 type Subject struct {
 	Kernel
 	Admin Admin
-	// OwnTable is true if sets and rules are in a table of their own: no rule of another program belongs there, and a set holds no range
-	// inside another.
+	// OwnTable is true if sets and rules are in the agent's own table: no rule of another program belongs there, and a set has no range inside
+	// another.
 	OwnTable bool
 	// Balanced is true if virtual servers are in that table, too: no other program has any, and there are no IPVS timeouts.
 	Balanced bool

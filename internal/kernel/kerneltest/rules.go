@@ -42,7 +42,7 @@ func ownLine(args []string, why string) line {
 	return line{args: args, why: why, tag: kernel.TagFor(args, why)}
 }
 
-// tables holds all chains of a family.
+// tables has all chains of a family.
 type tables map[kernel.ChainID][]line
 
 func freshTables() tables {

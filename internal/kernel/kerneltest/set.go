@@ -145,7 +145,7 @@ func (s *set) add(e kernel.Element) error {
 // but returns another element.
 func (s *set) check(e kernel.Element) error {
 	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
-		return fmt.Errorf("%s is no element of a %s: %w", e, s.Type, syscall.EINVAL)
+		return fmt.Errorf("%s is not an element of a %s: %w", e, s.Type, syscall.EINVAL)
 	}
 	if inet.FamilyOf(e.Addr) != s.Family || e.Addr2.IsValid() && inet.FamilyOf(e.Addr2) != s.Family {
 		return fmt.Errorf("%s in a set of %s: %w", e, s.Family, syscall.EINVAL)

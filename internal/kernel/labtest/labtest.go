@@ -28,8 +28,8 @@ const (
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
-// Need declares that the test needs root and a kernel with IPVS. Without them the test fails in the lab; outside the lab it is
-// skipped, with a hint on how to run it. Need does not isolate the test; NetNS does.
+// Need declares that the test needs root and a kernel with IPVS. Without them, the test fails in the lab. Elsewhere it is skipped, with a hint
+// on how to run it. Need does not isolate the test; NetNS does.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(dataPlaneEnv) == "nftables" {
@@ -114,8 +114,7 @@ func hasIPVS() bool {
 	return err == nil
 }
 
-// record tells kernel-test that the needs of the test were met. If it cannot write, it fails the test, because the count would
-// be wrong.
+// record notes for kernel-test that the needs of the test were met. If it cannot write, it fails the test, because kernel-test would count wrongly.
 func record(t testing.TB) {
 	t.Helper()
 	path := os.Getenv(recordEnv)

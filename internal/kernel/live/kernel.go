@@ -29,7 +29,7 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
-	// Unsure says of which of the Families the programs have just hung or failed.
+	// Unsure are those of the Families whose programs have just hung or failed.
 	Unsure map[inet.Family]error
 	Mode   kernel.Mode
 	// Records of each family.
@@ -102,7 +102,7 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	return &taken{nft: b, families: cfg.Families}, nil
 }
 
-// LimitWaits bounds how long the kernel's methods wait for iptables, by how long that has taken before. Without a bound, they wait until its
+// LimitWaits bounds how long the kernel's methods wait for iptables, based on the durations of earlier calls. Without a bound, they wait until its
 // processes end. nftables has no processes.
 func (k *Kernel) LimitWaits() {
 	for _, p := range k.patients {

@@ -16,13 +16,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// Records are the sets of a family that say what is the agent's: virtual servers and addresses. They are complete with the seal.
+// Records are the sets of a family that mark what is the agent's: virtual servers and addresses. They are complete with the seal.
 type Records struct {
 	Ledger, Addresses string
 	Seal              kernel.Member
 }
 
-// old is where the node keeps no sets and rules now, but an earlier start may have. Its programs run in a thread of its own. They may
+// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread. They may
 // take some time, because not all of them are killed when they hang.
 type old struct {
 	cfg    Config
@@ -30,14 +30,14 @@ type old struct {
 	// nft is nil if the node uses nftables, or has none; ipset the other way round.
 	nft   *nft.Backend
 	ipset *ipset.Backend
-	// tables are the backends of the variants in which nothing can be old. Each looks into the other one.
+	// tables are the backends of the variants in which nothing can be old. Each searches the other variant.
 	tables map[iptables.Variant]*iptables.Backend
-	// inherited are the records there, as they were when the kernel was opened.
+	// inherited are the old rule layer's records, as of when the kernel was opened.
 	sets    map[string]kernel.Set
 	members map[string]map[kernel.Element]struct{}
 }
 
-// openOld reads the records of the other place.
+// openOld reads the records of the other rule layer.
 func openOld(ctx context.Context, cfg Config) (*old, error) {
 	o := &old{cfg: cfg, tables: map[iptables.Variant]*iptables.Backend{}}
 	variants := []iptables.Variant{cfg.Variant}
@@ -61,7 +61,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 		}
 	}
 	if errors.Is(err, kernel.ErrUnavailable) {
-		err = nil // the kernel does not have it, so nothing is left there
+		err = nil // the kernel does not support it, so nothing is left there
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("look for what an earlier start left: %w", err), o.close())
@@ -81,7 +81,7 @@ func (o *old) close() error {
 	return errors.Join(errs...)
 }
 
-// inherit adds the records of the other place to a state, unless the present ones are complete: from then on, those are old.
+// inherit adds the records of the other rule layer to a state, unless the current ones are complete: from then on, the others are outdated.
 func (o *old) inherit(s *kernel.State) {
 	for _, r := range o.cfg.Records {
 		if s.HasMember(r.Seal) {
@@ -99,7 +99,7 @@ func (o *old) inherit(s *kernel.State) {
 	}
 }
 
-// hasRecords reports whether there is anything to take over.
+// hasRecords reports whether there are records to adopt.
 func (o *old) hasRecords() bool {
 	return slices.ContainsFunc(o.cfg.Records, func(r Records) bool {
 		_, ledger := o.sets[r.Ledger]
@@ -108,7 +108,7 @@ func (o *old) hasRecords() bool {
 	})
 }
 
-// records lists the operations that write the records of the other place to the present one. The seal is last: if the agent is killed in
+// records lists the operations that write the records of the other rule layer to the current one. The seal is last: if the agent is killed in
 // between, its next start does the rest.
 func (o *old) records(have *kernel.State) []kernel.Op {
 	var sets, members, seals []kernel.Op
@@ -134,7 +134,7 @@ func (o *old) records(have *kernel.State) []kernel.Op {
 	return slices.Concat(sets, members, seals)
 }
 
-// find returns what is left in the other place: rules first, because they use the sets.
+// find returns what is left in the other rule layer: rules first, because they use the sets.
 func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 	var found []kernel.OldRules
 	var errs []error
@@ -206,7 +206,7 @@ func (o *old) remove(ctx context.Context, op kernel.Op) error {
 }
 
 // removeSets deletes the records first, so that they are not inherited when they are out of date. Sets that rules use are emptied: the set of
-// virtual addresses first, because these rules reject what is in no other.
+// virtual addresses first, because these rules reject packets to virtual addresses that are in no other set.
 func (o *old) removeSets(ctx context.Context) error {
 	sets, members, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
 	if err != nil {
@@ -245,8 +245,8 @@ func position(first []string, name string) int {
 	return len(first)
 }
 
-// AdoptRecords writes the records of what is the agent's to where the node keeps sets now. Without them, the agent would take its own virtual
-// servers for another program's.
+// AdoptRecords copies the agent's records to the current rule layer. Without them, the agent would take its own virtual servers for another
+// program's.
 func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	if !k.old.hasRecords() {
 		return nil
@@ -262,7 +262,7 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("take over the ownership records of an earlier start: %w", err)
+		return fmt.Errorf("adopt the owner records of an earlier start: %w", err)
 	}
 	return nil
 }
@@ -276,8 +276,8 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier start left where the node no longer keeps sets and rules. Like Audit, it may be called while another
-// method runs, and so may an Apply that removes what it has found. Neither waits much longer than its context lasts, whatever hangs.
+// FindOldRules returns what an earlier start left in the other rule layer. Like Audit, it may be called while another method runs, and so may an
+// Apply that removes what it has found. Neither waits much longer than its context lasts, even if a program hangs.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()
@@ -289,7 +289,7 @@ func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, failure
 }
 
-// isOld reports whether old handles the operation.
+// isOld reports whether an operation removes something from the old rule layer.
 func isOld(op kernel.Op) bool {
 	_, ok := op.Object.(kernel.OldRules)
 	return ok

@@ -63,7 +63,7 @@ func oldRuleset() kernel.Ruleset {
 	}
 }
 
-// TestNothingToAdopt: a start that takes over nothing does not read the rules for that, which takes processes.
+// TestNothingToAdopt: a start that adopts nothing does not read the old rules, which would take processes.
 func TestNothingToAdopt(t *testing.T) {
 	labtest.NetNS(t)
 	k := movable(t, Config{Variant: iptables.NFT})
@@ -75,8 +75,7 @@ func TestNothingToAdopt(t *testing.T) {
 	}
 }
 
-// TestMoves: an agent that keeps sets and rules elsewhere than the one before finds its ownership records, takes them over once, and leaves
-// nothing behind.
+// TestMoves: an agent with another rule layer than the one before finds that agent's owner records, adopts them once, and leaves nothing behind.
 func TestMoves(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -99,7 +98,7 @@ func TestMoves(t *testing.T) {
 			}
 			must(t, k, kernel.Op{Verb: kernel.Ensure, Object: oldRuleset()})
 			must(t, k, kernel.Op{Verb: kernel.Delete, Object: entry})
-			holdsRecords(t, k, false) // the present ones are complete, so the old ones no longer count
+			holdsRecords(t, k, false) // the current records are complete, so the old ones are ignored
 
 			old, err := k.FindOldRules(t.Context())
 			if err != nil || len(old) == 0 {
@@ -143,8 +142,8 @@ func quiet(t *testing.T, line string) {
 	}
 }
 
-// TestOldSetsInUse: sets that a rule of another program keeps are emptied, so that what is left matches nothing, and the error says so. Their
-// records are not taken for the agent's later.
+// TestOldSetsInUse: sets that a rule of another program keeps are emptied, so that what is left matches nothing, and the error reports that. Later,
+// their records do not count as the agent's.
 func TestOldSetsInUse(t *testing.T) {
 	labtest.NetNS(t)
 	before := movable(t, Config{Variant: iptables.NFT})

@@ -11,8 +11,8 @@ import (
 
 // The functions of this file are for commands: each opens the backend that has the objects, reads them once, and closes it.
 
-// FindMode returns the mode of the agent that wrote this node's kernel state. If nftables cannot be read, it has none of that state, or the
-// other functions return the better error.
+// FindMode returns the mode of the agent that wrote this node's kernel state. An error of nftables is ignored: either it has no such state, or
+// the other functions return a better error.
 func FindMode(ctx context.Context) kernel.Mode {
 	b, err := nft.New(inet.Families, nil)
 	if err != nil {

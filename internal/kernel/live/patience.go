@@ -19,7 +19,7 @@ type tables interface {
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// byFamily are the rules of iptables. Each family has programs of its own, and those of one do not stop the other (I16).
+// byFamily is the iptables rules of each family. Each family has its own programs, and those of one family do not block the other (I16).
 type byFamily struct{ of map[inet.Family]*patient }
 
 func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
@@ -57,12 +57,12 @@ func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 const (
-	// remembered is how many of the last calls decide how long the next one may take, longestWait how long it may take at most.
+	// remembered is how many of the last calls determine how long the next one may take. longestWait is the maximum.
 	remembered  = 10
 	longestWait = 30 * time.Second
-	// shortWait is how long a call may take after one that did not succeed. Its result is not lost when it takes longer.
+	// shortWait is how long a call may take after a failed one. If it takes longer, its result is not lost.
 	shortWait = time.Second
-	// maxLate is how old the result of a read may be that ended late.
+	// maxLate is the maximum age of the result of a read that ended late.
 	maxLate = 2 * longestWait
 )
 
@@ -81,7 +81,7 @@ type patient struct {
 	mu sync.Mutex
 	// limited is false if calls may take any time.
 	limited bool
-	// doing is the last call, and since the time it started.
+	// doing is the last call, and since its start.
 	doing string
 	since time.Time
 	// troubleSince is the start of the first call that did not succeed in time, after the last one that did; zero if there was none.
@@ -155,7 +155,7 @@ func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("%s: %w", op, err) // the call may still write failure
 }
 
-// errOfOperation means that the result says what failed. That may be the rules' fault: it neither begins nor ends trouble.
+// errOfOperation means that the result has the error. The rules may be at fault, so the error neither begins nor ends the trouble.
 var errOfOperation = errors.New("the operation failed")
 
 // do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results are known if it has ended; otherwise
@@ -203,7 +203,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case err := <-done: // it has just ended
+	case err := <-done: // the call has just ended
 		return true, p.ending(ctx, what, err)
 	default:
 	}
@@ -228,7 +228,7 @@ func (p *patient) acquire(ctx context.Context) bool {
 	return false
 }
 
-// patience returns what fires when a call that begins now has taken too long.
+// patience returns a channel that fires when a call that begins now has taken too long.
 func (p *patient) patience() (<-chan time.Time, func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +257,7 @@ func (p *patient) limit() time.Duration {
 	return min(limit, longestWait)
 }
 
-// note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
+// note records how a call ended. Only a success ends the trouble: when a hung program is killed, it has not answered.
 func (p *patient) note(start time.Time, err error) {
 	if errors.Is(err, errOfOperation) {
 		return
@@ -277,7 +277,7 @@ func (p *patient) trouble(since time.Time) {
 	}
 }
 
-// stuck is the error of a call that another one has kept from starting.
+// stuck is the error of a call that could not start because of another one.
 func (p *patient) stuck(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -74,7 +74,7 @@ func (k hanging) read() *kernel.State {
 	return s
 }
 
-// readsTheRest checks that a read without the rules ends, says why they are missing, and has everything else.
+// readsTheRest checks that a read without the rules ends, gives the reason why they are missing, and has everything else.
 func (k hanging) readsTheRest() {
 	k.t.Helper()
 	s := k.read()

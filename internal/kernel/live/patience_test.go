@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// slowRules are programs that take this long, and then fail or succeed.
+// slowRules are programs that take a set time, and then fail or succeed.
 type slowRules struct {
 	mu    sync.Mutex
 	takes time.Duration
@@ -48,7 +48,7 @@ func (s *slowRules) Apply(_ context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// waiting is an impatient reader of slow rules on a virtual clock.
+// waiting reads slow rules, with a limit, on a virtual clock.
 type waiting struct {
 	*patient
 	t    *testing.T
@@ -111,7 +111,7 @@ func TestPatienceFollowsTheNode(t *testing.T) {
 	})
 }
 
-// A program that hangs is killed again and again. That is no answer: it has been stuck since the first call.
+// A program that hangs is killed again and again. A kill is not an answer: the program has been stuck since the first call.
 func TestStuckUntilASuccess(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(time.Second)
@@ -183,7 +183,7 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A write that fails says why; its rules are wrong, not iptables. One that hangs is stuck.
+// A write that fails returns the reason, because its rules are at fault and not iptables. A write that hangs is stuck.
 func TestFailingWrite(t *testing.T) {
 	impatient(t, func(w waiting) {
 		failure := errors.New("no such module")
@@ -198,7 +198,7 @@ func TestFailingWrite(t *testing.T) {
 	})
 }
 
-// A call that ends because the agent stops says nothing about iptables.
+// A call that ends because the agent stops shows nothing about iptables.
 func TestStoppedCall(t *testing.T) {
 	impatient(t, func(w waiting) {
 		ctx, stop := context.WithCancel(w.t.Context())
@@ -268,7 +268,7 @@ func TestFailingWritesEndNoTrouble(t *testing.T) {
 	})
 }
 
-// oneHangs are programs of which those of one family hang for an hour, unless they fail.
+// oneHangs are the programs of both families; those of one family hang for an hour or fail.
 type oneHangs struct {
 	family inet.Family
 	fails  error
@@ -292,7 +292,7 @@ func (o oneHangs) Apply(_ context.Context, ops []kernel.Op) []error {
 	return []error{o.call(ops[0].Object.(kernel.Ruleset).Family)}
 }
 
-// I16: each family's programs are a part of their own. While those of one hang or fail, the rules of the other are read and written.
+// I16: each family's programs fail separately. While those of one hang or fail, the rules of the other are read and written.
 func TestFamiliesFailAlone(t *testing.T) {
 	for _, broken := range inet.Families {
 		for _, fails := range []error{nil, errors.New("exit status 1")} {

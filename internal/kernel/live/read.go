@@ -21,12 +21,12 @@ type reader struct {
 	sets      sets
 	netdev    *netdev.Backend
 	rules     rules
-	// members and servers read all sets and virtual servers; the others are for one that reads them often.
+	// members and servers read all sets and virtual servers; the other fields are for a reader that reads often.
 	members      members
 	membersAgain members
 	servers      readServers
 	serversAgain readServers
-	// mayMiss is true if members may lack some.
+	// mayMiss is true if members may miss some members.
 	mayMiss bool
 }
 
@@ -65,7 +65,7 @@ type rules interface {
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// taken are the rules of nftables for several goroutines: one call waits for the other to end.
+// taken are the rules of nftables, for use by several goroutines, one at a time.
 type taken struct {
 	mu       sync.Mutex
 	nft      *nft.Backend

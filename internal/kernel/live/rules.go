@@ -23,7 +23,7 @@ type sets interface {
 	Close() error
 }
 
-// openSets also returns how to list them once, and how to list them again and again.
+// openSets also returns one function to list them once, and one to list them repeatedly.
 func openSets(cfg Config) (sets, members, members, error) {
 	if cfg.Mode.RulesInNFTables() {
 		b, err := nft.New(cfg.Families, cfg.Chains)
@@ -39,7 +39,7 @@ func openSets(cfg Config) (sets, members, members, error) {
 	return b, b.Read, b.Follow().Read, nil
 }
 
-// summaries is what Summary has of sets and rules.
+// summaries reads the part of a Summary about sets and rules.
 type summaries interface {
 	Summarize(context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error)
 	Stats() nlbatch.Stats
@@ -64,7 +64,7 @@ func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 	return s, nil
 }
 
-// tableSummaries are those of ipset and iptables.
+// tableSummaries are the summaries of ipset and iptables.
 type tableSummaries struct {
 	prefix string
 	ipset  *ipset.Backend

@@ -26,7 +26,7 @@ type servers interface {
 // readServers lists all virtual servers.
 type readServers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 
-// openServers also returns how to list virtual servers again and again.
+// openServers also returns a function to list virtual servers repeatedly.
 func openServers(cfg Config) (servers, readServers, error) {
 	if cfg.Mode.NFTablesBalances() {
 		b, err := balance.New(cfg.Families)
@@ -42,7 +42,7 @@ func openServers(cfg Config) (servers, readServers, error) {
 	return b, b.Follow().Read, nil
 }
 
-// serverSummaries is what Summary has of virtual servers.
+// serverSummaries reads the part of a Summary about virtual servers.
 type serverSummaries interface {
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	CountIPv4(context.Context) (int, error)

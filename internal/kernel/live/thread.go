@@ -50,8 +50,8 @@ func (t thread) do(job func()) {
 // endGrace is how long a job may take to end after its context has.
 const endGrace = 5 * time.Second
 
-// doFor runs a job as do does, but does not wait much longer than its context lasts. Then the result is an error, and the job goes on: it
-// keeps other jobs from beginning, and what it writes must not be used.
+// doFor runs a job as do does, but does not wait much longer than its context lasts. Then the result is an error, and the job continues: until
+// it ends, no other job begins, and what it writes must not be used.
 func (t thread) doFor(ctx context.Context, job func()) error {
 	done := make(chan struct{})
 	select {

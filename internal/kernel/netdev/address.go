@@ -22,7 +22,7 @@ const dumpAttempts = 10
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
-	if err != nil && !errors.Is(err, errForeign) { // creating the device reports it
+	if err != nil && !errors.Is(err, errForeign) { // creating the device reports the error
 		return false, nil, err
 	}
 	addrs = map[netip.Addr]struct{}{}

@@ -21,7 +21,7 @@ const (
 // count as the node's own.
 const deviceAlias = "kube-ipvs"
 
-// errForeign: a foreign interface has the name.
+// errForeign means that a foreign interface has the name.
 var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
 
 // device returns the index of kube-ipvs0; 0 if it does not exist.
@@ -58,8 +58,8 @@ const (
 	usualMTU = 1500
 )
 
-// admitIPv6 restores the MTU if another program has set it so low that the kernel would accept no IPv6 address. If that fails, adding the
-// address reports it.
+// admitIPv6 restores the MTU if another program has set it so low that the kernel would accept no IPv6 address. If that fails, adding an address
+// reports it.
 func (b *Backend) admitIPv6(link netlink.Link, ops []kernel.Op) {
 	addsIPv6 := slices.ContainsFunc(ops, func(op kernel.Op) bool {
 		return op.Verb == kernel.Create && op.Object.(kernel.BoundAddress).Addr.Is6()
@@ -100,7 +100,7 @@ func (b *Backend) TakeOver() {
 	}
 }
 
-// mark sets the mark. Everything works without it, too, so a failure is no error; the next TakeOver tries again.
+// mark sets the mark. Everything works without the mark, too, so a failure is not an error; the next TakeOver retries.
 func (b *Backend) mark(link netlink.Link) {
 	if err := b.links.LinkSetAlias(link, deviceAlias); err == nil || errors.Is(err, unix.ENODEV) {
 		b.known.settled(link.Attrs().Index)
@@ -121,7 +121,7 @@ func (b *Backend) renamed() (netlink.Link, error) {
 	return nil, nil
 }
 
-// giveNameBack marks the device first: after its new name, its events would look like another program's.
+// giveNameBack marks the device first: with its new name, its events would look like another program's.
 func (b *Backend) giveNameBack(link netlink.Link) error {
 	if !marked(link) {
 		b.mark(link)

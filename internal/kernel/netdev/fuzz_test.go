@@ -29,7 +29,7 @@ func FuzzRoute(f *testing.F) {
 				t.Errorf("%x has the next hops %v", b, hops)
 			}
 		}
-		if err == nil { // it has a header
+		if err == nil { // the message has a header
 			if addr, is := broadcastOf(b); is && !addr.IsValid() {
 				t.Errorf("%x is not the route of a broadcast address", b)
 			}

@@ -34,7 +34,7 @@ func newNode(t testing.TB) *node {
 	ns := labtest.NetNS(t)
 	b, err := New()
 	labtest.Opened(t, b, err)
-	b.resolverFiles = nil // the namespaces share the machine's
+	b.resolverFiles = nil // the namespaces share the machine's files
 	return &node{t, b, ns}
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // knownDevice is the backend's knowledge of the device from its own reads and writes, and of the gateways that it has read. The kernel also
-// sends events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the
-// known state is no change; any other is a change, and is recorded. So a read may overlap with events: what it missed is reported as a
-// change, before or after. One error remains: an address that the backend adds and removes in quick succession may be reported.
+// sends events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the known
+// state is no change; any other is a change, and is recorded. So a read may overlap with events: what the read missed is reported as a change,
+// before or after it. One error remains: an address that the backend adds and removes in quick succession may be reported.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
@@ -41,7 +41,7 @@ func (k *knownDevice) beginRead() (writes uint64) {
 	return k.writes
 }
 
-// read takes over a read, unless something was written since it began.
+// read records a read, unless something was written since it began.
 func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +91,7 @@ func (k *knownDevice) settled(index int) {
 	}
 }
 
-// created records a new device without a mark.
+// created records a new device that has no mark yet.
 func (k *knownDevice) created(index int) {
 	k.found(index, false)
 	k.wrote(index)

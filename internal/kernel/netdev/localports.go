@@ -48,7 +48,7 @@ func parsePorts(list string) (ports kernel.Ports, err error) {
 		from, err1 := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("%q is no range of ports: %w", text, err)
+			return nil, fmt.Errorf("%q is not a range of ports: %w", text, err)
 		}
 		ports = append(ports, kernel.PortRange{First: uint16(from), Last: uint16(to)})
 	}

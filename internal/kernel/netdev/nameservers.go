@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// resolverFiles name the nameservers of this node. With systemd-resolved, the first file names only its stub at 127.0.0.53, and the second
-// one the servers behind it. In a pod, the kubelet has written these into the first.
+// resolverFiles name the nameservers of this node. With systemd-resolved, the first file names only its stub at 127.0.0.53, and the second one
+// the actual servers. In a pod, the kubelet has written the actual servers into the first.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // resolverLimit is how long a call waits for a read of one of these files. A file system may hang, and Services must not wait for it.
@@ -40,7 +40,8 @@ func openResolverFiles(paths []string) (files []*resolverFile) {
 	return files
 }
 
-// nameservers reads the file. While it cannot be read, its last nameservers count, and none if it does not exist: the node may have no DNS.
+// nameservers reads the file. While it cannot be read, it returns the last nameservers; if the file does not exist, none, because the node may
+// have no DNS.
 func (f *resolverFile) nameservers() []netip.Addr {
 	if f.running != nil {
 		select {

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Nameservers come from every file that can be read. A gateway stays a gateway, which no Service at all can have.
+// Nameservers come from every file that can be read. A nameserver that is also a gateway stays a gateway, which no Service can have.
 func TestNameservers(t *testing.T) {
 	stub, upstream := filepath.Join(t.TempDir(), "resolv.conf"), filepath.Join(t.TempDir(), "resolv.conf")
 	for file, text := range map[string]string{
@@ -42,7 +42,7 @@ func TestNameservers(t *testing.T) {
 	}
 }
 
-// A file that hangs or cannot be read for a moment keeps its nameservers, and no call waits for it again. One that is gone has none.
+// A file that hangs or cannot be read for a moment keeps its nameservers, and no call waits for it again. A deleted file has none.
 func TestNameserversWhileAFileHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type step struct {

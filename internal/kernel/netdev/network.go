@@ -195,7 +195,7 @@ func (b *Backend) dump(ctx context.Context, req nlbatch.Request) (payloads [][]b
 	return payloads, err
 }
 
-// walk is dump for a list of any length. If the walk is repeated, visit sees objects again.
+// walk is dump for a list of any length. If the walk is repeated, it visits objects again.
 func (b *Backend) walk(ctx context.Context, req nlbatch.Request, visit func([]byte) error) error {
 	return uninterrupted(func() error { return b.addrs.Walk(ctx, req, visit) })
 }

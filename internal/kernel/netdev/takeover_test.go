@@ -65,7 +65,7 @@ func TestRenamedBeforeMark(t *testing.T) {
 	n.run("ip link set kube-ipvs0 name old")
 	n.wantNode()
 	n.want(false)
-	n.freshly().wantNode("10.96.0.1", "fd00::1") // nothing says whose it is
+	n.freshly().wantNode("10.96.0.1", "fd00::1") // nothing shows whose it is
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
 	n.want(true, "10.96.0.1", "fd00::1")
 	n.wantAlias(kernel.Device, deviceAlias)
@@ -95,7 +95,7 @@ func TestForeignDeviceGetsNoMark(t *testing.T) {
 	n.wantNode("10.0.0.1")
 }
 
-// Without permission to mark the device, everything else goes on, and the next time marks it.
+// Without permission to mark the device, everything else continues, and the next TakeOver marks it.
 func TestTakeOverWithoutPermission(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)

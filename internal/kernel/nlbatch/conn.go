@@ -26,7 +26,7 @@ type Message struct {
 // Stats counts requests to the kernel.
 type Stats struct {
 	Requests uint64 // without dumps
-	Sends    uint64 // system calls that carried them
+	Sends    uint64 // system calls that sent them
 	Dumps    uint64
 }
 
@@ -37,7 +37,7 @@ const defaultTimeout = 5 * time.Second
 // Conn is a netlink socket. It is not safe for concurrent use.
 type Conn struct {
 	dial  func() (socket, error)
-	sock  socket // nil after a failure, until the next use
+	sock  socket // nil after a failure until the next use
 	seq   uint32
 	in    []byte
 	out   []byte

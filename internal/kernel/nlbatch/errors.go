@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The fate of requests that the kernel did not answer.
+// Errors of requests that the kernel did not answer.
 var (
 	// ErrNotSent: the request never reached the kernel.
 	ErrNotSent = errors.New("request was not sent")

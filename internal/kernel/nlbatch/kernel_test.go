@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-const loopback = 1 // its number in every network namespace
+const loopback = 1 // the interface's index in every network namespace
 
 func dialRoute(t testing.TB) *Conn {
 	t.Helper()

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxDump is the size of the largest datagram that the kernel builds of its own. A refusal is no longer than the request that it may echo.
+	// maxDump is the size of the largest datagram that the kernel creates, other than a refusal. A refusal is no longer than the request that it
+	// may echo.
 	maxDump = 32 << 10
 	// receiveBuffer is the requested receive buffer; without CAP_NET_ADMIN the kernel grants less.
 	receiveBuffer = 4 << 20
@@ -20,7 +21,7 @@ const (
 type socket interface {
 	// send passes the requests to the kernel, which handles them before send returns.
 	send([]byte) error
-	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded. It asks for the deadline only if it has to wait.
+	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded. It calls deadline only if it has to wait.
 	receive(b []byte, deadline func() time.Time) (int, error)
 	// budget is how much of the receive buffer the answers to one send may use.
 	budget() int

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It
-// returns an error or nil for each. With any error, none has taken effect: the kernel tries all of them before it undoes them. So it does
-// without an end: then it is a trial.
+// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It returns
+// an error or nil for each. If any fails, none takes effect: the kernel tries all of them and then undoes them. It does the same if there is no
+// end, so that is a dry run.
 func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, end ...Request) []error {
 	errs := make([]error, len(reqs))
 	if err := c.ready(ctx); err != nil {
@@ -35,7 +35,7 @@ func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, e
 	return errs
 }
 
-// open writes the message and returns the answers that are due.
+// open writes the message and returns the number of answers to expect.
 func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transaction {
 	c.seq++
 	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}
@@ -51,7 +51,7 @@ func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transacti
 	return w
 }
 
-// transaction matches the answers of a transaction with its requests. The kernel answers begin only if it refuses the whole.
+// transaction matches the answers of a transaction with its requests. The kernel answers begin only if it refuses the whole transaction.
 type transaction struct {
 	begin uint32
 	window

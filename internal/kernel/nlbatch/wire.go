@@ -11,8 +11,8 @@ import (
 const (
 	maxRequests  = 256
 	maxSendBytes = 96 << 10 // below half of the default send buffer
-	// Receive buffer use of an answer. The kernel charges the memory that it allocated, not the bytes that it wrote: less than 1 KiB for an
-	// acknowledgement, a page or two for an answer.
+	// The costs are what an answer takes of the receive buffer. The kernel charges the memory that it allocated, not the bytes that it wrote:
+	// less than 1 KiB for an acknowledgement, a page or two for an answer.
 	ackCost    = 2 << 10
 	answerCost = 18 << 10
 )

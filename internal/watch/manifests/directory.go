@@ -168,7 +168,7 @@ func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	case err != nil:
 		return nil, nil, err
 	case len(data) > maxManifest:
-		return nil, nil, tooLarge // it has grown since
+		return nil, nil, tooLarge // the file has grown since it was opened
 	case len(data) == 0:
 		// A program that writes a file in place truncates it first.
 		return nil, nil, errors.New("the file is empty. To remove its objects, delete the file")

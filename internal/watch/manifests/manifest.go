@@ -24,8 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// manifestReader parses manifest files. It is strict: if it ignored a misspelled field, a Service would not do what its
-// manifest says.
+// manifestReader parses manifest files. It is strict: if it ignored a misspelled field, a Service would differ from its manifest.
 type manifestReader struct {
 	store   *watch.Store
 	decoder runtime.Decoder
@@ -226,7 +225,7 @@ type use int
 const (
 	useUnknown use = iota // probably a mistake
 	useObject             // parsed
-	useList               // its items are parsed
+	useList               // a list, whose items are parsed
 	useIgnore             // often in one file with Services
 )
 

@@ -15,7 +15,7 @@ import (
 // Source is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
 // Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not
-// mounted, so everything stays. A file that holds only a comment means that there are no objects.
+// mounted, so everything stays. A file with only a comment means that there are no objects.
 type Source struct {
 	*watch.Store
 	dir    *directory
@@ -23,7 +23,7 @@ type Source struct {
 	timing timing
 }
 
-// timing holds the delays before a change is read. Only tests change it.
+// timing has the delays before a change is read. Only tests change it.
 type timing struct {
 	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
 	settle time.Duration
@@ -92,7 +92,7 @@ func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost 
 			return m.await(ended)
 		case <-events:
 			settled = time.After(m.timing.settle)
-		case err := <-lost: // such as a queue overflow: anything may have changed
+		case err := <-lost: // an error such as a queue overflow: anything may have changed
 			m.log.Debug("file notifications lost", zap.Error(err))
 			settled = time.After(m.timing.settle)
 		case <-settled:

@@ -156,7 +156,7 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	v.AwaitText(t, m, "file removed", "default/web [10.96.0.99] http=80/tcp")
 }
 
-// A file with a mistake keeps its last good objects, and a Problem says so. Other files are not affected.
+// A file with a mistake keeps its last good objects, and causes a Problem. Other files are not affected.
 func TestManifestsKeepLastGoodObjects(t *testing.T) {
 	dir := t.TempDir()
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "other.yaml")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// place is what the path of a request names: a list of objects, or with a name one object, or one of its subresources.
+// place is what the path of a request identifies: a list of objects, or with a name one object, or one of its subresources.
 type place struct {
 	version                                schema.GroupVersion
 	namespace, resource, name, subresource string
@@ -47,7 +47,7 @@ func (p place) key() string { return p.namespace + "/" + p.name }
 
 func (p place) kind() schema.GroupVersionKind { return kinds()[p.version.WithResource(p.resource)] }
 
-// kinds has the kind of every resource that client-go knows.
+// kinds are the kinds of all resources that client-go knows.
 var kinds = sync.OnceValue(func() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	all := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for kind := range scheme.Scheme.AllKnownTypes() {
@@ -78,7 +78,7 @@ func nameOf(obj runtime.Object) string {
 	return m.GetNamespace() + "/" + m.GetName()
 }
 
-// selector returns which objects a request for a list or a watch means.
+// selector returns a function that reports whether a request for a list or a watch selects an object.
 func selector(q url.Values, at place) (selects func(runtime.Object) bool, err error) {
 	byLabel, err := labels.Parse(q.Get("labelSelector"))
 	if err != nil {

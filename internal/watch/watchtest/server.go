@@ -1,4 +1,4 @@
-// Package watchtest has an API server for tests. It holds any number of objects and sends changes as fast as a test makes them.
+// Package watchtest has an API server for tests. It stores any number of objects and sends changes as fast as a test makes them.
 //
 // Only tests import it.
 package watchtest
@@ -28,17 +28,17 @@ import (
 )
 
 // Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, selectors, bookmarks,
-// protobuf and failures; and with Writable, what a client needs that writes. It neither checks objects nor fills in defaults.
+// protobuf and failures; and with Writable, what a writing client needs. It neither checks objects nor fills in defaults.
 type Server struct {
-	// Failed receives what must not happen: a bug of this server, or a client that it was not made for.
+	// Failed receives errors that must not occur: a bug of this server, or a request that it does not support.
 	Failed func(error)
-	// Writable makes the server store objects of every kind that clients send. Without it, it refuses them, such as Events.
+	// Writable makes the server store objects of every kind that clients send. Without it, the server refuses objects such as Events.
 	Writable bool
 
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]runtime.Object // by resource, then by namespace/name
-	// log holds every event in order. A watch from a version before oldest gets the response Gone.
+	// log has every event in order. A watch from a version before oldest gets the response Gone.
 	log    []logged
 	oldest int
 	// news is closed and replaced at every change.
@@ -62,7 +62,7 @@ type logged struct {
 	obj, old runtime.Object // old is nil for an object that did not exist
 }
 
-// New returns a server without objects, which fails the test for errors of its own.
+// New returns a server without objects. It fails the test if it has an error.
 func New(t *testing.T) *Server {
 	s := NewServer()
 	s.Failed = func(err error) { t.Error(err) }
@@ -71,7 +71,7 @@ func New(t *testing.T) *Server {
 	return s
 }
 
-// NewServer returns a server without objects that no test owns.
+// NewServer returns a server without objects that belongs to no test.
 func NewServer() *Server {
 	s := &Server{
 		Failed: func(err error) { panic(err) }, cleanup: func(func()) {}, version: 100, oldest: 100,
@@ -147,7 +147,7 @@ func (s *Server) record(kind watch.EventType, obj runtime.Object) runtime.Object
 	resource := resourceOf(obj)
 	old := s.objects[resource][nameOf(obj)]
 	if kind == watch.Deleted && old == nil {
-		old = obj // a server whose lists lack objects still sends that they are deleted
+		old = obj // a server whose lists lack objects still sends their deletions
 	}
 	obj = obj.DeepCopyObject()
 	s.version++

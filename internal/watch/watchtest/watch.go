@@ -76,7 +76,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at place) {
 	}
 }
 
-// begin sends a whole list, and that it is complete.
+// begin sends a whole list, and then a bookmark that marks its end.
 func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(runtime.Object) bool, version int) {
 	for _, obj := range objs {
 		if selects(obj) {
@@ -86,7 +86,7 @@ func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(ru
 	w.bookmark(at, version, true)
 }
 
-// seenBy returns what an event is to a client that sees only some objects: an object may come into its sight or leave it.
+// seenBy returns an event as a client that sees only some objects gets it: for this client, an update may be an addition or a deletion.
 func (e logged) seenBy(selects func(runtime.Object) bool) (kind watch.EventType, ok bool) {
 	before := e.old != nil && selects(e.old)
 	after := e.kind != watch.Deleted && selects(e.obj)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// write makes one object, changes it or deletes it, and answers with the object as it is then.
+// write creates, changes or deletes one object, and responds with the result.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, at place) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -95,7 +95,7 @@ func changed(old runtime.Object, at place, body []byte, patch string) (runtime.O
 	if err != nil {
 		return nil, err
 	}
-	from, into := old, given // the status of old in what is given
+	from, into := old, given // given, with the status of old
 	if at.subresource == "status" {
 		from, into = given, old
 	}

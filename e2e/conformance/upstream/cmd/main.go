@@ -1,5 +1,5 @@
 // Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. Specs that have passed in an
-// earlier run with the same folder are left out, so that an interrupted run goes on where it stopped.
+// earlier run with the same folder are left out, so that an interrupted run continues where it stopped.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run runs what remains of the specs. lab is the command that starts a cluster and runs in it what is appended.
+// run runs the remaining specs. lab is the command that starts a cluster and runs the appended command in it.
 func run(ctx context.Context, focus, skip, folder string, lab []string) (failed bool, err error) {
 	checkout, err := programs.Root()
 	if err != nil {

@@ -1,4 +1,4 @@
-# Runs as the first process of a node, in its namespaces, and becomes the program that holds them.
+# Runs as the first process of a node, in its namespaces, and becomes the program that keeps them alive.
 # $1 is the node's name, $2 the folder of its containerd, $3 the program pause.
 set -e
 hostname "$1"
@@ -8,7 +8,7 @@ mount -t sysfs sysfs /sys # this network's interfaces
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p /var/lib/containerd
 mount --bind "$2" /var/lib/containerd
-umount "$2" # one place for each file system: the kubelet finds containerd's by its device
+umount "$2" # the file system has one mount: the kubelet finds containerd's by its device
 for folder in /var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers /etc/cni/net.d; do
 	mkdir -p "$folder"
 	mount -t tmpfs tmpfs "$folder"

@@ -24,11 +24,17 @@ const (
 
 func newDoctor(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
+	connect := true
 	l := inspection{forms: textForms}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Examine this node and its agent, and give one verdict",
-		Long: `doctor examines this node: the agent and its ports, its sources, other proxies, foreign rules, the
+		Long: `doctor follows packets to the Services that every pod needs and to a random sample of the others, from
+a pod, from this node and from outside, as explain does. From this node it also opens at most 20 TCP
+connections, of at most a second each, to Services with ready endpoints, and closes them at once;
+--connect=false prevents that.
+
+doctor examines this node: the agent and its ports, its sources, other proxies, foreign rules, the
 connection tables, kernel modules, sysctls and certificates, and everything that preflight checks. It
 changes nothing, but a check can load a kernel module.
 
@@ -43,7 +49,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			v, silence, err := l.askWhy(cmd, agent.Query{})
+			v, silence, err := l.askWhy(cmd, agent.Query{Sample: true})
 			if err == nil && errors.Is(silence, fs.ErrPermission) {
 				err = silence
 			}
@@ -51,7 +57,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 				fmt.Fprintln(cmd.ErrOrStderr(), "kube-ipvs:", err)
 				return statusUnexamined
 			}
-			report := doctor.Examine(m.Facts(cmd.Context(), v, silence, settings))
+			report := doctor.Examine(m.Facts(cmd.Context(), v, silence, settings, connect))
 			err = printAs(cmd.OutOrStdout(), l.output, doctorDocument{view.HeaderOf("Diagnosis"), report}, report.Print)
 			if err != nil {
 				return err
@@ -60,6 +66,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
+	cmd.Flags().BoolVar(&connect, "connect", connect, "open connections from this node to some Services with ready endpoints, and close them at once")
 	l.addFlags(cmd)
 	return cmd
 }

@@ -124,6 +124,7 @@ func newMachine(t *testing.T) *stage {
 		},
 		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
 		FindProcess: func(string) string { return "" },
+		Connect:     func(context.Context, netip.AddrPort) error { return nil },
 
 		ProxyPatience: 10 * time.Second,
 	}

@@ -20,6 +20,8 @@ import (
 // Query selects the Services of a View. The zero value selects none.
 type Query struct {
 	All bool
+	// Sample selects those that every pod needs, and some of each kind.
+	Sample bool
 	// Service selects a Service by name, Address those with a frontend at the address. Both are optional.
 	Service model.ServiceID
 	Address netip.Addr
@@ -62,9 +64,10 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	for _, server := range w.Servers {
 		s.Totals.Destinations += len(server.Destinations)
 	}
+	taken := sample{kinds: map[view.Kind]int{}}
 	for svc := range p.cluster.AllServices {
 		s.Compiled = append(s.Compiled, svc)
-		if svc.Source().ID == q.Service || q.Address.IsValid() && svc.HasAddress(q.Address) {
+		if svc.Source().ID == q.Service || q.Sample && taken.add(svc) || q.Address.IsValid() && svc.HasAddress(q.Address) {
 			s.Services = append(s.Services, a.snapshotService(svc))
 		}
 	}

@@ -54,6 +54,15 @@ func (s *Compiled) Keys(yield func(kernel.ServerKey) bool) {
 	}
 }
 
+// Kinds iterates over the kinds of frontend that the Service has, each once.
+func (s *Compiled) Kinds(yield func(view.Kind) bool) {
+	for kind, name := range kinds {
+		if slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.kind == kind }) && !yield(name) {
+			return
+		}
+	}
+}
+
 // FrontendCount returns the number of frontends.
 func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 

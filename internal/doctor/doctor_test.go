@@ -10,11 +10,13 @@ import (
 	"errors"
 	"io/fs"
 	"math/big"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -177,6 +179,12 @@ var breakages = []breakage{
 		n.Preflight = finding.One(finding.Warning, "IPv6", "disabled", nil, "enable it")
 	}, finding.Warning, []string{"IPv6"}},
 	{"no agent", func(_ *testing.T, n *node) { n.View, n.Silence = nil, "no agent responds" }, finding.Broken, []string{"agent", "no agent responds"}},
+	{"path", func(_ *testing.T, n *node) {
+		n.Walks = []Walk{
+			{Path: Path{Service: "default/kubernetes", Sender: fromPod, Question: explain.Question{From: netip.MustParseAddr("10.244.0.7")}}, Verdict: explain.Passes},
+			{Path: Path{Service: "default/web", Sender: fromNode}, Verdict: explain.Stops, Reasons: []string{"stopped in filter INPUT"}},
+		}
+	}, finding.Broken, []string{"packets to Services do not arrive: stopped in filter INPUT", "default/web", "from this node", "kube-ipvs explain"}},
 	{"configuration", func(_ *testing.T, n *node) {
 		n.View.Node.ConfigError, n.View.Node.ConfigFile = "line 3: boom", "/etc/c.yaml"
 	}, finding.Warning, []string{"line 3: boom", "/etc/c.yaml"}},

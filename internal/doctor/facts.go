@@ -50,6 +50,8 @@ type Facts struct {
 	Connections                  uint64
 	Rules                        map[inet.Family]kernel.RuleListing
 	Chains                       []kernel.BaseChain
+	// Walks are paths of packets to Services, and what happens on them.
+	Walks []Walk
 	// Unread says what could not be read, and why.
 	Unread []string
 

@@ -18,13 +18,16 @@ type Report struct {
 	Verdict string `json:"verdict"`
 	// Findings are sorted, the most serious first.
 	Findings []finding.Finding `json:"findings"`
+	// Paths counts the paths of packets that were followed, Connected those on which this node also connected.
+	Paths     int `json:"paths"`
+	Connected int `json:"connected"`
 	// Unchecked says what could not be checked, and why.
 	Unchecked []string `json:"unchecked"`
 }
 
 // checks are all checks, in the order in which findings of one severity are listed.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
+	checkPreflight, checkAgent, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
 	checkConntrack, checkModules, checkReversePath, checkCertificates,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables, checkForward,
 }
@@ -34,7 +37,13 @@ var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, ch
 
 // Examine runs all checks.
 func Examine(f Facts) Report {
-	r := Report{Verdict: Well, Findings: []finding.Finding{}, Unchecked: append([]string{}, f.Unread...)}
+	r := Report{Verdict: Well, Findings: []finding.Finding{}, Unchecked: append([]string{}, f.Unread...), Paths: len(f.Walks)}
+	for _, w := range f.Walks {
+		if w.Connected {
+			r.Connected++
+		}
+	}
+	r.Unchecked = append(r.Unchecked, unfollowed(f)...)
 	for _, check := range checks {
 		r.Findings = append(r.Findings, check(f)...)
 	}
@@ -56,7 +65,8 @@ func (r Report) Print(w io.Writer) error {
 	for _, u := range r.Unchecked {
 		fmt.Fprintf(w, "not checked: %s\n", u)
 	}
-	_, failed := fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
+	_, failed := fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\nverdict: %s\n",
+		r.Paths, r.Connected, r.Verdict)
 	return errors.Join(err, failed)
 }
 

@@ -25,8 +25,8 @@ import (
 type Look struct {
 	// Parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
 	Parts []explain.Part
-	// Client may be invalid. Concerns selects virtual servers; nil selects none. The routes to the client and to their destinations are read.
-	Client   netip.Addr
+	// Concerns selects virtual servers; nil selects none. The routes to the clients and to their destinations are read.
+	Clients  []netip.Addr
 	Concerns func(kernel.ServerKey) bool
 	Sysctls  []view.Sysctl
 	// Ours are the rulesets that the agent may have in iptables.
@@ -166,8 +166,8 @@ func findWays(b *netdev.Backend, k *explain.Kernel, at Look) {
 			k.Via[addr] = name
 		}
 	}
-	if at.Client.IsValid() {
-		find(at.Client)
+	for _, client := range at.Clients {
+		find(client)
 	}
 	for key, server := range k.Servers {
 		if at.Concerns != nil && at.Concerns(key) {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -39,6 +40,8 @@ type Machine struct {
 	// ProxyModes are the URLs of kube-proxy's mode, and ProxyPatience is how long it may take to respond.
 	ProxyModes    []string
 	ProxyPatience time.Duration
+	// Connect opens and closes a TCP connection.
+	Connect func(context.Context, netip.AddrPort) error
 	// FindProcess returns the ID of a process with this name; empty if there is none.
 	FindProcess func(name string) (id string)
 }
@@ -48,7 +51,7 @@ func This() *Machine {
 	return &Machine{
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
-		ProxyModes: proxyModeURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
+		ProxyModes: proxyModeURLs, ProxyPatience: proxyPatience, FindProcess: findProcess, Connect: connectTo,
 	}
 }
 
@@ -97,7 +100,11 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	if v != nil {
 		base = v.Base
 	}
-	k := m.Kernel(ctx, Look{Client: client.From, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
+	var clients []netip.Addr
+	if client.From.IsValid() {
+		clients = append(clients, client.From)
+	}
+	k := m.Kernel(ctx, Look{Clients: clients, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
 	if v == nil {
 		base = k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 	}
@@ -105,7 +112,8 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 }
 
 // Facts are what doctor examines. If the agent did not respond, v is nil, silence is the reason, and the settings are those of the flags.
-func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings) doctor.Facts {
+// The node connects to some Services if connect is true.
+func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings, connect bool) doctor.Facts {
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
 	var found preflight.Result
 	if v == nil {
@@ -116,7 +124,24 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 		found = m.Check(ctx, facts.Needs())
 	}
 	facts.Preflight, facts.Mode = found.Findings, found.Mode
-	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables})
+	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
+	paths := doctor.Paths(v)
+	if v != nil {
+		look.Sysctls, look.Ours = v.Base.Sysctls, agentRules(v)
+	}
+	concern := map[kernel.ServerKey]bool{}
+	for _, p := range paths {
+		look.Clients = append(look.Clients, p.From)
+		concern[p.To], concern[p.To.AllPorts()] = true, true
+	}
+	look.Concerns = func(key kernel.ServerKey) bool { return concern[key] }
+	k := m.Kernel(ctx, look)
+	for _, p := range paths {
+		facts.Walks = append(facts.Walks, doctor.Walked(p, explain.Explain(k, v, v.Base, p.Question)))
+	}
+	if connect {
+		m.connect(ctx, facts.Walks)
+	}
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for _, s := range k.Servers {
 		facts.Destinations += len(s.Destinations)

@@ -54,6 +54,11 @@ func (id ServiceID) Compare(o ServiceID) int {
 	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
 }
 
+// Vital reports whether every pod needs the Service: the API server's, or a DNS Service of the cluster.
+func (id ServiceID) Vital(dns bool) bool {
+	return id == ServiceID{"default", "kubernetes"} || dns && (id.Namespace == "kube-system" || id.Namespace == "openshift-dns")
+}
+
 // ServicePortRef names a port of a Service. Port is empty for a port without a name, and for all ports of the Service.
 type ServicePortRef struct {
 	Service ServiceID

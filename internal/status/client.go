@@ -105,6 +105,9 @@ func parameters(ask agent.Query) string {
 	if ask.All {
 		values.Set(paramAll, "true")
 	}
+	if ask.Sample {
+		values.Set(paramSample, "true")
+	}
 	if ask.Service != (model.ServiceID{}) {
 		values.Set(paramService, ask.Service.String())
 	}

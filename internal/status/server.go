@@ -225,6 +225,7 @@ func (s *Server) last(ask agent.Query) *view.View {
 // The parameters of a request.
 const (
 	paramAll     = "all"
+	paramSample  = "sample"
 	paramService = "service"
 	paramAddress = "address"
 )
@@ -234,11 +235,11 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 	for name, values := range r.URL.Query() {
 		value := values[0]
 		switch name {
-		case paramAll:
+		case paramAll, paramSample:
 			if value != "true" {
-				return ask, fmt.Errorf("parameter all=%q: must be true", value)
+				return ask, fmt.Errorf("parameter %s=%q: must be true", name, value)
 			}
-			ask.All = true
+			ask.All, ask.Sample = ask.All || name == paramAll, ask.Sample || name == paramSample
 		case paramService:
 			namespace, service, found := strings.Cut(value, "/")
 			if !found {
@@ -252,7 +253,7 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 			}
 			ask.Address = addr
 		default:
-			return ask, fmt.Errorf("parameter %q: must be all, service or address", name)
+			return ask, fmt.Errorf("parameter %q: must be all, sample, service or address", name)
 		}
 	}
 	return ask, nil

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -178,6 +179,12 @@ func (s Service) ID() string {
 		return ""
 	}
 	return model.ServiceID{Namespace: s.Namespace, Name: s.Name}.String()
+}
+
+// Vital reports whether every pod needs the Service.
+func (s Service) Vital() bool {
+	dns := slices.ContainsFunc(s.Frontends, func(f Frontend) bool { return f.Address.Port() == 53 && f.Protocol == "udp" })
+	return model.ServiceID{Namespace: s.Namespace, Name: s.Name}.Vital(dns)
 }
 
 // Kind is the kind of a frontend.

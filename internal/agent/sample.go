@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// sample counts the Services in a random sample.
+type sample struct {
+	kinds map[view.Kind]int
+	vital int
+}
+
+const (
+	sampledOfKind, sampledVital = 3, 8
+	// The description of a larger Service would be long.
+	sampledFrontends, sampledSlices = 32, 4
+)
+
+// add reports whether the sample has room for the Service. The order of calls is random, because that of a map is.
+func (n *sample) add(svc *compile.Compiled) bool {
+	s := svc.Source()
+	if svc.FrontendCount() > sampledFrontends || len(s.Slices) > sampledSlices {
+		return false
+	}
+	if dns := slices.ContainsFunc(s.Ports, isDNS); s.ID.Vital(dns) && n.vital < sampledVital {
+		n.vital++
+		return true
+	}
+	missing := false
+	for kind := range svc.Kinds {
+		missing = missing || n.kinds[kind] < sampledOfKind
+	}
+	if !missing || len(s.Slices) == 0 {
+		return false
+	}
+	for kind := range svc.Kinds {
+		n.kinds[kind]++
+	}
+	return true
+}
+
+func isDNS(p model.ServicePort) bool { return p.Port == 53 && p.Protocol == inet.UDP }

@@ -1,0 +1,269 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// Sender is where the packets of a path come from.
+type Sender string
+
+// The senders.
+const (
+	fromNode    Sender = "this node"
+	fromPod     Sender = "a pod"
+	fromOutside Sender = "outside"
+)
+
+// Path is the way of a client's packets to a frontend that the agent serves.
+type Path struct {
+	explain.Question
+	Service string
+	Sender  Sender
+	// Vital is true for the Services that every pod needs.
+	Vital bool
+	// Open is true if the node may try to connect.
+	Open bool
+}
+
+// Walk is a path and what happens to a new connection on it.
+type Walk struct {
+	Path
+	Verdict explain.Verdict
+	Reasons []string
+	// Connect is the result of a real connection, if there was one: empty if it succeeded.
+	Connected bool
+	Failure   string
+}
+
+// MaxPaths and MaxConnects bound the paths that doctor follows, and its connections.
+const (
+	MaxPaths    = 64
+	MaxConnects = 20
+)
+
+// outsiders are addresses for documentation. No packet is sent from them: their packets are only traced.
+var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
+
+// Paths chooses paths to the Services of a view: those that every pod needs first, and of each Service one frontend of each kind and family.
+func Paths(v *view.View) []Path {
+	if v == nil {
+		return nil
+	}
+	pods := localPods(v)
+	services := slices.SortedStableFunc(slices.Values(v.Services), func(a, b view.Service) int { return cmp.Compare(rank(a), rank(b)) })
+	var all []Path
+	for _, s := range services {
+		for _, f := range oneOfEach(s) {
+			all = append(all, pathsTo(s, f, pods)...)
+		}
+	}
+	return all[:min(len(all), MaxPaths)]
+}
+
+func rank(s view.Service) int {
+	if s.Vital() {
+		return 0
+	}
+	return 1
+}
+
+// oneOfEach returns the first served frontend with endpoints of each kind and family, with TCP if there is one.
+func oneOfEach(s view.Service) []view.Frontend {
+	type sort struct {
+		kind   view.Kind
+		family inet.Family
+	}
+	var all []view.Frontend
+	at := map[sort]int{}
+	for _, f := range s.Frontends {
+		if f.State != view.Served || f.Address.Addr().IsLoopback() || !slices.ContainsFunc(f.Endpoints, getsConnections) {
+			continue
+		}
+		key := sort{f.Kind, inet.FamilyOf(f.Address.Addr())}
+		switch i, known := at[key]; {
+		case !known:
+			at[key], all = len(all), append(all, f)
+		case all[i].Protocol != tcp && f.Protocol == tcp:
+			all[i] = f
+		}
+	}
+	return all
+}
+
+const tcp = "tcp"
+
+func getsConnections(e view.Endpoint) bool {
+	return e.State == view.Ready && e.Wanted != nil && *e.Wanted > 0
+}
+
+// pathsTo returns the paths to a frontend. A ClusterIP is for pods and nodes.
+func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
+	protocol, err := inet.ParseProtocol(f.Protocol)
+	if err != nil {
+		return nil
+	}
+	path := Path{Question: explain.Question{To: kernel.ServerKey{Addr: f.Address, Protocol: protocol}}, Service: s.ID(), Vital: s.Vital()}
+	var all []Path
+	add := func(sender Sender, from netip.Addr) {
+		path.Sender, path.From = sender, from
+		path.Open = sender == fromNode && f.Protocol == tcp && len(f.SourceRanges) == 0
+		all = append(all, path)
+	}
+	outsider := outsiders[inet.FamilyOf(f.Address.Addr())]
+	if len(f.SourceRanges) == 0 {
+		add(fromNode, f.Address.Addr()) // the kernel uses the address itself as the source
+		if i := slices.IndexFunc(pods, func(pod netip.Addr) bool { return canBeClient(pod, f) }); i >= 0 {
+			add(fromPod, pods[i])
+		}
+	}
+	switch {
+	case f.Kind == view.ClusterIP:
+	case len(f.SourceRanges) > 0 && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(outsider) }):
+		add(fromOutside, f.SourceRanges[0].Addr())
+	default:
+		add(fromOutside, outsider)
+	}
+	return all
+}
+
+// canBeClient reports whether a pod is of the frontend's family and not one of its endpoints, whose packets may return to the pod itself.
+func canBeClient(pod netip.Addr, f view.Frontend) bool {
+	return pod.Is4() == f.Address.Addr().Is4() && !slices.ContainsFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address.Addr() == pod })
+}
+
+// localPods lists the endpoints on this node that are not the node itself.
+func localPods(v *view.View) []netip.Addr {
+	var pods []netip.Addr
+	for _, s := range v.Services {
+		for _, f := range s.Frontends {
+			for _, e := range f.Endpoints {
+				if addr := e.Address.Addr(); e.Node == v.Node.Name && !slices.Contains(v.Node.Addresses, addr) && !slices.Contains(pods, addr) {
+					pods = append(pods, addr)
+				}
+			}
+		}
+	}
+	return pods
+}
+
+// Walked is a path with its explanation.
+func Walked(p Path, x explain.Explanation) Walk {
+	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons}
+}
+
+// ToConnect lists the walks on which doctor connects: each Service once, then at other frontends.
+func ToConnect(walks []Walk) []int {
+	var first, others []int
+	seen := map[string]bool{}
+	for i, w := range walks {
+		switch {
+		case !w.Open:
+		case seen[w.Service]:
+			others = append(others, i)
+		default:
+			seen[w.Service], first = true, append(first, i)
+		}
+	}
+	all := append(first, others...)
+	return all[:min(len(all), MaxConnects)]
+}
+
+// unfollowed says which paths could not be followed, and why.
+func unfollowed(f Facts) []string {
+	switch {
+	case f.View == nil:
+		return []string{"paths of packets to Services: no agent responds"}
+	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
+		return []string{"paths of packets to Services: none of the Services in the sample is served with a ready endpoint"}
+	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
+		return []string{"paths from pods: no endpoint of the Services in the sample is a pod of this node"}
+	}
+	return nil
+}
+
+// checkPaths reports each cause that stops, or may stop, packets of Services, with the paths that it affects.
+func checkPaths(f Facts) []finding.Finding {
+	var found []finding.Finding
+	var order []string
+	causes := map[string]*finding.Finding{}
+	for _, w := range f.Walks {
+		severity, problem := w.judge()
+		if problem == "" {
+			continue
+		}
+		c := causes[problem]
+		if c == nil {
+			c = &finding.Finding{Severity: severity, Subject: "path", Problem: problem, Remedy: w.remedy()}
+			causes[problem], order = c, append(order, problem)
+		}
+		if severity == finding.Broken {
+			c.Severity = severity
+		}
+		c.Evidence = append(c.Evidence, w.String())
+	}
+	for _, problem := range order {
+		c := causes[problem]
+		found = append(found, finding.New(c.Severity, c.Subject, c.Problem, examples(c.Evidence), c.Remedy))
+	}
+	return found
+}
+
+// String names the path.
+func (w Walk) String() string {
+	text := fmt.Sprintf("%s at %s/%s from %s", w.Service, w.To.Addr, w.To.Protocol, w.Sender)
+	if w.Sender != fromNode {
+		text += " (" + w.From.String() + ")"
+	}
+	if w.Failure != "" {
+		text += ": " + w.Failure
+	}
+	return text
+}
+
+// judge returns what is wrong with a path; nothing if packets arrive. Where explain does not know, a real connection does.
+func (w Walk) judge() (finding.Severity, string) {
+	why := strings.Join(w.Reasons, "; ")
+	arrives := w.Connected && w.Failure == ""
+	switch w.Verdict {
+	case explain.Stops, explain.Partly, explain.NoService:
+		if arrives {
+			return finding.Warning, "explain finds that packets do not arrive, but a connection succeeded: " + why
+		}
+		if w.Sender == fromOutside {
+			return finding.Warning, "clients outside this node do not reach Services: " + why
+		}
+		return finding.Broken, "packets to Services do not arrive: " + why
+	case explain.Differs:
+		return finding.Warning, "the kernel differs from what the agent wants: " + why
+	case explain.Passes:
+	default:
+		if !arrives && w.Failure == "" {
+			return finding.Warning, "doctor cannot tell whether packets arrive: " + why
+		}
+	}
+	switch {
+	case w.Failure == "":
+		return "", ""
+	case w.Vital:
+		return finding.Broken, "no rule or object on this node stops the packets, but connections fail"
+	}
+	return finding.Warning, "no rule or object on this node stops the packets, but connections fail"
+}
+
+func (w Walk) remedy() string {
+	command := fmt.Sprintf("`kube-ipvs explain %s/%s --from %s`", w.To.Addr, w.To.Protocol, w.From)
+	if w.Failure != "" && w.Verdict != explain.Stops && w.Verdict != explain.Partly {
+		return command + " lists the endpoints: connect to them directly; if that fails, too, look at the pods, the network policies and the pod network"
+	}
+	return command + " shows every step; change the rule or object that it names"
+}

@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// ready returns an endpoint that gets connections.
+func ready(addr, node string) view.Endpoint {
+	weight := uint32(1)
+	return view.Endpoint{Address: at(addr), Node: node, State: view.Ready, Wanted: &weight}
+}
+
+// TestPaths: each kind of frontend has paths from those that may use it. A pod is not its own client, and the node connects with TCP only, and
+// not where source ranges limit the clients.
+func TestPaths(t *testing.T) {
+	here, far := ready("10.244.0.7:8080", "node-a"), ready("10.244.1.7:8080", "node-b")
+	served := func(kind view.Kind, addr, protocol string, ends ...view.Endpoint) view.Frontend {
+		return view.Frontend{Kind: kind, Address: at(addr), Protocol: protocol, State: view.Served, Endpoints: ends}
+	}
+	ranged := served(view.LoadBalancer, "203.0.113.1:80", "tcp", far)
+	ranged.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	local := served(view.ClusterIP, "10.96.0.9:80", "tcp", far)
+	local.State = view.NoLocalEndpoints
+	v := &view.View{Node: view.Node{Name: "node-a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, Services: []view.Service{
+		{Namespace: "default", Name: "web", Frontends: []view.Frontend{
+			served(view.ClusterIP, "10.96.0.7:53", "udp", here), served(view.ClusterIP, "10.96.0.7:80", "tcp", here), ranged,
+			served(view.NodePort, "192.0.2.1:30080", "tcp", far),
+		}},
+		{Namespace: "default", Name: "without endpoints here", Frontends: []view.Frontend{local}},
+		{Namespace: "default", Name: "kubernetes", Frontends: []view.Frontend{served(view.ClusterIP, "10.96.0.1:443", "tcp", ready("192.0.2.1:6443", "node-a"))}},
+	}}
+	var have []string
+	for _, p := range Paths(v) {
+		have = append(have, fmt.Sprintf("%s %s/%s from %s, %s, vital %t, open %t", p.Service, p.To.Addr, p.To.Protocol, p.Sender, p.From, p.Vital, p.Open))
+	}
+	want := []string{
+		"default/kubernetes 10.96.0.1:443/tcp from this node, 10.96.0.1, vital true, open true",
+		"default/kubernetes 10.96.0.1:443/tcp from a pod, 10.244.0.7, vital true, open false",
+		"default/web 10.96.0.7:80/tcp from this node, 10.96.0.7, vital false, open true",
+		"default/web 203.0.113.1:80/tcp from outside, 198.51.100.0, vital false, open false",
+		"default/web 192.0.2.1:30080/tcp from this node, 192.0.2.1, vital false, open true",
+		"default/web 192.0.2.1:30080/tcp from a pod, 10.244.0.7, vital false, open false",
+		"default/web 192.0.2.1:30080/tcp from outside, 203.0.113.253, vital false, open false",
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("paths:\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestPathsAreBounded: whatever the Services are, the paths and the connections have a limit, and connections are spread over Services.
+func TestPathsAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := &view.View{Node: view.Node{Name: "node-a"}}
+		for i := range rapid.IntRange(0, 80).Draw(t, "Services") {
+			s := view.Service{Namespace: "default", Name: fmt.Sprint(i)}
+			for range rapid.IntRange(1, 4).Draw(t, "frontends") {
+				s.Frontends = append(s.Frontends, view.Frontend{
+					Kind:     rapid.SampledFrom([]view.Kind{view.ClusterIP, view.NodePort, view.LoadBalancer, view.ExternalIP}).Draw(t, "kind"),
+					Address:  rapid.SampledFrom([]netip.AddrPort{at("10.96.0.1:80"), at("[fd00::1]:80"), at("127.0.0.1:80")}).Draw(t, "address"),
+					Protocol: rapid.SampledFrom([]string{"tcp", "udp", "sctp"}).Draw(t, "protocol"),
+					State:    rapid.SampledFrom([]view.FrontendState{view.Served, view.Conflict, view.Missing}).Draw(t, "state"),
+					Endpoints: rapid.SliceOfN(rapid.SampledFrom([]view.Endpoint{
+						ready("10.244.0.7:8080", "node-a"), ready("10.244.1.7:8080", "node-b"), {Address: at("10.244.0.8:8080"), State: view.NotReady},
+					}), 0, 3).Draw(t, "endpoints"),
+				})
+			}
+			v.Services = append(v.Services, s)
+		}
+		var walks []Walk
+		services := map[string]bool{}
+		for _, p := range Paths(v) {
+			walks = append(walks, Walked(p, explain.Explanation{}))
+			if p.Open {
+				services[p.Service] = true
+			}
+			if p.Open && (p.Sender != fromNode || p.To.Protocol.String() != "tcp") || p.To.Addr.Addr().IsLoopback() {
+				t.Fatalf("path %+v", p)
+			}
+		}
+		connects := ToConnect(walks)
+		connected := map[string]bool{}
+		for _, i := range connects {
+			connected[walks[i].Service] = true
+		}
+		if len(walks) > MaxPaths || len(connects) > MaxConnects || len(connected) < min(len(services), MaxConnects) {
+			t.Fatalf("%d paths, %d connections to %d of %d Services", len(walks), len(connects), len(connected), len(services))
+		}
+	})
+}
+
+// TestEveryVerdictIsJudged: only a packet that explain follows to an endpoint, or a connection, is well.
+func TestEveryVerdictIsJudged(t *testing.T) {
+	const refused = "connection refused"
+	type connection struct {
+		tried   bool
+		failure string
+	}
+	none, succeeded, failed := connection{}, connection{tried: true}, connection{true, refused}
+	for _, c := range []struct {
+		verdict  explain.Verdict
+		sender   Sender
+		vital    bool
+		connect  connection
+		severity finding.Severity
+	}{
+		{explain.Passes, fromPod, false, none, ""},
+		{explain.Passes, fromNode, false, succeeded, ""},
+		{explain.Passes, fromNode, false, failed, finding.Warning},
+		{explain.Passes, fromNode, true, failed, finding.Broken},
+		{explain.Stops, fromPod, false, none, finding.Broken},
+		{explain.Stops, fromOutside, true, none, finding.Warning},
+		{explain.Stops, fromNode, true, succeeded, finding.Warning},
+		{explain.Stops, fromNode, false, failed, finding.Broken},
+		{explain.Partly, fromPod, false, none, finding.Broken},
+		{explain.NoService, fromNode, false, none, finding.Broken},
+		{explain.Unclear, fromPod, false, none, finding.Warning},
+		{explain.Unclear, fromNode, false, succeeded, ""},
+		{explain.Unclear, fromNode, false, failed, finding.Warning},
+		{explain.Depends, fromOutside, false, none, finding.Warning},
+		{explain.Unknown, fromPod, true, none, finding.Warning},
+		{explain.Differs, fromNode, true, succeeded, finding.Warning},
+		{"a verdict that doctor does not know", fromPod, false, none, finding.Warning},
+	} {
+		w := Walk{
+			Path:    Path{Question: explain.Question{To: kernel.ServerKey{Addr: at("10.96.0.1:443")}}, Service: "default/kubernetes", Sender: c.sender, Vital: c.vital},
+			Verdict: c.verdict, Reasons: []string{"because"}, Connected: c.connect.tried, Failure: c.connect.failure,
+		}
+		found := checkPaths(Facts{Walks: []Walk{w}})
+		var severity finding.Severity
+		if len(found) > 0 {
+			severity = found[0].Severity
+		}
+		if severity != c.severity {
+			t.Errorf("%s from %s, vital %t, connection %+v: %v, want severity %q", c.verdict, c.sender, c.vital, c.connect, found, c.severity)
+		}
+	}
+}

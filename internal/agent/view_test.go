@@ -14,6 +14,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
@@ -105,6 +106,39 @@ func TestViewSelectsServices(t *testing.T) {
 		claimed := onlyFrontend(t, w.view(agent.Query{Service: late.ID}))
 		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
 			t.Errorf("frontend %+v, want it claimed by default/web", claimed)
+		}
+	})
+}
+
+// TestViewSamplesServices: a sample has the Services that every pod needs, some of each kind of the others, and none that is large.
+func TestViewSamplesServices(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		w.start()
+		api, dns, large := compiletest.Service("kubernetes", "10.96.0.1", "10.244.0.1"), compiletest.Service("dns", "10.96.0.10"), compiletest.Service("large", "10.96.0.11")
+		dns.ID.Namespace, dns.Ports[0].Port, dns.Ports[0].Protocol = "kube-system", 53, inet.UDP
+		all := []*model.Service{api, dns, large}
+		for port := range 40 {
+			large.Ports = append(large.Ports, model.ServicePort{Name: fmt.Sprint(port), Protocol: inet.TCP, Port: uint16(1000 + port)})
+		}
+		for i := range 20 {
+			svc := compiletest.Service(fmt.Sprint("web-", i), fmt.Sprintf("10.96.1.%d", i+1), "10.244.0.1")
+			if i < 2 {
+				svc.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(i)})}
+			}
+			all = append(all, svc)
+		}
+		w.put(all...)
+		for range 10 {
+			kinds, names := map[view.Kind]int{}, map[string]bool{}
+			for _, s := range w.view(agent.Query{Sample: true}).Services {
+				names[s.ID()] = true
+				for _, f := range s.Frontends {
+					kinds[f.Kind]++
+				}
+			}
+			if !names["default/kubernetes"] || !names["kube-system/dns"] || names["default/large"] || kinds[view.ExternalIP] != 2 || len(names) > 8 {
+				t.Fatalf("sampled %v, %v", names, kinds)
+			}
 		}
 	})
 }

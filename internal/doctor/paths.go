@@ -122,8 +122,8 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 	outsider := outsiders[inet.FamilyOf(f.Address.Addr())]
 	if len(f.SourceRanges) == 0 {
 		add(fromNode, f.Address.Addr()) // the kernel uses the address itself as the source
-		if i := slices.IndexFunc(pods, func(pod netip.Addr) bool { return canBeClient(pod, f) }); i >= 0 {
-			add(fromPod, pods[i])
+		if pod := clientOf(f, pods); pod.IsValid() {
+			add(fromPod, pod)
 		}
 	}
 	switch {
@@ -136,9 +136,18 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 	return all
 }
 
-// canBeClient reports whether a pod is of the frontend's family and not one of its endpoints, whose packets may return to the pod itself.
-func canBeClient(pod netip.Addr, f view.Frontend) bool {
-	return pod.Is4() == f.Address.Addr().Is4() && !slices.ContainsFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address.Addr() == pod })
+// clientOf returns a pod of the frontend's family. Packets of its own endpoints may return to the pod itself, so others are better.
+func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
+	for _, pod := range pods {
+		switch {
+		case pod.Is4() != f.Address.Addr().Is4():
+		case !slices.ContainsFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address.Addr() == pod }):
+			return pod
+		case !client.IsValid():
+			client = pod
+		}
+	}
+	return client
 }
 
 // localPods lists the endpoints on this node that are not the node itself.

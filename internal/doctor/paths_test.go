@@ -23,7 +23,7 @@ func ready(addr, node string) view.Endpoint {
 	return view.Endpoint{Address: at(addr), Node: node, State: view.Ready, Wanted: &weight}
 }
 
-// TestPaths: each kind of frontend has paths from those that may use it. A pod is not its own client, and the node connects with TCP only, and
+// TestPaths: each kind of frontend has paths from those that may use it. A pod is its own client only if there is no other; the node connects with TCP only, and
 // not where source ranges limit the clients.
 func TestPaths(t *testing.T) {
 	here, far := ready("10.244.0.7:8080", "node-a"), ready("10.244.1.7:8080", "node-b")
@@ -50,6 +50,7 @@ func TestPaths(t *testing.T) {
 		"default/kubernetes 10.96.0.1:443/tcp from this node, 10.96.0.1, vital true, open true",
 		"default/kubernetes 10.96.0.1:443/tcp from a pod, 10.244.0.7, vital true, open false",
 		"default/web 10.96.0.7:80/tcp from this node, 10.96.0.7, vital false, open true",
+		"default/web 10.96.0.7:80/tcp from a pod, 10.244.0.7, vital false, open false",
 		"default/web 203.0.113.1:80/tcp from outside, 198.51.100.0, vital false, open false",
 		"default/web 192.0.2.1:30080/tcp from this node, 192.0.2.1, vital false, open true",
 		"default/web 192.0.2.1:30080/tcp from a pod, 10.244.0.7, vital false, open false",

@@ -98,13 +98,14 @@ func TestQueriesArriveUnchanged(t *testing.T) {
 	for _, ask := range []agent.Query{
 		{},
 		{All: true},
+		{Sample: true},
 		{Service: model.ServiceID{Namespace: "default", Name: "web"}},
 	} {
 		v, err := Get(t.Context(), path, ask)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Address != ask.Address {
+		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Sample != ask.Sample || got.Address != ask.Address {
 			t.Errorf("queried %+v, the loop got %+v", ask, got)
 		}
 		if v.Node.Name != "node-1" || v.Services[0].ID() != "default/web" {

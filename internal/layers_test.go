@@ -108,7 +108,7 @@ var layers = map[string]layer{
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
 	"machine": {
-		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live",
+		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live",
 			"kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
 		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
 	},
@@ -152,7 +152,7 @@ var layers = map[string]layer{
 	},
 	"../cmd/kube-ipvs": {
 		wires: true, why: "the only package that may import every other package",
-		others: []string{"github.com/spf13/", "go.uber.org/zap", "sigs.k8s.io/yaml"},
+		others: []string{"github.com/spf13/", "go.uber.org/zap", "golang.org/x/term", "sigs.k8s.io/yaml"},
 	},
 }
 

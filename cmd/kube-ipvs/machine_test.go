@@ -23,6 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
@@ -124,6 +125,7 @@ func newMachine(t *testing.T) *stage {
 		},
 		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
 		FindProcess: func(string) string { return "" },
+		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
 
 		ProxyPatience: 10 * time.Second,

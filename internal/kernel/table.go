@@ -76,6 +76,13 @@ type Counters struct {
 	ConnectionRate, InPacketRate, OutPacketRate, InByteRate, OutByteRate uint64
 }
 
+// Traffic counts the traffic of a virtual server since its creation.
+type Traffic struct {
+	Counters
+	// Endpoints are its destinations; nil unless requested.
+	Endpoints map[netip.AddrPort]TableDestination
+}
+
 // Connection is an entry of the IPVS connection table. A persistence template has client port 0.
 type Connection struct {
 	Protocol                     string // the kernel's name

@@ -7,6 +7,7 @@ package machine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -19,7 +20,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/nodelock"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -34,7 +38,9 @@ type Machine struct {
 	// Kernel reads the kernel for inspection. It records read errors per part in its result.
 	Kernel     func(context.Context, Look) *explain.Kernel
 	Interfaces func() ([]string, error)
-	Release    func() string
+	// Counts reads the counters of virtual servers.
+	Counts  func(context.Context) (inspect.Counts, error)
+	Release func() string
 	// Host has the files and ports that doctor examines.
 	Host func(context.Context) doctor.Host
 	// ProxyModes are the URLs of kube-proxy's mode, and ProxyPatience is how long it may take to respond.
@@ -49,7 +55,7 @@ type Machine struct {
 // This is the machine that the process runs on.
 func This() *Machine {
 	return &Machine{
-		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Interfaces: interfaceNames, Release: daemon.KernelRelease,
+		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyPatience: proxyPatience, FindProcess: findProcess, Connect: connectTo,
 	}
@@ -69,6 +75,18 @@ func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
 	ours = func(key kernel.ServerKey) bool { return k.HasMember(want.LedgerEntry(ledger, key)) }
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
+}
+
+// readCounts reads the counters of all virtual servers and of their destinations.
+func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
+	if live.FindMode(ctx).NFTablesBalances() {
+		return nil, errors.New("nftables balances connections on this node, and counts nothing by Service; `conntrack -L` lists connections")
+	}
+	err = using(ipvs.New, func(b *ipvs.Backend) (err error) {
+		counts, err = b.Traffic(ctx, true)
+		return err
+	})
+	return counts, err
 }
 
 // plainBase is the wanted state without Services under the default configuration, or for an agent beside another proxy. In other configurations,

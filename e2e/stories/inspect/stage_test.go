@@ -49,6 +49,7 @@ type stage struct {
 	outside   *cluster.Host
 	agent     *cluster.Process
 	binary    string
+	dir       string // for files
 	socket    string
 }
 
@@ -70,7 +71,8 @@ func newStage(t *testing.T) *stage {
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(s.manifests()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.socket = filepath.Join(t.TempDir(), "run", "agent.sock")
+	s.dir = t.TempDir()
+	s.socket = filepath.Join(s.dir, "run", "agent.sock")
 	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", dir, "--hostname-override", s.node.Name,
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket)
 	s.agent.AwaitLog(t, patience, "initial sync complete")

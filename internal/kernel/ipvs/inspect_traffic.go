@@ -8,23 +8,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Traffic counts the traffic of a virtual server since its creation.
-type Traffic struct {
-	kernel.Counters
-	// Endpoints are its destinations; nil unless requested.
-	Endpoints map[netip.AddrPort]kernel.TableDestination
-}
-
 // Traffic counts for every virtual server except firewall-mark servers. Without endpoints it takes one dump in total; with endpoints, one
 // more dump per virtual server.
-func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Traffic, error) {
+func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)
 	}
-	all := map[kernel.ServerKey]Traffic{}
+	all := map[kernel.ServerKey]kernel.Traffic{}
 	add := func(service kernel.TableServer, err error) error {
 		if err == nil && service.Key.Mark == noMark {
-			all[kernel.ServerKey{Addr: service.Key.Addr, Protocol: service.Key.Protocol}] = Traffic{service.Stats, byAddress(service.Destinations)}
+			all[kernel.ServerKey{Addr: service.Key.Addr, Protocol: service.Key.Protocol}] = kernel.Traffic{Counters: service.Stats, Endpoints: byAddress(service.Destinations)}
 		}
 		return err
 	}

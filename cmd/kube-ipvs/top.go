@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+)
+
+func newTop(m *machine.Machine) *cobra.Command {
+	t := topCommand{machine: m, list: listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML}}}}
+	cmd := &cobra.Command{
+		Use:   "top [NAMESPACE/NAME | NAME -n NAMESPACE]",
+		Short: "Show the load of Services and endpoints, live",
+		Long: `top shows the connections, packets and bytes of each frontend in a second, on average since the picture
+before, and its open connections. With -o wide, or the key e, it also shows the endpoints: their part of the
+new connections beside their part of the weights, and whether they drain.
+
+In a terminal it is a live picture; h shows the keys. With --batch, or if the output is not a terminal, it
+prints a table every interval. The first numbers appear after one interval.`,
+		Example: `  kube-ipvs top
+  kube-ipvs top -n shop -o wide
+  kube-ipvs top --batch --iterations 1 --sort-by out/s
+  kube-ipvs top -b -n shop -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.cmd, t.args = cmd, args
+			if out, isFile := cmd.OutOrStdout().(*os.File); isFile && !t.batch && !t.document() && term.IsTerminal(int(out.Fd())) && term.IsTerminal(int(os.Stdin.Fd())) {
+				return t.live(out)
+			}
+			return t.print()
+		},
+	}
+	cmd.Flags().BoolVarP(&t.batch, "batch", "b", false, "print tables one after the other, for pipes and files")
+	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "time between two pictures")
+	cmd.Flags().IntVar(&t.iterations, "iterations", 0, "number of pictures; 0 for no end, or 1 with -o json or yaml")
+	addCheck(cmd, func() error {
+		switch {
+		case t.interval < 100*time.Millisecond:
+			return fmt.Errorf("--interval %s: use at least 100ms", t.interval)
+		case t.iterations < 0:
+			return fmt.Errorf("--iterations %d: use 0 or more", t.iterations)
+		}
+		return nil
+	})
+	t.list.addFlags(cmd)
+	return cmd
+}
+
+type topCommand struct {
+	machine    *machine.Machine
+	list       listFlags
+	batch      bool
+	interval   time.Duration
+	iterations int
+	cmd        *cobra.Command
+	args       []string
+
+	services inspect.ServiceList
+	asked    time.Time // when the agent was asked for the Services
+	before   inspect.Counts
+	at       time.Time
+}
+
+// askAgain is how old the Services may be: on a large node, the agent has much to tell.
+const askAgain = 10 * time.Second
+
+// document reports whether the output is JSON or YAML.
+func (t *topCommand) document() bool { return t.list.output == asJSON || t.list.output == asYAML }
+
+// next reads the counters, and returns what happened since the reading before.
+func (t *topCommand) next() (inspect.TopList, error) {
+	if time.Since(t.asked) >= askAgain {
+		services, err := t.list.services(t.cmd, t.machine, t.args)
+		if err != nil {
+			return inspect.TopList{}, err
+		}
+		t.services, t.asked = services, time.Now()
+	}
+	now, err := t.machine.Counts(t.cmd.Context())
+	if err != nil {
+		return inspect.TopList{}, err
+	}
+	before, at := t.before, t.at
+	t.before, t.at = now, time.Now()
+	return inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds()), nil
+}
+
+// print prints tables or documents, one after the other.
+func (t *topCommand) print() error {
+	if _, err := t.next(); err != nil {
+		return err
+	}
+	last := t.iterations
+	if last == 0 && t.document() {
+		last = 1
+	}
+	for n := 1; last == 0 || n <= last; n++ {
+		if wait(t.cmd.Context(), t.interval) != nil {
+			return nil // interrupted
+		}
+		list, err := t.next()
+		if err == nil {
+			err = printAs(t.cmd.OutOrStdout(), t.list.output, list, func(w io.Writer) error { return inspect.PrintTop(w, list, t.list.table()) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	goHome      = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// live shows a picture that keys change.
+func (t *topCommand) live(out *os.File) (err error) {
+	in := int(os.Stdin.Fd())
+	before, err := term.MakeRaw(in)
+	if err != nil {
+		return fmt.Errorf("prepare the terminal: %w; use --batch", err)
+	}
+	fmt.Fprint(out, enterScreen)
+	defer func() {
+		_, failed := fmt.Fprint(out, leaveScreen)
+		err = errors.Join(err, failed, term.Restore(in, before))
+	}()
+	keys := make(chan rune)
+	go readKeys(os.Stdin, keys)
+	screen := inspect.TopScreen{Endpoints: t.list.output == asWide}
+	list, err := t.next()
+	ticks := time.NewTicker(t.interval)
+	defer ticks.Stop()
+	for err == nil {
+		draw(out, &screen, list)
+		select {
+		case key, open := <-keys:
+			if !open || screen.Key(key) {
+				return nil
+			}
+		case <-ticks.C:
+			if !screen.Paused {
+				list, err = t.next()
+			}
+		case <-t.cmd.Context().Done():
+			return nil
+		}
+	}
+	return err
+}
+
+func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList) {
+	width, height, err := term.GetSize(int(out.Fd()))
+	if err != nil {
+		width, height = 80, 24
+	}
+	title := "kube-ipvs top " + time.Now().Format("15:04:05")
+	fmt.Fprint(out, goHome+strings.Join(screen.Lines(list, title, width, height), clearLine+"\r\n")+clearLine+clearBelow)
+}
+
+// readKeys sends each key until the input ends.
+func readKeys(in io.Reader, keys chan<- rune) {
+	defer close(keys)
+	buffer := make([]byte, 64)
+	for {
+		n, err := in.Read(buffer)
+		if err != nil {
+			return
+		}
+		for _, key := range parseKeys(string(buffer[:n])) {
+			keys <- key
+		}
+	}
+}
+
+// sequences are what terminals send for keys without a character.
+var sequences = map[string]rune{"\x1b[A": inspect.Up, "\x1b[B": inspect.Down, "\x1b[5~": inspect.PageUp, "\x1b[6~": inspect.PageDown,
+	"\x1bOA": inspect.Up, "\x1bOB": inspect.Down}
+
+func parseKeys(text string) (keys []rune) {
+	if key, known := sequences[text]; known {
+		return []rune{key}
+	}
+	if len(text) > 1 && text[0] == '\x1b' {
+		return nil // another key without a character
+	}
+	return []rune(text)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/machine"
+)
+
+// TestTopCommand: without a terminal, top prints tables or one document, and says why it cannot count.
+func TestTopCommand(t *testing.T) {
+	s := newStage(t)
+	read := uint64(0)
+	s.Counts = func(context.Context) (inspect.Counts, error) {
+		read++
+		counts := inspect.Counts{}
+		for key := range s.Kernel(t.Context(), machine.Look{}).Servers {
+			counts[key] = kernel.Traffic{Counters: kernel.Counters{Connections: 1000 * read}}
+		}
+		return counts, nil
+	}
+	out, stderr, status := s.inspect(t, "top", "-b", "--iterations", "2", "--interval", "100ms")
+	if status != 0 || stderr != "" || strings.Count(out, "CONN/S") != 2 || strings.Count(out, "10.96.0.10:80/tcp") != 2 {
+		t.Errorf("status %d, %q\n%s", status, stderr, out)
+	}
+	out, _, status = s.inspect(t, "top", "shop/web", "--interval", "100ms", "-o", "json")
+	var list inspect.TopList
+	if err := json.Unmarshal([]byte(out), &list); err != nil || status != 0 || list.Seconds <= 0 || len(list.Items) == 0 || list.Items[0].Traffic.Connections <= 0 {
+		t.Errorf("status %d, %v\n%s", status, err, out)
+	}
+	topFails(t, s)
+}
+
+func topFails(t *testing.T, s *stage) {
+	t.Helper()
+	for line, want := range map[string]string{
+		"top --interval 1ms": "at least 100ms", "top --iterations -1": "0 or more", "top --iterations 1 --interval 100ms --sort-by age": "conn/s, pkt/s",
+	} {
+		if out, stderr, status := s.inspect(t, strings.Fields(line)...); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, %q, want %q\n%s", line, status, stderr, want, out)
+		}
+	}
+	s.Counts = func(context.Context) (inspect.Counts, error) {
+		return nil, errors.New("nftables balances connections on this node")
+	}
+	if _, stderr, status := s.inspect(t, "top", "-b"); status != 1 || !strings.Contains(stderr, "nftables balances") {
+		t.Errorf("status %d, %q", status, stderr)
+	}
+}
+
+// TestKeys: what a terminal sends for a key is that key.
+func TestKeys(t *testing.T) {
+	for text, want := range map[string][]rune{
+		"q": {'q'}, "ab": {'a', 'b'}, "ü": {'ü'}, "\x1b[A": {inspect.Up}, "\x1bOB": {inspect.Down}, "\x1b[6~": {inspect.PageDown}, "\x1b[15~": nil, "\x1b": {27},
+	} {
+		if got := parseKeys(text); string(got) != string(want) {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// TopScreen is the state of top in a terminal: what its keys have selected. The zero value shows everything, the most new connections first.
+type TopScreen struct {
+	// Filter selects entries whose namespace, name, address or pod contains it.
+	Filter string
+	// Endpoints is true if the endpoints of each entry are shown.
+	Endpoints bool
+	// Paused is true while the picture stays as it is.
+	Paused bool
+
+	column, top    int // of topColumns; the first row that is shown
+	typing, asking bool
+	shown          int // rows that the last picture had room for
+}
+
+// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown stand for the keys of that name.
+func (s *TopScreen) Key(key rune) (quit bool) {
+	switch {
+	case s.typing:
+		s.typed(key)
+	case key == 'q', key == controlC:
+		return true
+	case key == '/':
+		s.typing, s.Filter, s.top = true, "", 0
+	case key == 'e':
+		s.Endpoints = !s.Endpoints
+	case key == ' ':
+		s.Paused = !s.Paused
+	case key == 'h', key == '?':
+		s.asking = !s.asking
+	case key == Up, key == 'k':
+		s.top--
+	case key == Down, key == 'j':
+		s.top++
+	case key == PageUp:
+		s.top -= max(s.shown, 1)
+	case key == PageDown:
+		s.top += max(s.shown, 1)
+	default:
+		for i, c := range topColumns {
+			if c.key == key {
+				s.column, s.top = i, 0
+			}
+		}
+	}
+	s.top = max(s.top, 0)
+	return false
+}
+
+// The keys without a character.
+const (
+	Up rune = -1 - iota
+	Down
+	PageUp
+	PageDown
+)
+
+const (
+	controlC  = 3
+	escape    = 27
+	backspace = 127
+)
+
+// typed handles a key while the user types a filter.
+func (s *TopScreen) typed(key rune) {
+	switch {
+	case key == '\r', key == '\n', key == controlC:
+		s.typing = false
+	case key == escape:
+		s.typing, s.Filter = false, ""
+	case key == backspace, key == '\b':
+		if letters := []rune(s.Filter); len(letters) > 0 {
+			s.Filter = string(letters[:len(letters)-1])
+		}
+	case unicode.IsPrint(key):
+		s.Filter += string(key)
+	}
+}
+
+// Lines is the picture for a terminal: at most height lines of at most width characters.
+func (s *TopScreen) Lines(list TopList, title string, width, height int) []string {
+	items := slices.DeleteFunc(slices.Clone(list.Items), func(e TopEntry) bool { return !s.selects(e) })
+	slices.SortStableFunc(items, topColumns[s.column].compare)
+	sums := Traffic{}
+	for _, e := range items {
+		sums.Connections, sums.Packets = sums.Connections+e.Traffic.Connections, sums.Packets+e.Packets
+		sums.BytesIn, sums.BytesOut = sums.BytesIn+e.BytesIn, sums.BytesOut+e.BytesOut
+	}
+	lines := []string{
+		fmt.Sprintf("%s   %d of %d frontends   %s connections/s   %s packets/s   %s bytes in/s   %s bytes out/s", title, len(items), len(list.Items),
+			short(sums.Connections), short(sums.Packets), short(sums.BytesIn), short(sums.BytesOut)),
+		s.status(),
+	}
+	if s.asking {
+		lines = append(lines, topHelp...)
+	} else {
+		lines = append(lines, s.table(items, height-len(lines))...)
+	}
+	for i := range lines {
+		lines[i] = clip(lines[i], width)
+	}
+	return lines[:min(len(lines), max(height, 0))]
+}
+
+// table returns the titles and the rows that fit.
+func (s *TopScreen) table(items []TopEntry, height int) []string {
+	var text strings.Builder
+	_ = topTable(TopList{Items: items}, s.Endpoints).write(&text) // a Builder does not fail
+	rows := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	titles, rows := rows[0], rows[1:]
+	s.shown = max(height-1, 0)
+	s.top = min(s.top, max(len(rows)-s.shown, 0))
+	return append([]string{titles}, rows[s.top:min(s.top+s.shown, len(rows))]...)
+}
+
+func (s *TopScreen) selects(e TopEntry) bool {
+	if s.Filter == "" {
+		return true
+	}
+	in := func(text string) bool { return strings.Contains(text, s.Filter) }
+	return in(e.Namespace+"/"+e.Name) || in(e.Address.String()) ||
+		slices.ContainsFunc(e.Endpoints, func(o TopEndpoint) bool { return in(o.Pod) || in(o.Address.String()) })
+}
+
+// status is the second line.
+func (s *TopScreen) status() string {
+	text := "sorted by " + topColumns[s.column].title
+	switch {
+	case s.typing:
+		return "filter: " + s.Filter + "_   (Enter keeps it, Escape clears it)"
+	case s.Filter != "":
+		text += ", filter: " + s.Filter
+	}
+	if s.Paused {
+		text += ", paused"
+	}
+	return text + "   (h for help, q to quit)"
+}
+
+var topHelp = []string{
+	"", "c p b a i d n   sort by new connections, packets, bytes, active or inactive connections, draining endpoints, or name",
+	"e               show or hide endpoints: SHARE is an endpoint's part of the new connections, and its part of the weights",
+	"/               filter by namespace, name, address or pod", "Space           pause", "arrows, j, k    scroll", "h               close this help",
+	"q               quit",
+}
+
+// clip cuts a line to a width, and replaces control characters, which names from elsewhere could contain.
+func clip(line string, width int) string {
+	letters := []rune(line)
+	letters = letters[:min(len(letters), max(width, 0))]
+	for i, r := range letters {
+		if !unicode.IsPrint(r) {
+			letters[i] = '\uFFFD'
+		}
+	}
+	return string(letters)
+}

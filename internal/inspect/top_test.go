@@ -1,0 +1,137 @@
+package inspect_test
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// countsOf are the counters of the shop's virtual server: as many connections to each endpoint as given.
+func countsOf(ends ...uint64) inspect.Counts {
+	count := kernel.Traffic{Endpoints: map[netip.AddrPort]kernel.TableDestination{}}
+	for i, n := range append(ends, make([]uint64, 3-len(ends))...) {
+		d := kernel.TableDestination{Stats: kernel.Counters{Connections: n, InBytes: 100 * n}}
+		have := shopKernel()[shopAt].Destinations[i]
+		d.Weight, d.Active = have.Weight, have.Stats.Active
+		count.Endpoints[netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, byte(i + 1)}), 0)] = d
+		count.Connections += n
+		count.OutBytes += 1000 * n
+	}
+	return inspect.Counts{shopAt: count}
+}
+
+// TestTop: rates are differences over the time between two readings, shares are parts of the new connections or, without new ones, of the open
+// ones, and the counters of a virtual server that was created again start at 0.
+func TestTop(t *testing.T) {
+	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	for name, c := range map[string]struct {
+		before, now inspect.Counts
+		connections float64
+		shares      string
+	}{
+		"new connections":     {countsOf(10, 5), countsOf(16, 7), 4, "0.75/1.00 0.25/0.00 0.00/0.00"},
+		"open connections":    {countsOf(10, 5), countsOf(10, 5), 0, "0.67/1.00 0.00/0.00 0.33/0.00"},
+		"created again":       {countsOf(10, 5), countsOf(4, 0), 2, "1.00/1.00 0.00/0.00 0.00/0.00"},
+		"nothing read before": {nil, countsOf(2, 2), 2, "0.50/1.00 0.50/0.00 0.00/0.00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list := inspect.TopOf(services, c.before, c.now, 2)
+			if len(list.Items) != 2 || list.Items[0].Server != shopAt.String() {
+				t.Fatalf("%+v", list.Items)
+			}
+			shop := list.Items[0]
+			var shares []string
+			for _, address := range []string{"10.244.0.1", "10.244.0.2", "10.244.0.3"} {
+				for _, e := range shop.Endpoints {
+					if e.Address.Addr().String() == address {
+						shares = append(shares, fmt.Sprintf("%.2f/%.2f", e.Share, e.WeightShare))
+					}
+				}
+			}
+			if got := strings.Join(shares, " "); shop.Traffic.Connections != c.connections || got != c.shares || shop.BytesOut != 1000*c.connections {
+				t.Errorf("%g connections/s, %g bytes/s, shares %s; want %g, %g, %s",
+					shop.Traffic.Connections, shop.BytesOut, got, c.connections, 1000*c.connections, c.shares)
+			}
+		})
+	}
+}
+
+// TestTopPicture: whatever the keys, the size and the names are, a picture fits the terminal, has no control characters, and its numbers are
+// finite.
+func TestTopPicture(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		service := shopView()
+		service.Name = rapid.SampledFrom([]string{"shop", "a\x1b[2Jb", strings.Repeat("long", 60), "ü"}).Draw(t, "name")
+		services := inspect.ServiceListOf([]view.Service{service, shopView()}, shopKernel())
+		draw := func(label string) inspect.Counts {
+			return countsOf(rapid.SliceOfN(rapid.Uint64(), 0, 3).Draw(t, label)...)
+		}
+		screen := inspect.TopScreen{}
+		for range rapid.IntRange(0, 12).Draw(t, "steps") {
+			key := rapid.SampledFrom([]rune{'c', 'p', 'b', 'a', 'i', 'd', 'n', 'e', ' ', '/', 's', 'h', 'x', '\r', 27, 127, 'k', 'j',
+				inspect.Up, inspect.Down, inspect.PageUp, inspect.PageDown}).Draw(t, "key")
+			if screen.Key(key) {
+				t.Fatalf("key %q quits", key)
+			}
+			list := inspect.TopOf(services, draw("before"), draw("now"), rapid.SampledFrom([]float64{0, 0.1, 2, 3600}).Draw(t, "seconds"))
+			width, height := rapid.IntRange(0, 200).Draw(t, "width"), rapid.IntRange(0, 40).Draw(t, "height")
+			lines := screen.Lines(list, "top", width, height)
+			if len(lines) > height {
+				t.Fatalf("%d lines for a height of %d", len(lines), height)
+			}
+			for _, line := range lines {
+				if utf8.RuneCountInString(line) > width || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+					t.Fatalf("%q in a width of %d", line, width)
+				}
+			}
+			for _, e := range list.Items {
+				for _, n := range []float64{e.Traffic.Connections, e.Packets, e.BytesIn, e.BytesOut, e.Endpoints[0].Share} {
+					if math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
+						t.Fatalf("%+v", e)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestTopKeys: keys sort, filter, show endpoints and help, and quit.
+func TestTopKeys(t *testing.T) {
+	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	list := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
+	for keys, want := range map[string][2]string{ // what the picture has and what it lacks
+		"":          {"sorted by CONN/S", "100% of 100%"},
+		"e":         {"100% of 100%", "filter"},
+		"n":         {"sorted by NAME", "CONN/S   ("},
+		"/http\r":   {"0 of 2 frontends", "10.96.0.1:80/tcp"}, // the names of ports are not searched
+		"/:443\r":   {"1 of 2 frontends", "10.96.0.1:80/tcp"},
+		"/shop\x7f": {"filter: sho_", "sorted by"},
+		"/x\x1b":    {"2 of 2 frontends", "filter"},
+		"h":         {"Space           pause", "10.96.0.1"},
+		"hh ":       {"paused", "Space           pause"},
+	} {
+		screen := inspect.TopScreen{}
+		for _, key := range keys {
+			screen.Key(key)
+		}
+		picture := strings.Join(screen.Lines(list, "top", 200, 20), "\n")
+		if !strings.Contains(picture, want[0]) || strings.Contains(picture, want[1]) {
+			t.Errorf("after %q the picture is\n%s\nwant %q, not %q", keys, picture, want[0], want[1])
+		}
+	}
+	for _, key := range []rune{'q', 3} {
+		if screen := (inspect.TopScreen{}); !screen.Key(key) {
+			t.Errorf("%q does not quit", key)
+		}
+	}
+}

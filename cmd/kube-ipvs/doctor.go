@@ -34,9 +34,11 @@ a pod, from this node and from outside, as explain does. From this node it also 
 connections, of at most a second each, to Services with ready endpoints, and closes them at once;
 --connect=false prevents that.
 
-doctor examines this node: the agent and its ports, its sources, other proxies, foreign rules, the
-connection tables, kernel modules, sysctls and certificates, and everything that preflight checks. It
-changes nothing, but a check can load a kernel module.
+doctor also examines this node: the agent and its ports, its sources, other proxies and data planes, foreign
+rules, the connection tables, kernel modules, sysctls, networks, certificates and tokens, the kernel's
+log, and everything that preflight checks. It changes nothing, but a check can load a kernel module, and
+one opens a connection to the API server to see its certificate.
+
 
 doctor checks the node against the settings of the running agent or, without an agent, against the flags
 below.

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
@@ -19,7 +20,7 @@ import (
 func TestDoctorCommand(t *testing.T) {
 	s := newStageOf(t, "testdata/web") // no Service has a Problem
 	args := append(withFlags("doctor"), "--status-socket", s.socket)
-	host := fakeHost{"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200"}
+	host := healthyHost(t)
 	s.Host = func(context.Context) doctor.Host { return host }
 	s.Kernel = func(context.Context, machine.Look) *explain.Kernel { return commented(s.fake) }
 	printedForms(t, s, "doctor-well", 0, args...)
@@ -33,6 +34,18 @@ func TestDoctorCommand(t *testing.T) {
 		return preflight.Result{Findings: []finding.Finding{missing}}
 	}
 	printedForms(t, s, "doctor-broken", 2, args...)
+}
+
+// healthyHost has the files of a node that an agent has set up. Those of its ServiceAccount are in the agent's pod.
+func healthyHost(t *testing.T) fakeHost {
+	host := fakeHost{
+		"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200", "/proc/net/stat/arp_cache": "entries\n00000004\n",
+		"/proc/net/route": "Iface\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n", "/proc/uptime": "60.5 60.5\n", "/proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 60 kB\n",
+	}
+	for _, s := range compile.Base(compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settingsOf(t).Compile()}).Sysctls {
+		host["/proc/sys/"+s.Name] = s.Value
+	}
+	return host
 }
 
 // commented returns the kernel with the agent's comments in its rules, as iptables prints them.

@@ -156,6 +156,20 @@ func (h fakeHost) Names(dir string) ([]string, error) {
 
 func (fakeHost) Get(string) (int, string, error) { return http.StatusOK, "", nil }
 
+func (h fakeHost) Tail(name string) ([]byte, error) { return h.ReadFile(name) }
+
+func (fakeHost) Interfaces() ([]kernel.Interface, error) {
+	return []kernel.Interface{{Name: "eth0", Kind: "device", MTU: 1500, Up: true, Addressed: true}}, nil
+}
+
+func (fakeHost) APIServer() string { return "" }
+
+func (fakeHost) ServerCertificates(string, string) ([][]byte, error) { return nil, nil }
+
+func (fakeHost) KernelLog() (string, error) { return "", nil }
+
+func (fakeHost) ConnectPrograms() (int, error) { return 0, nil }
+
 func (fakeHost) SetNames(string) ([]string, error) { return nil, nil }
 
 func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }

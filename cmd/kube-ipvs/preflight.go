@@ -39,7 +39,7 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 }
 
 func printPreflight(w io.Writer, found preflight.Result) error {
-	if len(found.Findings) == 0 {
+	if len(found.Findings) == 0 || found.Findings[0].Severity == finding.Notice {
 		fmt.Fprintln(w, "nothing is missing")
 	}
 	err := finding.Print(w, found.Findings)

@@ -26,9 +26,9 @@ func newStatus(m *machine.Machine) *cobra.Command {
 modules, the iptables variant, and all problems. Lines that start with an exclamation mark need
 attention. If the agent is not well, the evidence and a remedy follow, as in doctor.
 
-The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, or uses outdated
-objects or settings, and 1 if that is unknown, such as when the command does not run as root. Problems
-of individual Services do not count.
+The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, uses outdated
+objects or settings, or reports a problem of this node, and 1 if that is unknown, such as when the
+command does not run as root. Problems of individual Services do not count.
 
 If no agent responds, status shows only the kernel state. If the kernel has no IPVS or cannot be read, it
 names the cause and the remedy.`,

@@ -82,7 +82,8 @@ and lists the nodes that disagree and those that did not respond.
 It needs the rights to list pods and to create pods/exec in the agents' namespace. The agents' pods are
 privileged: this right equals root on the nodes.
 
-The exit status is the worst of the nodes, and at least 1 if a node did not respond.`,
+The exit status is the worst of the nodes, and at least 1 if a node did not respond. status, doctor and
+explain also exit with at least 1 if nodes were not asked because there are too many.`,
 		SilenceErrors: true, SilenceUsage: true, Version: version,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ipvs"},

@@ -62,10 +62,13 @@ var errUnfit = errors.New("this node cannot serve Services; see above")
 func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	found := m.Preflight(ctx, settings)
 	for _, f := range found.Findings {
-		if f.Severity == finding.Broken {
+		switch f.Severity {
+		case finding.Broken:
 			log.Error(f.String())
-		} else {
+		case finding.Warning:
 			log.Warn(f.String())
+		default:
+			log.Info(f.String())
 		}
 	}
 	if err := Fatal(found.Findings); err != nil {

@@ -59,9 +59,7 @@ func (a *statusServer) complete(v *view.View) {
 		v.Node.Settings = append(v.Node.Settings, view.Setting{Name: g.Path, Value: g.Value, From: g.Origin})
 	}
 	v.Sources, v.Snapshot = a.sources(), a.snapshot.view()
-	for _, p := range a.problems() {
-		v.Problems = append(v.Problems, p.String())
-	}
+	v.AddNodeProblems(a.problems())
 }
 
 // sources are the API server's kinds, or the directory of manifests, which has no last contact.

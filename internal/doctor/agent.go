@@ -33,6 +33,9 @@ func checkPorts(f Facts) []finding.Finding {
 	}
 	var found []finding.Finding
 	for _, a := range f.Answers {
+		if a.URL == kubeProxyMode { // checkProxies reports it
+			continue
+		}
 		health := strings.HasSuffix(a.URL, "/livez") || strings.HasSuffix(a.URL, "/readyz")
 		severity, remedy := finding.Warning, "the agent's log names the program that uses this port; no metrics are served until it is stopped"
 		if health {
@@ -104,11 +107,15 @@ func number(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// checkServices reports the problems of single Services.
+// checkServices reports the problems of single Services. Those of the node are among view.Findings.
 func checkServices(f Facts) []finding.Finding {
-	if f.View == nil || len(f.View.Problems) == 0 {
+	if f.View == nil {
 		return nil
 	}
-	return finding.One(finding.Warning, "Services", number(len(f.View.Problems), "problem"), examples(f.View.Problems),
+	problems := f.View.OtherProblems()
+	if len(problems) == 0 {
+		return nil
+	}
+	return finding.One(finding.Warning, "Services", number(len(problems), "problem"), examples(problems),
 		"`kube-ipvs status` lists all of them, each with its remedy")
 }

@@ -1,15 +1,7 @@
 package doctor
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
-	"errors"
-	"io/fs"
-	"math/big"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,143 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
-
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// node is a host with all facts about it. Each test breaks one thing.
-type node struct {
-	files   map[string]string
-	answers map[string]Answer
-	sets    []string
-	clock   error
-	wrong   bool // nothing corrects the clock
-	Facts
-}
-
-func (n *node) SetNames(string) ([]string, error) { return n.sets, nil }
-
-func (n *node) ClockSynchronized() (bool, error) { return !n.wrong, n.clock }
-
-// tunnel adds a vxlan interface.
-func (n *node) tunnel(mtu, uplink string) {
-	n.files["/sys/class/net/eth0/mtu"], n.files["/sys/class/net/eth0/type"] = uplink+"\n", "1\n"
-	n.files["/sys/class/net/flannel.1/mtu"], n.files["/sys/class/net/flannel.1/uevent"] = mtu+"\n", "DEVTYPE=vxlan\nINTERFACE=flannel.1\n"
-}
-
-// arp turns strictARP off.
-func (n *node) arp(ignore, announce string) {
-	n.files["/proc/sys/net/ipv4/conf/all/arp_ignore"], n.files["/proc/sys/net/ipv4/conf/all/arp_announce"] = ignore, announce
-}
-
-func (n *node) ReadFile(name string) ([]byte, error) {
-	text, ok := n.files[name]
-	if !ok {
-		return nil, fs.ErrNotExist
-	}
-	return []byte(text), nil
-}
-
-// Names derives directories from the files' paths.
-func (n *node) Names(dir string) ([]string, error) {
-	var names []string
-	for file := range n.files {
-		if rest, ok := strings.CutPrefix(file, dir+"/"); ok {
-			name, _, _ := strings.Cut(rest, "/")
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-func (n *node) Get(url string) (int, string, error) {
-	a, ok := n.answers[url]
-	if !ok {
-		return 0, "", errors.New("connection refused")
-	}
-	return a.Status, a.Body, nil
-}
-
-const (
-	routes  = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
-	ourJump = `-m comment --comment "kube-ipvs:0123456789 services" -j KUBE-SERVICES`
-)
-
-// well is a node that lacks nothing.
-func well() *node {
-	contact := noon.Add(-time.Minute)
-	return &node{
-		files: map[string]string{
-			"/etc/os-release":               "NAME=Debian\n",
-			"/proc/modules":                 "ip_vs 200704 2 - Live 0x0\nbr_netfilter 32768 0 - Live 0x0\n",
-			"/proc/net/ip_vs":               "IP Virtual Server version 1.2.1 (size=4096)\n",
-			"/proc/net/route":               routes,
-			"/proc/1/comm":                  "systemd\n",
-			"/proc/42/comm":                 "kube-ipvs\n",
-			"/proc/self/comm":               "kube-proxy\n", // not a number: a symbolic link to a process directory
-			"/proc/sys/" + keepalive:        "600\n",
-			"/proc/sys/" + conntrackCount:   "1000\n",
-			"/proc/sys/" + conntrackMax:     "262144\n",
-			"/proc/sys/net/ipv4/ip_forward": "1\n",
-			"/etc/modules-load.d/k8s.conf":  "overlay\nbr-netfilter\n",
-		},
-		answers: map[string]Answer{
-			"http://127.0.0.1:10256/livez": {Status: 200}, "http://127.0.0.1:10256/readyz": {Status: 200}, "http://127.0.0.1:10249/metrics": {Status: 200},
-		},
-		Facts: Facts{
-			Now: noon, Release: "6.1.0-1-amd64",
-			View: &view.View{
-				Time:    noon,
-				Agent:   view.Agent{Synced: true},
-				Sources: []view.Source{{Name: "Service", LastContact: &contact}, {Name: "manifests"}},
-				Base:    view.Base{Sysctls: []view.Sysctl{{Name: "net/ipv4/ip_forward", Value: "1"}}},
-			},
-			Rules: map[inet.Family]kernel.RuleListing{inet.IPv4: {Rules: map[kernel.ChainID][]kernel.SavedRule{}}},
-		},
-	}
-}
-
-func (n *node) set(name, value string) {
-	n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: name, Value: value})
-}
-
-// balance makes nftables balance.
-func (n *node) balance() { n.View.Node.Mode = kernel.NFTablesOnly }
-
-// forward makes FORWARD drop what these rules do not accept.
-func (n *node) forward(specs ...string) {
-	l := n.Rules[inet.IPv4]
-	l.Policies = map[kernel.ChainID]string{forward: "DROP"}
-	for _, spec := range specs {
-		l.Rules[forward] = append(l.Rules[forward], iptables.ParseRule(forward, spec))
-	}
-	n.Rules[inet.IPv4] = l
-}
-
-func (n *node) rules(specs ...string) {
-	at := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
-	for _, spec := range specs {
-		n.Rules[inet.IPv4].Rules[at] = append(n.Rules[inet.IPv4].Rules[at], iptables.ParseRule(at, spec))
-	}
-}
-
-func (n *node) certificate(t *testing.T, ends time.Time) {
-	n.files["/etc/kubeconfig"] = "users:\n- user:\n    client-certificate-data: " + base64.StdEncoding.EncodeToString(certificate(t, ends)) + "\n"
-	n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
-}
-
-func certificate(t *testing.T, ends time.Time) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: noon.AddDate(-1, 0, 0), NotAfter: ends}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
 
 // breakage is one defect and its finding; none if severity is empty.
 type breakage struct {
@@ -259,24 +114,28 @@ var breakages = []breakage{
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "2\n", "1\n"
 	}, "", nil},
-	{"certificate expired", func(t *testing.T, n *node) { n.certificate(t, noon.Add(-time.Hour)) }, finding.Broken,
+	{"certificate expired", func(_ *testing.T, n *node) { n.certificate(noon.Add(-time.Hour)) }, finding.Broken,
 		[]string{"/etc/kubeconfig (client-certificate-data)", "expired 2026-03-01"}},
-	{"certificate expires", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(0, 0, 7)) }, finding.Warning, []string{"expires 2026-03-08"}},
-	{"certificate is good", func(t *testing.T, n *node) { n.certificate(t, noon.AddDate(1, 0, 0)) }, "", nil},
-	{"CA of the service account", func(t *testing.T, n *node) { n.files[serviceAccountCA] = string(certificate(t, noon.AddDate(0, 0, 7))) }, finding.Warning,
-		[]string{serviceAccountCA}},
-	{"certificate beside the kubeconfig", func(t *testing.T, n *node) {
-		n.files["/etc/kubeconfig"], n.files["/etc/ca.pem"] = "clusters:\n- cluster:\n    certificate-authority: ca.pem\n", string(certificate(t, noon.AddDate(0, 0, 7)))
-		n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
+	{"certificate expires", func(_ *testing.T, n *node) { n.certificate(noon.AddDate(0, 0, 7)) }, finding.Warning, []string{"expires 2026-03-08"}},
+	{"certificate is good", func(_ *testing.T, n *node) { n.certificate(noon.AddDate(1, 0, 0)) }, "", nil},
+	{"CA of the service account", func(_ *testing.T, n *node) { n.authorities(authority("ca", noon.AddDate(0, 0, 7))) }, finding.Warning,
+		[]string{serviceAccount + "ca.crt"}},
+	{"certificate beside the kubeconfig", func(_ *testing.T, n *node) {
+		n.kubeconfig("{server: 'https://192.0.2.10:6443', certificate-authority: ca.pem}", "token: abc")
+		n.files["/etc/ca.pem"] = string(authority("ca", noon.AddDate(0, 0, 7)).pem)
 	}, finding.Warning, []string{"certificate /etc/ca.pem"}},
-	{"certificate of the future", func(t *testing.T, n *node) { n.Now = noon.AddDate(-30, 0, 0); n.certificate(t, noon.AddDate(1, 0, 0)) }, finding.Broken,
+	{"certificate of the future", func(_ *testing.T, n *node) {
+		n.Now = noon.AddDate(-30, 0, 0)
+		n.chain = nil
+		n.certificate(noon.AddDate(1, 0, 0))
+	}, finding.Broken,
 		[]string{"clock", "1996-03-01T12:00:00Z", "/etc/kubeconfig"}},
 	{"clock", func(_ *testing.T, n *node) { n.wrong = true }, finding.Notice, []string{"clock", "time service"}},
-	{"MTU", func(_ *testing.T, n *node) { n.tunnel("1480", "1500") }, finding.Warning, []string{"flannel.1 (vxlan) has MTU 1480 and adds 50 bytes", "uplink has MTU 1500"}},
-	{"MTU that fits", func(_ *testing.T, n *node) { n.tunnel("1450", "1500") }, "", nil},
+	{"MTU", func(_ *testing.T, n *node) { n.tunnel(1480, 1500) }, finding.Warning, []string{"flannel.1 (vxlan) has MTU 1480 and adds 50 bytes", "uplink has MTU 1500"}},
+	{"MTU that fits", func(_ *testing.T, n *node) { n.tunnel(1450, 1500) }, "", nil},
 	{"MTU of ipip", func(_ *testing.T, n *node) {
-		n.tunnel("1450", "1500")
-		n.files["/sys/class/net/tunl0/mtu"], n.files["/sys/class/net/tunl0/type"] = "1500", "768"
+		n.tunnel(1450, 1500)
+		n.link(kernel.Interface{Name: "tunl0", Kind: "ipip", MTU: 1500, Up: true})
 	}, finding.Warning, []string{"tunl0 (ipip)"}},
 	{"memory", func(_ *testing.T, n *node) {
 		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  20000 kB\n"
@@ -284,9 +143,12 @@ var breakages = []breakage{
 	{"enough memory", func(_ *testing.T, n *node) {
 		n.files["/proc/meminfo"] = "MemTotal:  1000000 kB\nMemAvailable:  60000 kB\n"
 	}, "", nil},
-	{"neighbors", func(_ *testing.T, n *node) {
-		n.files["/proc/sys/"+neighborLimit], n.files["/proc/net/arp"] = "1024\n", strings.Repeat("line\n", 1001)
-	}, finding.Warning, []string{"1000 entries in /proc/net/arp", "gc_thresh3 = 1024"}},
+	{"neighbors of this namespace", func(_ *testing.T, n *node) {
+		delete(n.files, "/proc/net/stat/arp_cache")
+		n.files["/proc/net/arp"] = strings.Repeat("line\n", 1001)
+	}, finding.Warning, []string{"1000 entries", "net/ipv4/neigh/default/gc_thresh3 = 1024"}},
+	{"neighbors of all namespaces", func(_ *testing.T, n *node) { n.files["/proc/net/stat/arp_cache"] = fmt.Sprintf(stat, 1000, 1000) }, finding.Warning,
+		[]string{"neighbor table of IPv4", "1000 entries"}},
 	{"no strictARP", func(_ *testing.T, n *node) { n.arp("0", "2") }, finding.Notice, []string{"eth0/arp_ignore = 0, must be 1", "ipvs.strictARP"}},
 	{"no strictARP, with MetalLB", func(_ *testing.T, n *node) { n.arp("1", "0"); n.files["/proc/88/comm"] = "speaker\n" }, finding.Warning,
 		[]string{"eth0/arp_announce = 0, must be 2", "speaker (process 88)"}},
@@ -341,12 +203,15 @@ var breakages = []breakage{
 }
 
 func TestFindings(t *testing.T) {
-	for _, b := range breakages {
+	for _, b := range slices.Concat(breakages, surroundings, programs) {
 		t.Run(b.name, func(t *testing.T) {
 			n := well()
 			b.spoil(t, n)
 			n.Read(n)
 			report := Examine(n.Facts)
+			if len(report.Unchecked) > 0 {
+				t.Errorf("not checked: %q", report.Unchecked)
+			}
 			if n.mode().RulesInNFTables() { // which is always worth a notice
 				i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Subject == "rules" && f.Severity == finding.Notice })
 				if i < 0 {
@@ -382,7 +247,7 @@ func TestFindings(t *testing.T) {
 func TestEveryCheckHasABreakage(t *testing.T) {
 	checks := slices.Concat(checks, ipvsChecks)
 	fired := make([]bool, len(checks))
-	for _, b := range breakages {
+	for _, b := range slices.Concat(breakages, surroundings, programs) {
 		n := well()
 		b.spoil(t, n)
 		n.Read(n)
@@ -400,7 +265,7 @@ func TestEveryCheckHasABreakage(t *testing.T) {
 // TestMostSeriousFirst breaks everything at once.
 func TestMostSeriousFirst(t *testing.T) {
 	n := well()
-	for _, b := range breakages {
+	for _, b := range slices.Concat(breakages, surroundings, programs) {
 		if b.name != "no agent" {
 			b.spoil(t, n)
 		}

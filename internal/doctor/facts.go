@@ -1,12 +1,10 @@
 package doctor
 
 import (
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +20,10 @@ import (
 
 // Host is the machine that doctor examines.
 type Host interface {
-	// ReadFile reads a file of /proc, /sys or /etc.
+	// ReadFile reads a file of /proc, /sys, /etc or /run. The error is fs.ErrNotExist if it does not exist.
 	ReadFile(name string) ([]byte, error)
+	// Tail reads the end of a log.
+	Tail(name string) ([]byte, error)
 	// Names lists a directory.
 	Names(dir string) ([]string, error)
 	// Get requests a URL of this host.
@@ -32,6 +32,16 @@ type Host interface {
 	SetNames(prefix string) ([]string, error)
 	// ClockSynchronized reports whether a time service corrects the kernel's clock.
 	ClockSynchronized() (bool, error)
+	// Interfaces are the network interfaces, sorted by name.
+	Interfaces() ([]kernel.Interface, error)
+	// APIServer is the address of the API server that the kubelet gives to a pod; empty outside a pod.
+	APIServer() string
+	// ServerCertificates returns the certificates that a TLS server presents, unverified. The server name may be empty.
+	ServerCertificates(address, serverName string) (chain [][]byte, err error)
+	// KernelLog is the end of the kernel's log.
+	KernelLog() (string, error)
+	// ConnectPrograms counts the eBPF programs that see the connect calls of processes.
+	ConnectPrograms() (int, error)
 }
 
 // Facts are the input of the checks.
@@ -48,8 +58,13 @@ type Facts struct {
 	// VirtualServers, Destinations and Connections count all objects in the kernel, including foreign ones.
 	VirtualServers, Destinations int
 	Connections                  uint64
-	Rules                        map[inet.Family]kernel.RuleListing
-	Chains                       []kernel.BaseChain
+	// IPv6Servers are those of the virtual servers that have an IPv6 address, and NodePorts the ports of those at the node's own addresses.
+	IPv6Servers int
+	NodePorts   []uint16
+	Rules       map[inet.Family]kernel.RuleListing
+	Chains      []kernel.BaseChain
+	// Variant of iptables whose rules these are: nft or legacy; empty if iptables is not in use.
+	Variant string
 	// Walks are paths of packets to Services, and what happens on them.
 	Walks []Walk
 	// Unread says what could not be read, and why.
@@ -65,20 +80,42 @@ type Facts struct {
 	BootModules []string
 	// Processes are running programs from the list proxies, as "name (PID)".
 	Processes []string
-	// Uplinks are interfaces with a default route.
-	Uplinks    []string
-	Interfaces []Interface
+	// Programs are the other running programs of the list watched.
+	Programs []program
+	// Container is true if the host's processes are not visible from here.
+	Container bool
+	// Uplinks are interfaces with a default route, and IPv6Only is true if none is for IPv4.
+	Uplinks  []string
+	IPv6Only bool
+	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
+	Advertised []string
+	Interfaces []kernel.Interface
 	// Announcers are running programs from the list announcers, as "name (process PID)".
-	Announcers   []string
-	Answers      []Answer
-	Certificates []Certificate
+	Announcers  []string
+	Answers     []Answer
+	Credentials []Credential
+	// OldAuthorities are CAs that have expired, beside one that is valid; empty if there are none.
+	OldAuthorities string
 	// ProxySets are the ipsets of kube-proxy.
 	ProxySets []string
 	// ClockFree is true if nothing corrects the clock.
 	ClockFree bool
 	// Memory and MemoryLeft are kilobytes; 0 if unknown.
 	Memory, MemoryLeft uint64
-	Neighbors          int
+	Neighbors          map[inet.Family]int
+	// ConnectPrograms see the connect calls of processes. BPFMaps are the pinned maps of other data planes.
+	ConnectPrograms int
+	BPFMaps         []string
+	// K3sProxyOff is true if the files of K3s turn its kube-proxy off.
+	K3sProxyOff bool
+	// Managers are the network services that manage kube-ipvs0, and Unlisted those that are not told to leave it alone.
+	Managers, Unlisted []string
+	// Log is the end of the kernel's log, or LogUnread why it could not be read. Uptime is how many seconds the kernel has run.
+	Log       string
+	LogUnread error
+	Uptime    int
+	// Denials are the actions of the agent that a security module has denied.
+	Denials []string
 }
 
 // Answer is the response of a port on this host.
@@ -89,17 +126,10 @@ type Answer struct {
 	Error  string
 }
 
-// Certificate is a certificate that the agent uses.
-type Certificate struct {
-	File         string
-	Begins, Ends time.Time
-}
-
 // proxies are programs that serve Services.
 var proxies = []string{"kube-proxy", "kube-router"}
 
 const (
-	serviceAccountCA  = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 	defaultHealth     = "0.0.0.0:10256"
 	defaultMetrics    = "127.0.0.1:10249"
 	bridgeModule      = "br_netfilter"
@@ -108,42 +138,69 @@ const (
 	conntrackMax      = "net/netfilter/nf_conntrack_max"
 	runEstimation     = "net/ipv4/vs/run_estimation"
 	reversePathPrefix = "net/ipv4/conf/"
+	kubeProxyMode     = "http://127.0.0.1:10249/proxyMode"
 )
 
 // Read adds the facts from the host's files and ports.
-func (f *Facts) Read(h Host) {
+func (f *Facts) Read(host Host) {
+	h := reader{host, f}
+	f.readProcesses(h)
+	f.readInterfaces(h)
+	f.noteMTU()
 	f.readRoutes(h)
 	f.readSysctls(h)
 	f.readModules(h)
-	f.readProcesses(h)
 	f.readPorts(h)
-	f.readCertificates(h)
-	f.readInterfaces(h)
+	f.readCredentials(h)
 	f.readMemory(h)
 	f.readNeighbors(h)
 	f.readClock(h)
 	f.readProxySets(h)
-	if text, err := h.ReadFile("/proc/net/ip_vs"); err == nil {
-		if _, size, ok := strings.Cut(string(text), "(size="); ok {
+	f.readDataPlanes(h)
+	f.readManagers(h)
+	f.readLog(h)
+	f.readDenials(h)
+	f.readLegacy(h)
+	if text, exists := h.may("/proc/net/ip_vs", "IPVS connection table"); exists {
+		if _, size, ok := strings.Cut(text, "(size="); ok {
 			f.TableSize, _ = strconv.Atoi(size[:max(strings.IndexByte(size, ')'), 0)])
 		}
 	}
 }
 
-func (f *Facts) readSysctls(h Host) {
-	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, neighborLimit}
-	for _, name := range append([]string{"all"}, f.Uplinks...) {
-		names = append(names, reversePathPrefix+name+"/rp_filter", reversePathPrefix+name+arpIgnore, reversePathPrefix+name+arpAnnounce)
+func (f *Facts) readSysctls(h reader) {
+	names := []string{keepalive, conntrackCount, conntrackMax, runEstimation, localPorts, reservedPorts, ipv6Forwarding}
+	names = append(names, dropping...)
+	for _, family := range inet.Families {
+		names = append(names, neighborLimits[family])
 	}
+	for _, name := range append([]string{"all"}, f.routed()...) {
+		for _, part := range []string{"/rp_filter", "/forwarding", arpIgnore, arpAnnounce} {
+			names = append(names, reversePathPrefix+name+part)
+		}
+	}
+	for _, name := range f.Advertised {
+		names = append(names, ipv6Conf+name+acceptRA)
+	}
+	needed := map[string]bool{} // others do not exist in every kernel
 	if f.View != nil {
 		for _, s := range f.View.Base.Sysctls {
-			names = append(names, s.Name)
+			names, needed[s.Name] = append(names, s.Name), true
 		}
 	}
 	f.Sysctls = map[string]string{}
 	for _, name := range names {
-		if text, err := h.ReadFile("/proc/sys/" + name); err == nil {
+		text, err := h.ReadFile("/proc/sys/" + name)
+		switch {
+		case err == nil:
 			f.Sysctls[name] = strings.Join(strings.Fields(string(text)), " ")
+		case needed[name] || !errors.Is(err, fs.ErrNotExist):
+			f.unread("sysctl "+name, err)
+		}
+	}
+	for _, name := range []string{localPorts, reservedPorts} {
+		if _, err := parsePorts(f.Sysctls[name]); err != nil {
+			f.unread("sysctl "+name, err)
 		}
 	}
 }
@@ -167,66 +224,97 @@ func Modules(h Host, prefix string) []string {
 	return modules
 }
 
-func (f *Facts) readModules(h Host) {
+func (f *Facts) readModules(h reader) {
+	const subject = "modules loaded at boot"
+	h.may("/proc/modules", "loaded modules")
 	f.Modules = Modules(h, "")
 	if _, err := h.ReadFile("/etc/os-release"); err != nil {
-		f.Unread = append(f.Unread, "modules loaded at boot: the host's /etc is not visible from here")
+		f.unread(subject, errHostFiles)
 		return
 	}
 	f.BootModules = []string{}
 	files := []string{"/etc/modules"}
 	for _, dir := range []string{"/etc/modules-load.d", "/usr/lib/modules-load.d", "/run/modules-load.d"} {
-		names, _ := h.Names(dir) // most systems lack some of them
-		for _, name := range names {
+		for _, name := range h.mayList(dir, subject) {
 			files = append(files, path.Join(dir, name))
 		}
 	}
 	for _, file := range files {
-		text, err := h.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
+		text, _ := h.may(file, subject)
+		for line := range strings.Lines(text) {
 			f.BootModules = append(f.BootModules, strings.ReplaceAll(strings.TrimSpace(line), "-", "_"))
 		}
 	}
 }
 
-func (f *Facts) readProcesses(h Host) {
+// program is a running program.
+type program struct{ name, pid string }
+
+func (p program) String() string { return fmt.Sprintf("%s (process %s)", p.name, p.pid) }
+
+func (f *Facts) readProcesses(h reader) {
+	const subject = "processes of other proxies"
 	names, err := h.Names("/proc")
 	if err != nil {
+		f.unread(subject, err)
 		return
 	}
 	for _, pid := range names {
 		if _, err := strconv.Atoi(pid); err != nil {
 			continue
 		}
-		comm, err := h.ReadFile("/proc/" + pid + "/comm")
-		if err != nil {
-			continue // ended
-		}
-		switch name := strings.TrimSpace(string(comm)); {
-		case slices.Contains(proxies, name):
-			f.Processes = append(f.Processes, fmt.Sprintf("%s (process %s)", name, pid))
-		case slices.Contains(announcers, name):
-			f.Announcers = append(f.Announcers, fmt.Sprintf("%s (process %s)", name, pid))
-		case pid == "1" && name == "kube-ipvs": // the first process of a container
-			f.Unread = append(f.Unread, "processes of other proxies: the host's processes are not visible from here")
+		comm, _ := h.may("/proc/"+pid+"/comm", subject) // a process may have ended
+		switch p := (program{strings.TrimSpace(comm), pid}); {
+		case slices.Contains(proxies, p.name):
+			f.Processes = append(f.Processes, p.String())
+		case slices.Contains(announcers, p.name):
+			f.Announcers = append(f.Announcers, p.String())
+		case slices.Contains(watched, p.name):
+			f.Programs = append(f.Programs, p)
+		case pid == "1" && p.name == "kube-ipvs": // the first process of a container
+			f.Container = true
+			f.unread(subject, errHostProcesses)
 		}
 	}
 }
 
+var (
+	errHostFiles     = errors.New("the host's /etc is not visible from here")
+	errHostProcesses = errors.New("the host's processes are not visible from here")
+)
+
 // readRoutes finds the interfaces with a default route: destination and mask 0 in /proc/net/route.
-func (f *Facts) readRoutes(h Host) {
-	text, err := h.ReadFile("/proc/net/route")
-	if err != nil {
-		return
-	}
-	for line := range strings.Lines(string(text)) {
+func (f *Facts) readRoutes(h reader) {
+	const subject = "default routes"
+	for line := range strings.Lines(h.must("/proc/net/route", subject)) {
 		fields := strings.Fields(line)
-		if len(fields) > 7 && fields[1] == "00000000" && fields[7] == "00000000" && !slices.Contains(f.Uplinks, fields[0]) {
-			f.Uplinks = append(f.Uplinks, fields[0])
+		if len(fields) > 7 && fields[1] == "00000000" && fields[7] == "00000000" {
+			f.addUplink(fields[0])
 		}
+	}
+	f.IPv6Only = len(f.Uplinks) == 0
+	text, _ := h.may("/proc/net/ipv6_route", subject) // a kernel without IPv6 lacks it
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 || strings.Trim(fields[0], "0") != "" || fields[1] != "00" || fields[9] == "lo" { // lo rejects
+			continue
+		}
+		f.addUplink(fields[9])
+		if flags, err := strconv.ParseUint(fields[8], 16, 32); err == nil && flags&addressConfigured != 0 && !slices.Contains(f.Advertised, fields[9]) {
+			f.Advertised = append(f.Advertised, fields[9])
+		}
+	}
+	if len(f.Uplinks) == 0 {
+		f.unread("MTU, reverse path filter", errors.New("this node has no default route, so its uplink is unknown"))
+	}
+}
+
+// addressConfigured is the flag of a route that a router has advertised: RTF_ADDRCONF in linux/ipv6_route.h.
+const addressConfigured = 0x40000
+
+func (f *Facts) addUplink(name string) {
+	if !slices.Contains(f.Uplinks, name) {
+		f.Uplinks = append(f.Uplinks, name)
 	}
 }
 
@@ -264,26 +352,33 @@ func (f *Facts) setting(name, byDefault string) string {
 	return byDefault
 }
 
-// readPorts queries the agent's ports. Without an agent, another proxy may respond on them.
-func (f *Facts) readPorts(h Host) {
-	metrics := []string{"/metrics"}
-	if f.View == nil {
-		metrics = []string{"/proxyMode"}
+// readPorts queries the agent's ports. On kube-proxy's ports, unless they are the agent's, another proxy may respond.
+func (f *Facts) readPorts(h reader) {
+	health, metrics := f.setting("healthzBindAddress", defaultHealth), f.setting("metricsBindAddress", defaultMetrics)
+	var urls []string
+	if f.View == nil || local(metrics) != defaultMetrics {
+		urls = append(urls, kubeProxyMode)
 	}
-	for address, paths := range map[string][]string{
-		f.setting("healthzBindAddress", defaultHealth): {"/livez", "/readyz"}, f.setting("metricsBindAddress", defaultMetrics): metrics,
-	} {
-		if address == "" || f.View == nil && paths[0] != "/proxyMode" {
+	if f.View != nil {
+		for _, p := range []string{"/livez", "/readyz"} {
+			urls = append(urls, "http://"+local(health)+p)
+		}
+		urls = append(urls, "http://"+local(metrics)+"/metrics")
+	}
+	for _, url := range urls {
+		if strings.HasPrefix(url, "http:///") { // no address: the server is off
 			continue
 		}
-		for _, p := range paths {
-			answer := Answer{URL: "http://" + local(address) + p}
-			var err error
-			if answer.Status, answer.Body, err = h.Get(answer.URL); err != nil {
-				answer.Error = err.Error()
+		answer := Answer{URL: url}
+		var err error
+		if answer.Status, answer.Body, err = h.Get(url); err != nil {
+			answer.Error = err.Error()
+			nobody := strings.Contains(answer.Error, "refused") || strings.Contains(answer.Error, "unreachable")
+			if url == kubeProxyMode && !nobody {
+				f.unread("kube-proxy's port", err)
 			}
-			f.Answers = append(f.Answers, answer)
 		}
+		f.Answers = append(f.Answers, answer)
 	}
 	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
 }
@@ -296,44 +391,4 @@ func local(address string) string {
 		}
 	}
 	return address
-}
-
-var certificateLine = regexp.MustCompile(`(?m)^\s*(?:- )?(client-certificate|certificate-authority)(-data)?: *"?([^"\s]+)"?\s*$`)
-
-func (f *Facts) readCertificates(h Host) {
-	kubeconfig := f.setting("clientConnection.kubeconfig", "")
-	files := []string{serviceAccountCA}
-	if text, err := h.ReadFile(kubeconfig); err == nil && kubeconfig != "" {
-		files = nil
-		for _, m := range certificateLine.FindAllStringSubmatch(string(text), -1) {
-			switch file := m[3]; {
-			case m[2] != "":
-				if content, err := base64.StdEncoding.DecodeString(m[3]); err == nil {
-					f.addCertificates(kubeconfig+" ("+m[1]+m[2]+")", content)
-				}
-			case path.IsAbs(file):
-				files = append(files, file)
-			default:
-				files = append(files, path.Join(path.Dir(kubeconfig), file))
-			}
-		}
-	}
-	for _, file := range files {
-		if content, err := h.ReadFile(file); err == nil {
-			f.addCertificates(file, content)
-		}
-	}
-}
-
-// addCertificates adds the certificate in a file that expires first.
-func (f *Facts) addCertificates(file string, content []byte) {
-	var first *x509.Certificate
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil && (first == nil || c.NotAfter.Before(first.NotAfter)) {
-			first = c
-		}
-	}
-	if first != nil {
-		f.Certificates = append(f.Certificates, Certificate{file, first.NotBefore, first.NotAfter})
-	}
 }

@@ -28,12 +28,13 @@ type Report struct {
 // checks are all checks, in the order in which findings of one severity are listed.
 var checks = []func(Facts) []finding.Finding{
 	checkPreflight, checkAgent, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
-	checkConntrack, checkModules, checkReversePath, checkCertificates,
-	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables, checkForward,
+	checkConntrack, checkModules, checkReversePath, checkCredentials,
+	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
+	checkManagers, checkDenials, checkLog,
 }
 
 // ipvsChecks are those of IPVS itself.
-var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle}
+var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle, checkDropping}
 
 // Examine runs all checks.
 func Examine(f Facts) Report {
@@ -65,8 +66,12 @@ func (r Report) Print(w io.Writer) error {
 	for _, u := range r.Unchecked {
 		fmt.Fprintf(w, "not checked: %s\n", u)
 	}
-	_, failed := fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\nverdict: %s\n",
-		r.Paths, r.Connected, r.Verdict)
+	except := ""
+	if r.Verdict == Well && len(r.Unchecked) > 0 {
+		except = ", except for what was not checked"
+	}
+	_, failed := fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\nverdict: %s%s\n",
+		r.Paths, r.Connected, r.Verdict, except)
 	return errors.Join(err, failed)
 }
 

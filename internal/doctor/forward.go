@@ -3,21 +3,22 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// checkForward finds a firewall that drops what nftables balances: these packets are forwarded. (IPVS's leave through OUTPUT.)
+// checkForward finds a firewall that drops new connections to pods in FORWARD: what nftables balances on this node, and what other nodes have
+// balanced to the pods of this node. (What IPVS balances here leaves through OUTPUT.)
 func checkForward(f Facts) []finding.Finding {
-	if !f.mode().NFTablesBalances() {
+	if !f.mode().NFTablesBalances() && !slices.ContainsFunc(f.Interfaces, f.podInterface) {
 		return nil
 	}
-	const remedy = "accept the connections of Services there: `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`, in nftables `ct status dnat accept`"
 	var dropped, unsure []string
 	for _, family := range inet.Families {
-		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !acceptsForwarded(l) {
+		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !f.acceptsForwarded(l) {
 			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and no rule of %d accepts them", family, len(l.Rules[forward])))
 		}
 	}
@@ -30,12 +31,18 @@ func checkForward(f Facts) []finding.Finding {
 			unsure = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules))
 		}
 	}
+	what, remedy := "packets to pods",
+		"accept connections to pods there: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
+	if f.mode().NFTablesBalances() {
+		what, remedy = "packets of every Service",
+			"accept the connections of Services there: `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`, in nftables `ct status dnat accept`"
+	}
 	var found []finding.Finding
 	if len(dropped) > 0 {
-		found = append(found, finding.New(finding.Broken, "FORWARD", "the policy drops the packets of every Service", examples(dropped), remedy))
+		found = append(found, finding.New(finding.Broken, "FORWARD", "the policy drops the "+what, examples(dropped), remedy))
 	}
 	if len(unsure) > 0 {
-		found = append(found, finding.New(finding.Warning, "FORWARD", "the policy drops the packets of Services that no rule accepts; doctor does not evaluate these rules",
+		found = append(found, finding.New(finding.Warning, "FORWARD", "the policy drops the "+what+" that no rule accepts; doctor does not evaluate these rules",
 			examples(unsure), "look at them; the evidence is the command that shows them. If nothing accepts connections to pods, "+remedy))
 	}
 	return found
@@ -43,8 +50,8 @@ func checkForward(f Facts) []finding.Finding {
 
 var forward = kernel.ChainID{Table: "filter", Chain: "FORWARD"}
 
-// acceptsForwarded reports whether a rule of FORWARD, or of a chain to which it leads, accepts new connections of Services at any interface.
-func acceptsForwarded(l kernel.RuleListing) bool {
+// acceptsForwarded reports whether a rule of FORWARD, or of a chain to which it leads, accepts new connections from an uplink to pods.
+func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 	seen := map[string]bool{}
 	for next := []string{forward.Chain}; len(next) > 0; next = next[1:] {
 		if seen[next[0]] {
@@ -54,7 +61,7 @@ func acceptsForwarded(l kernel.RuleListing) bool {
 		for _, rule := range l.Rules[kernel.ChainID{Table: forward.Table, Chain: next[0]}] {
 			switch v := rule.Rule.Verdict.(type) {
 			case kernel.Final:
-				if v == kernel.Accept && matchesForwarded(rule.Rule) {
+				if v == kernel.Accept && rule.Tag == "" && f.matchesForwarded(rule.Rule) {
 					return true
 				}
 			case kernel.JumpTo:
@@ -65,17 +72,19 @@ func acceptsForwarded(l kernel.RuleListing) bool {
 	return false
 }
 
-// matchesForwarded reports whether a rule matches the first packet of a connection that is translated, at any interface. It ignores
-// conditions that can match such packets.
-func matchesForwarded(r kernel.Rule) bool {
+// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It ignores conditions that can
+// match such packets.
+func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 	return !slices.ContainsFunc(r.Conditions, func(c kernel.Condition) bool {
 		negated, not := c.(kernel.Negated)
 		if not {
 			c = negated.Condition
 		}
 		switch c := c.(type) {
-		case kernel.Arrives, kernel.Leaves:
-			return true
+		case kernel.Arrives:
+			return not == slices.ContainsFunc(f.Uplinks, func(name string) bool { return matchesName(name, c.Interface, c.Prefix) })
+		case kernel.Leaves:
+			return not == slices.ContainsFunc(f.Interfaces, func(i kernel.Interface) bool { return f.podInterface(i) && matchesName(i.Name, c.Interface, c.Prefix) })
 		case kernel.Established:
 			return not == c.Not
 		case kernel.States:
@@ -83,4 +92,8 @@ func matchesForwarded(r kernel.Rule) bool {
 		}
 		return false
 	})
+}
+
+func matchesName(name, pattern string, prefix bool) bool {
+	return name == pattern || prefix && strings.HasPrefix(name, pattern)
 }

@@ -1,67 +1,93 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Interface is a network interface.
-type Interface struct {
-	Name string
-	// Kind is the kind of a tunnel; empty for other interfaces.
-	Kind string
-	MTU  int
-}
-
 const (
-	neighborLimit = "net/ipv4/neigh/default/gc_thresh3"
-	arpIgnore     = "/arp_ignore"
-	arpAnnounce   = "/arp_announce"
+	arpIgnore   = "/arp_ignore"
+	arpAnnounce = "/arp_announce"
+	acceptRA    = "/accept_ra"
+	ipv6Conf    = "net/ipv6/conf/"
 	// proxySets is the prefix of the ipsets of kube-proxy's ipvs mode.
-	proxySets = "KUBE-"
+	proxySets      = "KUBE-"
+	ipv6Forwarding = ipv6Conf + "all/forwarding"
+	localPorts     = "net/ipv4/ip_local_port_range"
+	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
+)
+
+// neighborLimits are the sysctls that limit the neighbors of a family, and neighborCounts where the kernel counts them.
+var (
+	neighborLimits = map[inet.Family]string{inet.IPv4: "net/ipv4/neigh/default/gc_thresh3", inet.IPv6: "net/ipv6/neigh/default/gc_thresh3"}
+	neighborCounts = map[inet.Family]string{inet.IPv4: "/proc/net/stat/arp_cache", inet.IPv6: "/proc/net/stat/ndisc_cache"}
 )
 
 // announcers are programs that answer ARP requests for addresses of load balancers: MetalLB's speaker and kube-vip.
 var announcers = []string{"speaker", "kube-vip"}
 
-// tunnelTypes are tunnels that have no DEVTYPE: the hardware types in linux/if_arp.h.
-var tunnelTypes = map[string]string{"768": "ipip", "778": "gre"}
-
-func (f *Facts) readInterfaces(h Host) {
-	const dir = "/sys/class/net"
-	names, err := h.Names(dir)
+func (f *Facts) readInterfaces(h reader) {
+	all, err := h.Interfaces()
 	if err != nil {
-		return
+		f.unread("network interfaces", err)
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		i := Interface{Name: name}
-		i.MTU, _ = strconv.Atoi(word(h, path.Join(dir, name, "mtu")))
-		uevent, _ := h.ReadFile(path.Join(dir, name, "uevent"))
-		for line := range strings.Lines(string(uevent)) {
-			if kind, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVTYPE="); ok {
-				i.Kind = kind
-			}
-		}
-		if kind := tunnelTypes[word(h, path.Join(dir, name, "type"))]; kind != "" {
-			i.Kind = kind
-		}
-		f.Interfaces = append(f.Interfaces, i)
-	}
+	f.Interfaces = all
 }
 
-// word returns the content of a file without surrounding space; empty if it cannot be read.
-func word(h Host, file string) string {
-	text, _ := h.ReadFile(file)
-	return strings.TrimSpace(string(text))
+// isVirtual reports whether packets of an interface come from this machine, or from a tunnel.
+func isVirtual(i kernel.Interface) bool {
+	return i.Name == "lo" || i.Container || slices.Contains([]string{"veth", "dummy", "tun", "ifb", "vrf", "nlmon"}, i.Kind) || overheads[i.Kind] > 0
 }
 
-func (f *Facts) readMemory(h Host) {
-	text, _ := h.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(text)) {
+// podInterface reports whether pods are behind an interface: the node's end of a pod's link, or the bridge of such ends. Docker's bridges have
+// containers of Docker.
+func (f *Facts) podInterface(i kernel.Interface) bool {
+	if i.Kind != "bridge" {
+		return i.Kind == "veth" && i.Container && !isDockers(i.Master)
+	}
+	return !isDockers(i.Name) && slices.ContainsFunc(f.Interfaces, func(port kernel.Interface) bool { return port.Master == i.Name && port.Container })
+}
+
+// isDockers reports whether Docker, or a manager of virtual machines, names its bridges like this.
+func isDockers(bridge string) bool {
+	id, named := strings.CutPrefix(bridge, "br-")
+	_, err := strconv.ParseUint(id, 16, 64)
+	return bridge == "docker0" || named && len(id) == 12 && err == nil || strings.HasPrefix(bridge, "virbr")
+}
+
+// routed are the interfaces on which requests from other machines may arrive: uplinks, and others with an address.
+func (f *Facts) routed() []string {
+	names := slices.Clone(f.Uplinks)
+	for _, i := range f.Interfaces {
+		if i.Up && i.Addressed && f.leadsOut(i) && !slices.Contains(names, i.Name) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// leadsOut reports whether an interface leads to other machines: it is hardware or on top of it, or a bridge with such a port.
+func (f *Facts) leadsOut(i kernel.Interface) bool {
+	if i.Kind != "bridge" {
+		return !isVirtual(i)
+	}
+	return slices.ContainsFunc(f.Interfaces, func(port kernel.Interface) bool { return port.Master == i.Name && !isVirtual(port) })
+}
+
+// word returns the content of a file without surrounding space; empty if it does not exist.
+func (r reader) word(file, subject string) string {
+	text, _ := r.may(file, subject)
+	return strings.TrimSpace(text)
+}
+
+func (f *Facts) readMemory(h reader) {
+	for line := range strings.Lines(h.must("/proc/meminfo", "memory")) {
 		name, value, _ := strings.Cut(line, ":")
 		kilobytes, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
 		switch {
@@ -72,30 +98,90 @@ func (f *Facts) readMemory(h Host) {
 			f.MemoryLeft = kilobytes
 		}
 	}
+	if f.Memory == 0 {
+		f.unread("memory", errors.New("/proc/meminfo has no MemTotal"))
+	}
 }
 
-func (f *Facts) readNeighbors(h Host) {
-	if text, err := h.ReadFile("/proc/net/arp"); err == nil {
-		f.Neighbors = max(strings.Count(string(text), "\n")-1, 0) // the first line is the header
+// readNeighbors reads the size of the neighbor tables, which all network namespaces share. Only the machine's own namespace shows it; elsewhere,
+// /proc/net/arp has the part of this namespace.
+func (f *Facts) readNeighbors(h reader) {
+	f.Neighbors = map[inet.Family]int{}
+	for _, family := range inet.Families {
+		if family == inet.IPv6 && f.Sysctls[neighborLimits[family]] == "" {
+			continue // this kernel has no IPv6
+		}
+		subject := "neighbor table of " + family.String()
+		if text, exists := h.may(neighborCounts[family], subject); exists {
+			f.Neighbors[family] = firstOfSecondLine(text)
+			continue
+		}
+		if family == inet.IPv6 {
+			f.unread(subject, errors.New("only the machine's own network namespace shows it"))
+			continue
+		}
+		f.Neighbors[family] = max(strings.Count(h.must("/proc/net/arp", subject), "\n")-1, 0) // the first line is the header
+	}
+}
+
+// firstOfSecondLine is the number of entries, in hexadecimal, which is the same for each CPU.
+func firstOfSecondLine(text string) int {
+	_, rest, _ := strings.Cut(text, "\n")
+	first, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	n, err := strconv.ParseUint(first, 16, 32)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// readLegacy notes rules that doctor does not read: tables of iptables-legacy, on a node whose rules are elsewhere. They affect packets, too.
+func (f *Facts) readLegacy(h reader) {
+	const subject = "rules of iptables-legacy"
+	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
+		if tables := strings.Fields(h.word(file, subject)); len(tables) > 0 && f.Variant != "legacy" {
+			f.unread(subject, fmt.Errorf("it has the tables %s, beside the rules in use; look at `iptables-legacy-save` and `ip6tables-legacy-save`", strings.Join(tables, " ")))
+		}
 	}
 }
 
 // readClock notes whether a program keeps the clock right.
-func (f *Facts) readClock(h Host) {
+func (f *Facts) readClock(h reader) {
 	synchronized, err := h.ClockSynchronized()
 	if err != nil {
-		f.Unread = append(f.Unread, fmt.Sprintf("clock: %v", err))
+		f.unread("clock", err)
 		return
 	}
 	f.ClockFree = !synchronized
 }
 
-func (f *Facts) readProxySets(h Host) {
+func (f *Facts) readProxySets(h reader) {
 	names, err := h.SetNames(proxySets)
 	if err != nil {
-		f.Unread = append(f.Unread, fmt.Sprintf("ipsets of kube-proxy: %v", err))
+		f.unread("ipsets of kube-proxy", err)
 		return
 	}
 	f.ProxySets = names
 	slices.Sort(f.ProxySets)
+}
+
+// parsePorts reads "8080,9000-9010", and "32768 60999" with spaces.
+func parsePorts(text string) (kernel.Ports, error) {
+	var ports kernel.Ports
+	for part := range strings.SplitSeq(strings.Join(strings.Fields(text), "-"), ",") {
+		if part == "" {
+			continue
+		}
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseUint(first, 10, 16)
+		to, err2 := strconv.ParseUint(last, 10, 16)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("%q is no range of ports: %w", part, err)
+		}
+		ports = append(ports, kernel.PortRange{First: uint16(from), Last: uint16(to)})
+	}
+	return ports, nil
 }

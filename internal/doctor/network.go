@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -12,41 +15,17 @@ const (
 	neighborsHigh = 80 // percent
 	// ipvsPriority is the priority of IPVS in the hook INPUT.
 	ipvsPriority = 98
+	// clockLeeway is how much earlier than the API server's a clock may be.
+	clockLeeway = time.Minute
 )
-
-// overheads are the bytes that a tunnel adds to a packet over IPv4.
-var overheads = map[string]int{"vxlan": 50, "geneve": 50, "wireguard": 60, "ipip": 20, "gre": 24}
-
-// checkMTU finds tunnels whose packets are too large for the widest uplink.
-func checkMTU(f Facts) []finding.Finding {
-	widest := 0
-	for _, i := range f.Interfaces {
-		for _, uplink := range f.Uplinks {
-			if i.Name == uplink && i.Kind == "" {
-				widest = max(widest, i.MTU)
-			}
-		}
-	}
-	var evidence []string
-	for _, i := range f.Interfaces {
-		if more := overheads[i.Kind]; widest > 0 && more > 0 && i.MTU+more > widest {
-			evidence = append(evidence, fmt.Sprintf("%s (%s) has MTU %d and adds %d bytes, the uplink has MTU %d", i.Name, i.Kind, i.MTU, more, widest))
-		}
-	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return finding.One(finding.Warning, "MTU", "too large on tunnels to other nodes; large packets to endpoints there are fragmented or lost", examples(evidence),
-		"set the MTU of pods in the network plugin to at most the uplink's MTU less the tunnel's bytes")
-}
 
 // checkClock finds a clock that nothing corrects: certificates and tokens are valid only at the right time.
 func checkClock(f Facts) []finding.Finding {
 	var found []finding.Finding
-	for _, c := range f.Certificates {
-		if f.Now.Before(c.Begins) {
-			found = append(found, finding.New(finding.Broken, "clock", "earlier than the beginning of a certificate that the agent uses",
-				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.File, c.Begins.UTC().Format(timeFormat))},
+	for _, c := range f.Credentials {
+		if f.Now.Add(clockLeeway).Before(c.Begins) {
+			found = append(found, finding.New(finding.Broken, "clock", "earlier than the beginning of a certificate or token that the agent uses",
+				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.Name, c.Begins.UTC().Format(timeFormat))},
 				"set the clock, and start a time service such as chronyd"))
 		}
 	}
@@ -69,14 +48,76 @@ func checkMemory(f Facts) []finding.Finding {
 }
 
 // checkNeighbors: packets to an endpoint on a directly connected network need an entry in the neighbor table.
-func checkNeighbors(f Facts) []finding.Finding {
-	limit, ok := f.number(neighborLimit)
-	if !ok || limit == 0 || f.Neighbors*100 < limit*neighborsHigh {
+func checkNeighbors(f Facts) (found []finding.Finding) {
+	for _, family := range inet.Families {
+		sysctl := neighborLimits[family]
+		limit, ok := f.number(sysctl)
+		if !ok || limit == 0 || f.Neighbors[family]*100 < limit*neighborsHigh {
+			continue
+		}
+		found = append(found, finding.New(finding.Warning, "neighbor table of "+family.String(), "nearly full; when it is full, packets to new neighbors are dropped",
+			[]string{fmt.Sprintf("%d entries", f.Neighbors[family]), fmt.Sprintf("%s = %d", sysctl, limit)},
+			fmt.Sprintf("sysctl -w %s=VALUE, and make it permanent (/etc/sysctl.d)", strings.ReplaceAll(sysctl, "/", "."))))
+	}
+	return found
+}
+
+// checkForwarding finds interfaces from which the kernel forwards nothing, although the node forwards: a network service may set them back.
+func checkForwarding(f Facts) (found []finding.Finding) {
+	var off []string
+	for _, name := range f.routed() {
+		if sysctl := reversePathPrefix + name + "/forwarding"; f.Sysctls[sysctl] == "0" && f.Sysctls[reversePathPrefix+"all/forwarding"] == "1" {
+			off = append(off, sysctl+" = 0")
+		}
+	}
+	if f.IPv6Servers > 0 && f.Sysctls[ipv6Forwarding] == "0" {
+		off = append(off, fmt.Sprintf("%s = 0, and this node serves %d IPv6 virtual servers", ipv6Forwarding, f.IPv6Servers))
+	}
+	if len(off) > 0 {
+		found = finding.One(finding.Warning, "forwarding", "off; packets to pods, and replies of endpoints, that arrive there are dropped", off,
+			"sysctl -w SYSCTL=1, and make it permanent (/etc/sysctl.d, or IPv4Forwarding= and IPv6Forwarding= of systemd-networkd)")
+	}
+	var lost []string
+	for _, name := range f.Advertised {
+		if sysctl := ipv6Conf + name + acceptRA; f.Sysctls[sysctl] == "1" && f.Sysctls[ipv6Forwarding] == "1" {
+			lost = append(lost, sysctl+" = 1, must be 2")
+		}
+	}
+	if len(lost) > 0 {
+		found = append(found, finding.New(finding.Warning, "IPv6 default route", "a router advertises it, but a node that forwards ignores advertisements; the route ends", lost,
+			"sysctl -w net.ipv6.conf.INTERFACE.accept_ra=2, and make it permanent (/etc/sysctl.d)"))
+	}
+	return found
+}
+
+// defaultNodePorts is the API server's default of --service-node-port-range.
+var defaultNodePorts = kernel.PortRange{First: 30000, Last: 32767}
+
+// checkLocalPorts: if the node's own connection starts from a node port, its replies go to the Service.
+func checkLocalPorts(f Facts) []finding.Finding {
+	all, err := parsePorts(f.Sysctls[localPorts])
+	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
+	if len(all) != 1 || err != nil || err2 != nil {
 		return nil
 	}
-	return finding.One(finding.Warning, "neighbor table", "nearly full; when it is full, packets to new neighbors are dropped",
-		[]string{fmt.Sprintf("%d entries in /proc/net/arp", f.Neighbors), fmt.Sprintf("%s = %d", neighborLimit, limit)},
-		"sysctl -w net.ipv4.neigh.default.gc_thresh3=VALUE, and make it permanent (/etc/sysctl.d)")
+	free := all.Without(reserved)
+	var evidence []string
+	for _, r := range free {
+		if first, last := max(r.First, defaultNodePorts.First), min(r.Last, defaultNodePorts.Last); first <= last {
+			evidence = append(evidence, fmt.Sprintf("the ports %d-%d are also in the default range of node ports", first, last))
+		}
+	}
+	for _, port := range f.NodePorts {
+		if free.Contain(port) && (port < defaultNodePorts.First || port > defaultNodePorts.Last) {
+			evidence = append(evidence, fmt.Sprintf("a Service has the node port %d", port))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	evidence = append([]string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, evidence...)
+	return finding.One(finding.Warning, "node ports", "this node's own connections may start from node ports; their replies then go to a Service", examples(evidence),
+		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (with the other ports in it), and make it permanent (/etc/sysctl.d)")
 }
 
 // checkARP finds nodes that answer ARP requests for every virtual address, beside the program that announces it. If the agent sets these

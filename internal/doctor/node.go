@@ -18,7 +18,6 @@ const (
 	connectionsPerBucket = 16
 	// Before Linux 6.2, one timer interrupt updates all estimators.
 	manyEstimators = 50_000
-	expiresSoon    = 30 * 24 * time.Hour
 	ipvsTCPTimeout = 15 * time.Minute
 )
 
@@ -198,6 +197,23 @@ func checkEstimators(f Facts) []finding.Finding {
 	return nil
 }
 
+// dropping are the defenses of IPVS against floods. The kernel drops connections or packets with them.
+var dropping = []string{"net/ipv4/vs/drop_entry", "net/ipv4/vs/drop_packet", "net/ipv4/vs/secure_tcp"}
+
+// checkDropping finds defenses of IPVS that are on: off is the default.
+func checkDropping(f Facts) []finding.Finding {
+	var on []string
+	for _, name := range dropping {
+		if value := f.Sysctls[name]; value != "" && value != "0" {
+			on = append(on, name+" = "+value)
+		}
+	}
+	if len(on) == 0 {
+		return nil
+	}
+	return finding.One(finding.Warning, "IPVS defense", "on; the kernel drops connections or packets to Services, or ends connections early", on, "sysctl -w SYSCTL=0")
+}
+
 // checkModules finds a module that is not loaded at boot.
 func checkModules(f Facts) []finding.Finding {
 	if f.BootModules == nil || !slices.Contains(f.Modules, bridgeModule) || slices.Contains(f.BootModules, bridgeModule) {
@@ -208,37 +224,29 @@ func checkModules(f Facts) []finding.Finding {
 		"echo "+bridgeModule+" > /etc/modules-load.d/"+bridgeModule+".conf, unless another program loads it")
 }
 
-// checkReversePath: with several default routes, the reply to a client may leave on another interface than the request arrived on.
+// checkReversePath: with several networks, a client's request may arrive on another interface than the one that routes back to it.
 func checkReversePath(f Facts) []finding.Finding {
-	if len(f.Uplinks) < 2 {
+	routed := f.routed()
+	if len(routed) < 2 {
 		return nil
 	}
 	var strict []string
-	for _, uplink := range f.Uplinks {
+	for _, name := range routed {
+		if len(f.Uplinks) == 1 && name == f.Uplinks[0] {
+			continue // the route to every client that no other interface is connected to
+		}
 		// The kernel uses the larger of the two.
-		own, all := f.Sysctls[reversePathPrefix+uplink+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
+		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
 		if max(own, all) == "1" {
-			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, uplink, own, all))
+			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, name, own, all))
 		}
 	}
 	if len(strict) == 0 {
 		return nil
 	}
-	return finding.One(finding.Warning, "reverse path filter", "strict, and this node has several default routes: requests that arrive on the other one are dropped", strict,
+	return finding.One(finding.Warning, "reverse path filter",
+		"strict, and this node is in several networks: requests of clients that another interface routes to are dropped", strict,
 		"sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2, and make it permanent (/etc/sysctl.d)")
-}
-
-func checkCertificates(f Facts) []finding.Finding {
-	var found []finding.Finding
-	for _, c := range f.Certificates {
-		switch left := c.Ends.Sub(f.Now); {
-		case left <= 0:
-			found = append(found, finding.New(finding.Broken, "certificate "+c.File, "expired "+c.Ends.UTC().Format(time.DateOnly), nil, "renew it, and restart the agent"))
-		case left < expiresSoon:
-			found = append(found, finding.New(finding.Warning, "certificate "+c.File, "expires "+c.Ends.UTC().Format(time.DateOnly), nil, "renew it"))
-		}
-	}
-	return found
 }
 
 // checkIdle compares the IPVS timeout of idle connections with the keepalive time.

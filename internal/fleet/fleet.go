@@ -26,7 +26,7 @@ type Answer struct {
 type Report struct {
 	view.Header
 	Command string `json:"command"`
-	// ExitStatus is the worst exit status of the nodes.
+	// ExitStatus is the worst exit status of the nodes. A node that did not answer counts as 1, and so does one that was not asked for a verdict.
 	ExitStatus int `json:"exitStatus"`
 	// Rows are the answers. Nodes with the same answer share a row.
 	Rows []Row `json:"rows"`
@@ -111,6 +111,9 @@ func Merge(q Question, answers []Answer, notAsked int) Report {
 	slices.SortFunc(r.Rows, func(a, b Row) int {
 		return cmp.Or(slices.Compare(a.Subject, b.Subject), -cmp.Compare(len(a.Nodes), len(b.Nodes)), slices.Compare(a.Says, b.Says))
 	})
+	if notAsked > 0 && commands[q.Command].verdict && worse(q.Command, 1, r.ExitStatus) {
+		r.ExitStatus = 1
+	}
 	if commands[q.Command].sameEverywhere {
 		r.Disagreements = m.disagreements()
 	}

@@ -47,7 +47,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 ! nodes disagree about shop web http ClusterIP 10.96.0.20:80/tcp: rr 0/0 NoEndpoints (node-3); rr 2/2 Served (node-1, node-2)
 ! node-4: no answer within 30s
 ! 40 more nodes were not asked; use --all-nodes
-3 of 4 nodes responded
+3 of 44 nodes responded
 `
 	want = strings.Replace(want, "ADDRESS            SCH", "ADDRESS             SCH", 1)
 	if d := cmp.Diff(want, printed(t, r)); d != "" {
@@ -55,6 +55,29 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 	if r.ExitStatus != 1 {
 		t.Errorf("exit status %d, want 1 for the node without an answer", r.ExitStatus)
+	}
+}
+
+// TestNodesNotAsked: nodes that were not asked are not well, and a list of Services is a sample.
+func TestNodesNotAsked(t *testing.T) {
+	for command, c := range map[string]struct {
+		document string
+		want     int
+	}{
+		"status": {`{"view": {"node": {"version": "1.0"}}, "unwell": []}`, 1}, "doctor": {`{"verdict": "well", "unchecked": ["clock: boom"]}`, 1},
+		"explain": {`{"items": []}`, 1}, "services": {`{"items": []}`, 0}, "conns": {`{"items": []}`, 0},
+	} {
+		r := Merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 180)
+		text := printed(t, r)
+		if r.ExitStatus != c.want || !strings.Contains(text, "! 180 more nodes were not asked") || !strings.Contains(text, "1 of 181 nodes responded") {
+			t.Errorf("%s: exit status %d, want %d\n%s", command, r.ExitStatus, c.want, text)
+		}
+		if command == "doctor" && !strings.Contains(text, "not checked   clock     boom") {
+			t.Error(text)
+		}
+		if r := Merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 0); r.ExitStatus != 0 {
+			t.Errorf("%s of every node: exit status %d", command, r.ExitStatus)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func Print(w io.Writer, r Report) error {
 	if r.NotAsked > 0 {
 		fmt.Fprintf(w, "! %d more nodes were not asked; use --all-nodes\n", r.NotAsked)
 	}
-	_, err := fmt.Fprintf(w, "%d of %d nodes responded\n", responded, len(r.Nodes))
+	_, err := fmt.Fprintf(w, "%d of %d nodes responded\n", responded, len(r.Nodes)+r.NotAsked)
 	return err
 }
 

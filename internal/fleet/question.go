@@ -24,6 +24,8 @@ type command struct {
 	subject, says, sums []string
 	// sameEverywhere is true if all nodes should give the same answer about a subject.
 	sameEverywhere bool
+	// verdict is true if the exit status says whether all is well, so that it must not ignore nodes.
+	verdict bool
 	// takesName is true if the command accepts a Service as its argument, and needsName if it requires one.
 	takesName, needsName bool
 	read                 func(q Question, document []byte) ([]fact, error)
@@ -38,11 +40,11 @@ var commands = map[string]command{
 		subject: []string{"NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT"}, says: []string{"POD", "STATE", "EXPIRES"},
 		takesName: true, read: readConnections,
 	},
-	"status": {subject: []string{"AGENT"}, says: []string{"VERSION", "WHY"}, read: readStatus},
-	"doctor": {subject: []string{"SEVERITY", "SUBJECT"}, says: []string{"PROBLEM"}, read: readDoctor},
+	"status": {subject: []string{"AGENT"}, says: []string{"VERSION", "WHY"}, verdict: true, read: readStatus},
+	"doctor": {subject: []string{"SEVERITY", "SUBJECT"}, says: []string{"PROBLEM"}, verdict: true, read: readDoctor},
 	"explain": {
 		subject: []string{"SERVICE", "KIND", "ADDRESS"}, says: []string{"VERDICT", "WHY"},
-		sameEverywhere: true, takesName: true, needsName: true, read: readExplanations,
+		sameEverywhere: true, verdict: true, takesName: true, needsName: true, read: readExplanations,
 	},
 }
 

@@ -121,6 +121,7 @@ func readDoctor(_ Question, document []byte) ([]fact, error) {
 			Subject  string `json:"subject"`
 			Problem  string `json:"problem"`
 		} `json:"findings"`
+		Unchecked []string `json:"unchecked"`
 	}
 	if err := json.Unmarshal(document, &report); err != nil {
 		return nil, err
@@ -131,6 +132,10 @@ func readDoctor(_ Question, document []byte) ([]fact, error) {
 	facts := []fact{{subject: []string{"verdict", ""}, says: []string{report.Verdict}}}
 	for _, f := range report.Findings {
 		facts = append(facts, fact{subject: []string{f.Severity, f.Subject}, says: []string{f.Problem}})
+	}
+	for _, u := range report.Unchecked {
+		what, why, _ := strings.Cut(u, ": ")
+		facts = append(facts, fact{subject: []string{"not checked", what}, says: []string{why}})
 	}
 	return facts, nil
 }

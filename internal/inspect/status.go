@@ -155,10 +155,7 @@ func snapshotRow(v *view.View, s *view.Snapshot) []string {
 	if s.At != nil {
 		age = "of " + ago(v.Time.Sub(*s.At).Seconds())
 	}
-	switch {
-	case s.Error != "":
-		return []string{"! snapshot", fmt.Sprintf("%s, %s: %s", s.File, age, s.Error)}
-	case s.Served:
+	if s.Served {
 		return []string{"! snapshot", fmt.Sprintf("%s, %s, is served until the API server answers", s.File, age)}
 	}
 	return []string{"snapshot", s.File + ", " + age}
@@ -198,7 +195,7 @@ func problemRows(t *table, v *view.View) {
 	for _, l := range v.Agent.Leftovers {
 		t.row("! leftover", l+" has no Service and no ledger entry; left alone")
 	}
-	for _, p := range v.Problems {
+	for _, p := range v.OtherProblems() {
 		t.row("! problem", p)
 	}
 }

@@ -1,27 +1,78 @@
 package machine
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"slices"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
 // thisHost is the machine that the command runs on.
 type thisHost struct{ ctx context.Context }
 
-func (thisHost) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
+const (
+	// mostOfFile bounds a file that is read whole, and mostOfLog the end of a log.
+	mostOfFile = 4 << 20
+	mostOfLog  = 256 << 10
+)
+
+// ReadFile fails for a file that is too large: its beginning could be taken for the whole.
+func (thisHost) ReadFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostOfFile+1))
+	switch {
+	case errors.Is(err, unix.ESRCH): // the process has ended
+		return nil, fs.ErrNotExist
+	case err == nil && len(text) > mostOfFile:
+		return nil, fmt.Errorf("%s is larger than %d MiB", name, mostOfFile>>20)
+	}
+	return text, err
+}
+
+func (thisHost) Tail(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(max(0, info.Size()-mostOfLog), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, mostOfLog))
+}
+
+// KernelLog asks the kernel: /dev/kmsg is not in every container, and begins with the oldest message.
+func (thisHost) KernelLog() (string, error) {
+	const readAll = 3 // SYSLOG_ACTION_READ_ALL
+	text := make([]byte, mostOfLog)
+	n, err := unix.Klogctl(readAll, text)
+	return string(text[:max(n, 0)]), err
+}
 
 func (thisHost) Names(dir string) ([]string, error) {
 	d, err := os.Open(dir)
@@ -30,6 +81,77 @@ func (thisHost) Names(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	return d.Readdirnames(-1)
+}
+
+func (thisHost) Interfaces() (all []kernel.Interface, err error) {
+	err = using(netdev.New, func(b *netdev.Backend) (err error) {
+		all, err = b.Interfaces()
+		return err
+	})
+	return all, err
+}
+
+func (thisHost) APIServer() string {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// ServerCertificates verifies nothing, because doctor says what is wrong with them. It sends nothing after the handshake.
+func (h thisHost) ServerCertificates(address, serverName string) (chain [][]byte, err error) {
+	ctx, cancel := context.WithTimeout(h.ctx, 3*time.Second)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, ServerName: serverName,
+		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error { // before the server asks for the client's
+			chain = raw
+			return nil
+		},
+	}}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		err = conn.Close()
+	}
+	if len(chain) > 0 {
+		return chain, nil
+	}
+	return nil, err
+}
+
+// ConnectPrograms asks for the programs in force in this process's cgroup, which include those of the cgroups above it.
+func (thisHost) ConnectPrograms() (count int, err error) {
+	const (
+		programQuery = 16 // BPF_PROG_QUERY
+		effective    = 1  // BPF_F_QUERY_EFFECTIVE
+		connect4     = 10 // BPF_CGROUP_INET4_CONNECT
+		connect6     = 11 // BPF_CGROUP_INET6_CONNECT
+	)
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var info unix.Statfs_t
+		if err = unix.Statfs(dir, &info); err != nil || info.Type != unix.CGROUP2_SUPER_MAGIC {
+			err = cmp.Or(err, fmt.Errorf("%s is no cgroup2 file system", dir))
+			continue
+		}
+		d, err := os.Open(dir)
+		if err != nil {
+			return 0, err
+		}
+		defer d.Close()
+		for _, hook := range []uint32{connect4, connect6} {
+			query := struct {
+				target, hook, flags, attached uint32
+				programs                      uint64
+				count, _                      uint32
+			}{target: uint32(d.Fd()), hook: hook, flags: effective}
+			if _, _, errno := unix.Syscall(unix.SYS_BPF, programQuery, uintptr(unsafe.Pointer(&query)), unsafe.Sizeof(query)); errno != 0 {
+				return 0, fmt.Errorf("query the eBPF programs of %s: %w", dir, errno)
+			}
+			count += int(query.count)
+		}
+		return count, nil
+	}
+	return 0, err
 }
 
 // SetNames lists no ipsets on a kernel without them.

@@ -1,11 +1,27 @@
 package machine
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
+	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
 // TestHostGet: Get reads only the beginning of a long response, and fails on a closed port.
@@ -22,5 +38,84 @@ func TestHostGet(t *testing.T) {
 	server.Close()
 	if _, _, err := h.Get(server.URL); err == nil {
 		t.Error("no error for a closed port")
+	}
+}
+
+// TestHostFiles: a file is read whole or not at all, and of a log only the end.
+func TestHostFiles(t *testing.T) {
+	h, file := thisHost{t.Context()}, filepath.Join(t.TempDir(), "file")
+	for size, whole := range map[int]bool{mostOfFile: true, mostOfFile + 1: false} {
+		if err := os.WriteFile(file, append(bytes.Repeat([]byte("x"), size-1), 'y'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := h.ReadFile(file); (err == nil) != whole || len(text) != map[bool]int{true: size}[whole] {
+			t.Errorf("%d bytes: read %d, %v", size, len(text), err)
+		}
+	}
+	if end, err := h.Tail(file); err != nil || len(end) != mostOfLog || end[len(end)-1] != 'y' {
+		t.Errorf("the end: %d bytes, %v", len(end), err)
+	}
+	if _, err := h.Tail(file + "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestServerCertificates: the certificates of a server are read without trusting them.
+func TestServerCertificates(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	h := thisHost{t.Context()}
+	chain, err := h.ServerCertificates(server.Listener.Addr().String(), "")
+	if err != nil || len(chain) != 1 || !bytes.Equal(chain[0], server.Certificate().Raw) {
+		t.Errorf("%d certificates, %v", len(chain), err)
+	}
+	if _, err := h.ServerCertificates("127.0.0.1:1", ""); err == nil {
+		t.Error("no error for a closed port")
+	}
+}
+
+// nothing is a host on which every read fails.
+type nothing struct{ doctor.Host }
+
+var errNothing = errors.New("boom")
+
+func (nothing) ReadFile(string) ([]byte, error)                           { return nil, errNothing }
+func (nothing) Tail(string) ([]byte, error)                               { return nil, errNothing }
+func (nothing) Names(string) ([]string, error)                            { return nil, errNothing }
+func (nothing) Get(string) (int, string, error)                           { return 0, "", errNothing }
+func (nothing) SetNames(string) ([]string, error)                         { return nil, errNothing }
+func (nothing) ClockSynchronized() (bool, error)                          { return false, errNothing }
+func (nothing) Interfaces() ([]kernel.Interface, error)                   { return nil, errNothing }
+func (nothing) APIServer() string                                         { return "" }
+func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { return nil, errNothing }
+func (nothing) KernelLog() (string, error)                                { return "", errNothing }
+func (nothing) ConnectPrograms() (int, error)                             { return 0, errNothing }
+
+// TestFactsOfTheKernel: doctor hears of each part of the kernel that cannot be read, and gets the numbers of the others.
+func TestFactsOfTheKernel(t *testing.T) {
+	key := func(text string) kernel.ServerKey {
+		return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}
+	}
+	parts := []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Chains, explain.Addresses}
+	for _, unread := range parts {
+		m := &Machine{
+			Machine: daemon.Machine{Check: func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} }},
+			Release: func() string { return "7.2.0" }, Host: func(context.Context) doctor.Host { return nothing{} },
+			Kernel: func(context.Context, Look) *explain.Kernel {
+				return &explain.Kernel{
+					State: &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{
+						key("192.0.2.1:30080"): {}, key("10.96.0.1:443"): {}, key("[fd00::1]:443"): {},
+					}},
+					NodeAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Unread: map[explain.Part]explain.Unread{unread: {Why: "cannot read"}},
+				}
+			},
+		}
+		facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{})
+		if !slices.Contains(facts.Unread, fmt.Sprintf("%s: cannot read", unread)) {
+			t.Errorf("%s: %q", unread, facts.Unread)
+		}
+		if facts.VirtualServers != 3 || facts.IPv6Servers != 1 || !slices.Equal(facts.NodePorts, []uint16{30080}) {
+			t.Errorf("%d virtual servers, %d of IPv6, node ports %v", facts.VirtualServers, facts.IPv6Servers, facts.NodePorts)
+		}
 	}
 }

@@ -141,7 +141,7 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 		facts.Now = v.Time
 		found = m.Check(ctx, facts.Needs())
 	}
-	facts.Preflight, facts.Mode = found.Findings, found.Mode
+	facts.Preflight, facts.Mode, facts.Variant = found.Findings, found.Mode, string(found.IPTables.Variant)
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
 	paths := doctor.Paths(v)
 	if v != nil {
@@ -161,12 +161,19 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 		m.connect(ctx, facts.Walks)
 	}
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
-	for _, s := range k.Servers {
+	for key, s := range k.Servers {
+		if key.Family() == inet.IPv6 {
+			facts.IPv6Servers++
+		}
+		if port := key.Addr.Port(); port != 0 && slices.Contains(k.NodeAddresses, key.Addr.Addr()) && !slices.Contains(facts.NodePorts, port) {
+			facts.NodePorts = append(facts.NodePorts, port)
+		}
 		facts.Destinations += len(s.Destinations)
 		for _, d := range s.Destinations {
 			facts.Connections += uint64(d.Stats.Active) + uint64(d.Stats.Inactive)
 		}
 	}
+	slices.Sort(facts.NodePorts)
 	if k.Unread[explain.Servers].Absent && facts.Mode.NFTablesBalances() {
 		delete(k.Unread, explain.Servers) // no agent has run, and the next one needs no IPVS
 	}

@@ -63,7 +63,7 @@ var errAbsent = errors.New("not in this kernel")
 
 // facts are the results of the probes. An error is nil if the feature exists, and wraps errAbsent if it does not.
 type facts struct {
-	release      string // uname -r
+	kernel       kernelVersion
 	capabilities uint64 // effective capabilities as a bit mask
 	ipvs         error
 	ipvsFamily   uint16

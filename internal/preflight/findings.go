@@ -44,7 +44,7 @@ func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choic
 		lackingSysctls(f, sysctls),
 		lackingIPv6(f, needs),
 		unfilteredBridges(f, needs),
-		oldKernel(f),
+		kernelFaults(f.kernel, !chosen.Mode.NFTablesBalances(), slices.Contains(needs.Families, inet.IPv6)),
 	)
 }
 
@@ -182,14 +182,4 @@ func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 		}
 	}
 	return found
-}
-
-// oldKernel warns of conn_reuse_mode=1 before Linux 5.9: a client that reuses a port waits one second.
-func oldKernel(f facts) []finding.Finding {
-	var major, minor int
-	if _, err := fmt.Sscanf(f.release, "%d.%d", &major, &minor); err != nil || major > 5 || major == 5 && minor >= 9 {
-		return nil
-	}
-	return []finding.Finding{warning("kernel "+f.release, "older than 5.9: a new connection from a recently used port is delayed by one second",
-		"use Linux 5.9 or newer")}
 }

@@ -34,7 +34,7 @@ func probeMode(ctx context.Context, needs Needs) (f facts) {
 
 // probe finds out the rest.
 func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode kernel.Mode) {
-	f.release, f.capabilities, f.ipv6, f.bridges = release(), capabilities(), hasIPv6(), probeBridges()
+	f.kernel, f.capabilities, f.ipv6, f.bridges = runningKernel(), capabilities(), hasIPv6(), probeBridges()
 	f.dummy = probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} })
 	f.bridge = probeLink("bridge", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Bridge{LinkAttrs: a} })
 	if f.ipvs == nil {
@@ -51,12 +51,15 @@ func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode ke
 	}
 }
 
-func release() string {
+func runningKernel() (k kernelVersion) {
 	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
+	if unix.Uname(&u) == nil {
+		k.release = unix.ByteSliceToString(u.Release[:])
 	}
-	return unix.ByteSliceToString(u.Release[:])
+	banner, _ := os.ReadFile("/proc/version")
+	signature, _ := os.ReadFile("/proc/version_signature") // only Ubuntu has it
+	k.banner, k.signature = string(banner), string(signature)
+	return k
 }
 
 func capabilities() uint64 {

@@ -21,6 +21,13 @@ func Findings(v *View, silence string) []finding.Finding {
 		add(finding.Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
 			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` names every mistake")
 	}
+	for _, p := range v.NodeProblems {
+		add(finding.Warning, "this node", p.Problem, nil, p.Remedy)
+	}
+	if s := v.Snapshot; s != nil && s.Error != "" {
+		add(finding.Warning, "snapshot "+s.File, "not usable; this node cannot serve Services if it boots without the API server", []string{s.Error},
+			"fix the cause in the error")
+	}
 	for _, s := range v.Sources {
 		if why := s.problem(v.Time); why != "" {
 			add(finding.Broken, "source "+s.Name, "stale; this node does not follow changes in the cluster", []string{why},

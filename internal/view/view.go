@@ -1,9 +1,11 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
@@ -32,7 +34,9 @@ type View struct {
 	// Snapshot is nil if none is configured.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Totals   Totals    `json:"totals"`
-	Problems []string  `json:"problems"`
+	// Problems are those of all objects, including this node. NodeProblems are those of the node; absent if there are none.
+	Problems     []string      `json:"problems"`
+	NodeProblems []NodeProblem `json:"nodeProblems,omitempty"`
 	// Base is the part of the wanted kernel state that does not depend on Services.
 	Base Base `json:"base"`
 	// Services are the Services that the request selected.
@@ -74,6 +78,31 @@ type Drift struct {
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	What  []string  `json:"what"`
+}
+
+// NodeProblem is a problem of this node, not of one Service. Text is the whole problem, as in View.Problems.
+type NodeProblem struct {
+	Text    string `json:"text"`
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+}
+
+// AddNodeProblems adds problems of this node. The lists before are not changed.
+func (v *View) AddNodeProblems(all []model.Problem) {
+	v.Problems, v.NodeProblems = slices.Clone(v.Problems), slices.Clone(v.NodeProblems)
+	for _, p := range all {
+		text, remedy := p.String(), cmp.Or(p.Remedy, "fix the cause in the problem")
+		p.Remedy = ""
+		v.Problems = append(v.Problems, text)
+		v.NodeProblems = append(v.NodeProblems, NodeProblem{text, strings.TrimPrefix(p.String(), p.Object.String()+": "), remedy})
+	}
+}
+
+// OtherProblems are the problems of all objects except this node.
+func (v *View) OtherProblems() []string {
+	return slices.DeleteFunc(slices.Clone(v.Problems), func(text string) bool {
+		return slices.ContainsFunc(v.NodeProblems, func(p NodeProblem) bool { return p.Text == text })
+	})
 }
 
 // Sync is one run of compare and write.

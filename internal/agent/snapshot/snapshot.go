@@ -70,9 +70,10 @@ type Frontend struct {
 // View builds the document.
 func (s *Snapshot) View() *view.View {
 	v := &view.View{
-		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: problemTexts(s.NodeProblems),
+		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: []string{},
 		Totals: s.Totals, Base: view.BaseOf(s.Base, s.MasqueradeBit),
 	}
+	v.AddNodeProblems(s.NodeProblems)
 	v.Node.Addresses, v.Node.LoopbackAddresses = s.Addresses, s.LoopbackAddresses
 	v.Agent.Foreign = []view.Foreign{}
 	for _, key := range slices.SortedFunc(maps.Keys(s.Foreign), kernel.ServerKey.Compare) {

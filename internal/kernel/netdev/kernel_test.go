@@ -402,3 +402,49 @@ func TestBridges(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestInterfaces: what doctor reads of each kind of interface.
+func TestInterfaces(t *testing.T) {
+	n := newNode(t)
+	for _, line := range []string{
+		"ip link add eth0 type dummy",
+		"ip addr add 192.0.2.1/24 dev eth0",
+		"ip link set eth0 up mtu 1400",
+		"ip link add link eth0 name eth0.5 type vlan id 5",
+		"ip link add cni0 type bridge",
+		"ip netns add kube-ipvs-listed",
+		"ip link add pod type veth peer name eth0 netns kube-ipvs-listed",
+		"ip link set pod master cni0",
+		"ip link add flow type vxlan external dstport 4789",
+		"ip link add flannel.1 type vxlan id 1 dstport 8472",
+	} {
+		n.run(line)
+	}
+	t.Cleanup(func() { n.run("ip netns del kube-ipvs-listed") })
+	want := map[string]kernel.Interface{
+		"eth0":      {Kind: "dummy", MTU: 1400, Up: true, Addressed: true},
+		"eth0.5":    {Kind: "vlan", MTU: 1400, Parent: "eth0"},
+		"cni0":      {Kind: "bridge", MTU: 1500},
+		"pod":       {Kind: "veth", MTU: 1500, Master: "cni0", Container: true},
+		"flow":      {Kind: "vxlan", PerPacket: true},
+		"flannel.1": {Kind: "vxlan"},
+	}
+	got, err := n.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range got {
+		w, listed := want[i.Name]
+		delete(want, i.Name)
+		if i.Kind == "vxlan" {
+			i.MTU = 0 // it depends on the kernel
+		}
+		w.Name, w.Index = i.Name, i.Index
+		if listed && i != w {
+			t.Errorf("have %+v, want %+v", i, w)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
+	}
+}

@@ -1,0 +1,121 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+)
+
+const (
+	cilium    = "cilium-agent"
+	ovn       = "ovnkube"
+	k3sServer = "k3s-server"
+	k3sAgent  = "k3s-agent"
+	pinned    = "pinned eBPF maps"
+)
+
+// watched are programs that serve Services in some of their configurations, or keep the clock or interfaces of the node.
+var watched = []string{cilium, ovn, k3sServer, k3sAgent, "antrea-agent", networkManager, networkd}
+
+// serviceMaps are the beginnings of the names of pinned eBPF maps that exist only where a network plugin replaces kube-proxy.
+var serviceMaps = []string{"cilium_nodeport_neigh", "cali_v4_nat_", "cali_v6_nat_"}
+
+// readDataPlanes looks for eBPF programs and maps that take connections to Services before IPVS does, and for the settings of K3s.
+func (f *Facts) readDataPlanes(h reader) {
+	n, err := h.ConnectPrograms()
+	if err != nil {
+		f.unread("eBPF programs on connect", err)
+	}
+	f.ConnectPrograms = n
+	if f.Container {
+		f.unread(pinned, errHostFiles)
+	}
+	for _, name := range h.mayList("/sys/fs/bpf/tc/globals", pinned) {
+		if slices.ContainsFunc(serviceMaps, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			f.BPFMaps = append(f.BPFMaps, name)
+		}
+	}
+	for _, p := range f.Programs {
+		if p.name != k3sServer {
+			continue
+		}
+		settings := []string{}
+		for _, file := range []string{"/proc/" + p.pid + "/cmdline", "/etc/rancher/k3s/config.yaml", "/etc/systemd/system/k3s.service"} {
+			text, _ := h.may(file, "settings of K3s")
+			settings = append(settings, text)
+		}
+		settings = append(settings, h.mayReadAll("settings of K3s", ".yaml", "/etc/rancher/k3s/config.yaml.d")...)
+		f.K3sProxyOff = slices.ContainsFunc(settings, turnsProxyOff)
+	}
+}
+
+// turnsProxyOff reports whether K3s has the setting disable-kube-proxy, which is a flag or a field of its configuration.
+func turnsProxyOff(settings string) bool {
+	_, value, found := strings.Cut(settings, "disable-kube-proxy")
+	value = strings.TrimLeft(value, "=: '\"")
+	return found && !strings.HasPrefix(value, "false")
+}
+
+// running returns the program with a name, as text; empty if none runs.
+func (f *Facts) running(name string) string {
+	for _, p := range f.Programs {
+		if p.name == name {
+			return p.String()
+		}
+	}
+	return ""
+}
+
+// serving is what shows that another program serves Services: with eBPF, with Open vSwitch, or with kube-proxy inside.
+func (f *Facts) serving() (serves []string) {
+	if f.ConnectPrograms > 0 {
+		serves = append(serves, number(f.ConnectPrograms, "eBPF program")+" may redirect the connections of processes (`bpftool cgroup tree` shows them)")
+	}
+	if len(f.BPFMaps) > 0 {
+		serves = append(serves, fmt.Sprintf("eBPF maps for Services in /sys/fs/bpf/tc/globals: %s", strings.Join(examples(f.BPFMaps), " ")))
+	}
+	if p := f.running(ovn); p != "" {
+		serves = append(serves, p+" serves Services in Open vSwitch")
+	} else if i, exists := f.named("ovn-k8s-mp0"); exists && i.Up {
+		serves = append(serves, "the interface ovn-k8s-mp0 of OVN-Kubernetes, which serves Services in Open vSwitch, is up")
+	}
+	if p := f.running(k3sServer); p != "" && !f.K3sProxyOff {
+		serves = append(serves, p+" runs kube-proxy inside, and none of its settings turns that off (disable-kube-proxy)")
+	}
+	return serves
+}
+
+// able are programs that can serve Services.
+func (f *Facts) able() (may []string) {
+	for _, name := range []string{cilium, "antrea-agent", k3sAgent} {
+		if p := f.running(name); p != "" {
+			may = append(may, p)
+		}
+	}
+	for _, name := range f.Uplinks {
+		if i, known := f.named(name); known && i.XDP {
+			may = append(may, "an eBPF program (XDP) sees the packets of "+name+" first")
+		}
+	}
+	return may
+}
+
+// checkDataPlanes finds programs that serve Services instead of IPVS.
+func checkDataPlanes(f Facts) []finding.Finding {
+	serves, may := f.serving(), f.able()
+	switch {
+	case len(serves) > 0 && f.setting("serviceProxyName", "") != "":
+		return finding.One(finding.Notice, "other data plane", "another program serves its own Services on this node, as configured with service-proxy-name", append(serves, may...),
+			"nothing to do")
+	case len(serves) > 0:
+		return finding.One(finding.Warning, "other data plane", "another program serves Services on this node; connections that it takes never reach IPVS", append(serves, may...),
+			"let only one serve Services: turn it off there (Cilium: kubeProxyReplacement: false; Calico: bpfEnabled: false; K3s: disable-kube-proxy: true), "+
+				"or remove kube-ipvs from this node; see docs/when-not-to-use.md")
+	case len(may) > 0:
+		return finding.One(finding.Notice, "other data plane", "a program that can serve Services runs on this node; nothing shows that it does", may,
+			"nothing to do, unless connections to Services do not appear in `kube-ipvs conns`")
+	}
+	return nil
+}

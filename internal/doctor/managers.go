@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+const (
+	networkManager = "NetworkManager"
+	networkd       = "systemd-network" // the kernel cuts names of processes
+	managers       = "network services that manage " + kernel.Device
+)
+
+// readManagers finds out whether NetworkManager or systemd-networkd manages kube-ipvs0: they may set it down, or remove its addresses.
+func (f *Facts) readManagers(h reader) {
+	if f.Container {
+		f.unread(managers, errHostFiles)
+		return
+	}
+	device, exists := f.named(kernel.Device)
+	if f.running(networkManager) != "" {
+		f.readNetworkManager(h, device.Index, exists)
+	}
+	if f.running(networkd) != "" {
+		f.readNetworkd(h, device.Index, exists)
+	}
+}
+
+// readNetworkManager reads the state of the device, and without one the configuration.
+func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
+	if exists {
+		file := fmt.Sprintf("/run/NetworkManager/devices/%d", index)
+		state, known := h.may(file, managers)
+		switch setting(state, "managed") {
+		case "true":
+			f.Managers = append(f.Managers, "NetworkManager: managed=true in "+file)
+			return
+		case "false":
+			return
+		}
+		if known {
+			f.unread(managers, errors.New(file+" does not say whether NetworkManager manages it"))
+		}
+	}
+	files := h.mayReadAll(managers, ".conf", "/etc/NetworkManager/conf.d", "/run/NetworkManager/conf.d", "/usr/lib/NetworkManager/conf.d")
+	main, _ := h.may("/etc/NetworkManager/NetworkManager.conf", managers)
+	if !slices.ContainsFunc(append(files, main), leavesAlone) {
+		f.Unlisted = append(f.Unlisted, "NetworkManager: no unmanaged-devices in its configuration names "+kernel.Device)
+	}
+}
+
+// leavesAlone reports whether a configuration of NetworkManager keeps it from managing the device.
+func leavesAlone(config string) bool {
+	for line := range strings.Lines(config) {
+		name, value, _ := strings.Cut(line, "=")
+		if strings.TrimRight(strings.TrimSpace(name), "+") != "unmanaged-devices" {
+			continue
+		}
+		for spec := range strings.FieldsFuncSeq(value, func(c rune) bool { return c == ';' || c == ',' || c == '\n' }) {
+			kind, pattern, _ := strings.Cut(strings.TrimSpace(spec), ":")
+			if kind == "interface-name" && matchesDevice(strings.TrimPrefix(pattern, "=")) || kind == "type" && pattern == "dummy" || kind == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func matchesDevice(pattern string) bool {
+	matched, err := path.Match(pattern, kernel.Device)
+	return err == nil && matched
+}
+
+// readNetworkd reads the state of the device, and without one the .network files.
+func (f *Facts) readNetworkd(h reader, index int, exists bool) {
+	if exists {
+		file := fmt.Sprintf("/run/systemd/netif/links/%d", index)
+		if state, known := h.may(file, managers); known {
+			if admin := setting(state, "ADMIN_STATE"); admin != "unmanaged" && admin != "" {
+				f.Managers = append(f.Managers, fmt.Sprintf("systemd-networkd: ADMIN_STATE=%s in %s, by %s", admin, file, setting(state, "NETWORK_FILE")))
+			}
+			return
+		}
+	}
+	files := map[string]string{} // a file replaces one of the same name in a later directory
+	for _, dir := range []string{"/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network"} {
+		for _, name := range h.mayList(dir, managers) {
+			if _, known := files[name]; !known && strings.HasSuffix(name, ".network") {
+				files[name], _ = h.may(dir+"/"+name, managers)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) { // the first that matches counts
+		if matchesNetwork(files[name]) {
+			if setting(files[name], "Unmanaged") != "yes" {
+				f.Managers = append(f.Managers, "systemd-networkd: "+name+" matches "+kernel.Device)
+			}
+			return
+		}
+	}
+}
+
+// matchesNetwork reports whether the section Match of a .network file matches the device.
+func matchesNetwork(config string) bool {
+	_, section, found := strings.Cut(config, "[Match]")
+	section, _, _ = strings.Cut(section, "\n[")
+	for _, other := range []string{"MACAddress", "PermanentMACAddress", "Driver", "Path"} { // of hardware
+		found = found && setting(section, other) == ""
+	}
+	names, typ, kind := strings.Fields(setting(section, "Name")), setting(section, "Type"), setting(section, "Kind")
+	if !found || len(names) == 0 && typ == "" && kind == "" || typ != "" && typ != "*" && typ != "ether" || kind != "" && kind != "*" && kind != "dummy" {
+		return false
+	}
+	return len(names) == 0 || slices.ContainsFunc(names, matchesDevice)
+}
+
+// setting returns a value of a file with lines name=value; empty if it has none.
+func setting(text, name string) string {
+	for line := range strings.Lines(text) {
+		if key, value, found := strings.Cut(line, "="); found && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// checkManagers finds network services that manage kube-ipvs0.
+func checkManagers(f Facts) []finding.Finding {
+	const remedy = "NetworkManager: unmanaged-devices=interface-name:" + kernel.Device + " under [keyfile] in /etc/NetworkManager/conf.d/" + kernel.Device +
+		".conf; systemd-networkd: a file /etc/systemd/network/00-" + kernel.Device + ".network with [Match] Name=" + kernel.Device + " and [Link] Unmanaged=yes. Then restart the service"
+	switch {
+	case len(f.Managers) > 0:
+		return finding.One(finding.Warning, kernel.Device, "another service manages it, and may set it down or remove the addresses of Services",
+			append(slices.Clone(f.Managers), f.Unlisted...), remedy)
+	case len(f.Unlisted) > 0:
+		return finding.One(finding.Notice, kernel.Device, "a network service is not told to leave it alone", f.Unlisted, remedy)
+	}
+	return nil
+}

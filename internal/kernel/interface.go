@@ -1,0 +1,21 @@
+package kernel
+
+// Interface is a network interface of the node.
+type Interface struct {
+	Name  string
+	Index int
+	// Kind is the kind that `ip -d link` shows, such as veth, bond, vlan or vxlan; device for hardware.
+	Kind string
+	MTU  int
+	Up   bool
+	// Master is the bridge or bond that it belongs to, and Parent the interface below it, such as that of a VLAN; empty if there is none.
+	Master, Parent string
+	// Container is true if its other end is in another network namespace.
+	Container bool
+	// Addressed is true if it has an address that is not link-local.
+	Addressed bool
+	// PerPacket is true for a tunnel whose remote end comes with each packet (Cilium, Open vSwitch): routes limit its packets, not its MTU.
+	PerPacket bool
+	// XDP is true if an eBPF program sees its packets before the kernel.
+	XDP bool
+}

@@ -1,0 +1,182 @@
+package preflight
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+)
+
+// fault is a fault of the kernel that affects Services.
+type fault struct {
+	// effect is what happens, and source is the report or commit that says so and names the versions.
+	effect, source string
+	severity       finding.Severity
+	// from is the first upstream version with the fault; empty if all before the fix have it.
+	from string
+	// fixed are the first upstream versions without it: one in each stable series that got the fix, and last that of the mainline.
+	fixed []string
+	// backports are the kernels of distributions that got the fix under an older upstream version.
+	backports []backport
+	// ipvs is true if the fault is in IPVS, so that it does not matter where nftables balances. ipv6 is true if it concerns only IPv6.
+	ipvs, ipv6 bool
+}
+
+// backport is the first release of a distribution's kernel with a fix. It has the prefix of all releases that it is compared with.
+type backport struct{ prefix, release, source string }
+
+// The versions of a CVE are those of its record, which the kernel's developers maintain
+// (https://git.kernel.org/pub/scm/linux/security/vulns.git, cve/published). A warning can happen in ordinary operation.
+var faults = []fault{
+	{
+		effect: "a new connection from a recently used port is delayed by one second", severity: finding.Warning, ipvs: true,
+		source: "commit f0a5e4d7a594, and the announcements of these stable releases", fixed: []string{"4.19.140", "5.4.59", "5.8.2", "5.9"},
+	},
+	{
+		effect: "a client that reuses a port can be sent to a deleted endpoint", severity: finding.Notice, ipvs: true,
+		source: "kubernetes/kubernetes#93297", fixed: []string{"5.9"},
+	},
+	{
+		effect: "a packet to an endpoint to which the node has no route can crash the node", severity: finding.Warning, ipvs: true,
+		source: "CVE-2025-68813", from: "5.1", fixed: []string{"5.10.248", "5.15.198", "6.1.160", "6.6.120", "6.12.64", "6.18.3", "6.19"},
+		backports: []backport{
+			{"5.14.21-150500.", "5.14.21-150500.55.136", "SUSE-SU-2026:0474-1"}, {"6.4.0-150600.", "6.4.0-150600.23.87", "SUSE-SU-2026:0471-1"},
+		},
+	},
+	{
+		effect: "removing an entry of connection tracking can crash the node", severity: finding.Warning,
+		source: "CVE-2025-38472", from: "5.19", fixed: []string{"6.1.147", "6.6.100", "6.12.40", "6.15.8", "6.16"},
+	},
+	{
+		effect: "changing the scheduler of a Service while it gets packets can crash the node", severity: finding.Notice, ipvs: true,
+		source: "CVE-2026-53270", from: "4.2", fixed: []string{"5.10.259", "5.15.210", "6.1.176", "6.6.143", "6.12.94", "6.18.36", "7.0.13", "7.1"},
+	},
+	{
+		effect: "creating a virtual server can crash the node if memory is short", severity: finding.Notice, ipvs: true,
+		source: "CVE-2026-43086", from: "6.2", fixed: []string{"6.6.136", "6.12.83", "6.18.24", "6.19.14", "7.0"},
+	},
+	{
+		effect: "IPv6 packets with extension headers fail the check of their checksum", severity: finding.Notice, ipvs: true, ipv6: true,
+		source: "CVE-2026-45850", fixed: []string{"5.10.259", "5.15.210", "6.1.176", "6.6.143", "6.12.94", "6.18.36", "6.19.4", "7.0"},
+	},
+}
+
+// kernelVersion is what identifies the running kernel.
+type kernelVersion struct {
+	release string // uname -r
+	// banner is /proc/version, and signature /proc/version_signature, which only Ubuntu has.
+	banner, signature string
+}
+
+var (
+	debianVersion = regexp.MustCompile(`Debian (\d+\.\d+\.\d+)`)
+	// A distribution that backports fixes keeps the version with which its series began.
+	vendorRelease = regexp.MustCompile(`^\d+\.\d+\.0-\d|-1\d{5}\.`)
+)
+
+// upstream returns the upstream version of the kernel; nil if it is unknown. If exact is false, the kernel has later fixes, too.
+func (k kernelVersion) upstream() (version []int, exact bool) {
+	_, build, _ := strings.Cut(k.banner, " #") // before it is the compiler's version
+	if m := debianVersion.FindStringSubmatch(build); m != nil {
+		return numbers(m[1]), true
+	}
+	if words := strings.Fields(k.signature); len(words) == 3 && words[0] == "Ubuntu" {
+		return numbers(words[2]), false
+	}
+	text, _, _ := strings.Cut(k.release, "-")
+	version = numbers(text)
+	if len(version) < 2 {
+		return nil, false
+	}
+	return version, !vendorRelease.MatchString(k.release)
+}
+
+// numbers are the numbers in a version: 6, 1 and 160 in "6.1.160".
+func numbers(version string) (all []int) {
+	for _, text := range strings.FieldsFunc(version, func(c rune) bool { return c < '0' || c > '9' }) {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return all
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// faultState says whether a kernel has a fault.
+type faultState int
+
+const (
+	absentFault faultState = iota
+	presentFault
+	unknownFault
+)
+
+func (f fault) in(k kernelVersion) faultState {
+	for _, b := range f.backports {
+		if strings.HasPrefix(k.release, b.prefix) {
+			if slices.Compare(numbers(k.release), numbers(b.release)) >= 0 {
+				return absentFault
+			}
+			return presentFault
+		}
+	}
+	version, exact := k.upstream()
+	if version == nil {
+		return unknownFault
+	}
+	if exact && slices.Compare(version, numbers(f.from)) < 0 || slices.Compare(version, numbers(f.fixed[len(f.fixed)-1])) >= 0 {
+		return absentFault
+	}
+	for _, fixed := range f.fixed {
+		if at := numbers(fixed); slices.Equal(at[:2], version[:2]) && slices.Compare(version, at) >= 0 {
+			return absentFault
+		}
+	}
+	if exact {
+		return presentFault
+	}
+	return unknownFault
+}
+
+// fixes names the versions without the fault.
+func (f fault) fixes() string {
+	all := fmt.Sprintf("fixed in %s", strings.Join(f.fixed, ", "))
+	for _, b := range f.backports {
+		all += fmt.Sprintf(", %s (%s)", b.release, b.source)
+	}
+	return all
+}
+
+// kernelFaults reports the known faults of the running kernel, and those that its version does not tell.
+func kernelFaults(k kernelVersion, ipvs, ipv6 bool) []finding.Finding {
+	severity := finding.Notice
+	var known, unknown []string
+	for _, f := range faults {
+		if f.ipvs && !ipvs || f.ipv6 && !ipv6 {
+			continue
+		}
+		switch f.in(k) {
+		case presentFault:
+			known = append(known, fmt.Sprintf("%s (%s; %s)", f.effect, f.source, f.fixes()))
+			if f.severity == finding.Warning {
+				severity = finding.Warning
+			}
+		case unknownFault:
+			unknown = append(unknown, fmt.Sprintf("%s (%s)", f.effect, f.source))
+		}
+	}
+	var found []finding.Finding
+	if len(known) > 0 {
+		found = append(found, finding.New(severity, "kernel "+k.release, "has known faults", known,
+			"use a kernel that has the fixes; the evidence names the first version of each series"))
+	}
+	if len(unknown) > 0 {
+		found = append(found, finding.New(finding.Notice, "kernel "+k.release, "known faults are not checked: this kernel's version does not tell which fixes it has", unknown,
+			"search for them in the advisories of the distribution, and keep its kernel up to date"))
+	}
+	return found
+}

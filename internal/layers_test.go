@@ -108,8 +108,8 @@ var layers = map[string]layer{
 		why:    "wires the parts together, for the program and for tests; decides nothing itself",
 	},
 	"machine": {
-		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/live",
-			"kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
+		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs",
+			"kernel/live", "kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
 		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
 	},
 	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},
@@ -123,6 +123,7 @@ var layers = map[string]layer{
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls, without meaning"},
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
+	"kernel/foreign":   backend("golang.org/x/sys/"),
 	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/netdev":    backend("golang.org/x/sys/", "github.com/vishvananda/"),
 	"kernel/conntrack": backend("golang.org/x/sys/"),

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -22,6 +21,19 @@ const statusStops = statusError(3)
 // statusUnknown is the exit status if it is unknown whether a packet arrives.
 const statusUnknown = statusError(1)
 
+// statusUnclear is the exit status if a packet arrives only under a condition: on rules that explain cannot evaluate, or of the client.
+const statusUnclear = statusError(4)
+
+// statusOf are the exit statuses of the verdicts, from worst to best. All others are a success.
+var statusOf = []struct {
+	verdicts []explain.Verdict
+	status   statusError
+}{
+	{[]explain.Verdict{explain.Stops, explain.Partly}, statusStops},
+	{[]explain.Verdict{explain.Unknown}, statusUnknown},
+	{[]explain.Verdict{explain.Unclear, explain.Depends}, statusUnclear},
+}
+
 func newExplain(m *machine.Machine) *cobra.Command {
 	l := inspection{forms: textForms}
 	var from, by string
@@ -37,8 +49,9 @@ kernel objects. It sends no packet.
 
 --from traces the packet of one client: a pod, an external address, or an address of the node. With the
 client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
-a packet does not arrive, or arrives at some endpoints only, and 1 if that is unknown: part of the kernel
-state could not be read, or no agent runs on this node and another proxy may serve the Service.`,
+a packet does not arrive, or arrives at some endpoints only. It is 1 if that is unknown: part of the kernel
+state could not be read, or no agent runs on this node and another proxy may serve the Service. It is 4 if
+that depends on the client, or on a rule that explain cannot evaluate.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -104,15 +117,13 @@ func (l *inspection) printExplanations(cmd *cobra.Command, answers []explain.Exp
 		explain.Print(w, answers, all)
 		return nil
 	})
-	for _, a := range answers {
-		switch {
-		case err != nil && !errors.Is(err, statusUnknown):
-			return err
-		case a.Verdict == explain.Stops || a.Verdict == explain.Partly:
-			return statusStops
-		case a.Verdict == explain.Unknown:
-			err = statusUnknown
+	if err != nil {
+		return err
+	}
+	for _, s := range statusOf {
+		if slices.ContainsFunc(answers, func(a explain.Explanation) bool { return slices.Contains(s.verdicts, a.Verdict) }) {
+			return s.status
 		}
 	}
-	return err
+	return nil
 }

@@ -14,7 +14,7 @@ func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (e
 	if p.sent || masqueraded {
 		return false // the reply passes through the node
 	}
-	i := slices.IndexFunc(e.k.Bridges, func(b kernel.Bridge) bool { return b.Name == p.out && !b.Filtered[p.family()] })
+	i := slices.IndexFunc(e.k.Bridges, func(b kernel.Bridge) bool { return b.Name == p.out && !b.Filtered[p.family] })
 	if i < 0 || p.in != p.out && (p.in != "" || p.from.IsValid()) {
 		return false
 	}
@@ -25,7 +25,7 @@ func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (e
 	}
 	says := fmt.Sprintf("%s on the bridge %s gets no reply from endpoint %s, which is on the same bridge: netfilter does not see packets "+
 		"between the bridge's ports, so the reply keeps the endpoint's own address; run on the host: %s",
-		client, p.out, d.Addr, kernel.FilterBridges(p.family()))
+		client, p.out, d.Addr, kernel.FilterBridges(p.family))
 	e.step("reply", "bridge "+p.out, says, verdict)
 	e.reason("%s", says)
 	e.partly, e.depends = e.partly || everyone, true

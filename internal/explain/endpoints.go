@@ -72,7 +72,6 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		return nil, false
 	}
 	if e.couldNotRead(Connections) {
-		e.unclear = true
 		return nil, false
 	}
 	client, err := e.q.From.Prefix(int(server.MaskBits))
@@ -102,24 +101,15 @@ func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bo
 	return c.Client == netip.AddrPortFrom(client, 0) && c.Virtual == key.Addr
 }
 
-// reach follows the packet to one endpoint, after IPVS has rewritten its destination.
+// reach follows the packet to one endpoint, after IPVS has rewritten its destination, and the endpoint's reply.
 func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
-	p.to, p.out = d.Addr, e.k.outInterface(d.Addr.Addr())
-	if !e.chainsAfter(&p) {
+	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
+	w := newWalk(e.k, &p)
+	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) {
 		return
 	}
-	w := newWalk(e.k, &p)
-	for _, hook := range onward(&p, e.k.Mode.NFTablesBalances()) {
-		if !w.hook(&p, hook.table, hook.chain) {
-			last := w.steps[len(w.steps)-1]
-			e.addOnce(w)
-			e.partly = true
-			e.reason("packets to endpoint %s are stopped: %s; rule: %s", d.Addr, last.Message, last.Object)
-			return
-		}
-	}
-	e.addOnce(w)
-	if e.bypass(w, &p, d) {
+	back := p.answer(e.k, w.masquerades != "" || len(w.depends) > 0)
+	if !e.through(newWalk(e.k, back), back, e.back(back, p.sent), "replies of") {
 		return
 	}
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}
@@ -129,10 +119,32 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	e.out.Endpoints = append(e.out.Endpoints, shown)
 }
 
-// addOnce is add without the steps that another endpoint has already added.
-func (e *explaining) addOnce(w *walk) {
-	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) })
-	e.add(w)
+// through walks the hooks between the node and an endpoint. It returns false if the packet was stopped.
+func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) bool {
+	passed := true
+	for _, s := range hooks {
+		if passed = w.pass(p, s); !passed {
+			break
+		}
+	}
+	subject, endpoint := "the packet", p.to
+	if p.reply {
+		subject, endpoint = "the reply", netip.AddrPortFrom(p.from, p.port)
+		for i := range w.steps {
+			w.steps[i].At = "reply, " + w.steps[i].At
+		}
+	}
+	last := Step{}
+	if !passed {
+		last = w.steps[len(w.steps)-1]
+	}
+	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) }) // another endpoint has already added it
+	e.add(w, subject)
+	if !passed {
+		e.partly = true
+		e.reason("%s endpoint %s are stopped: %s; rule: %s", what, endpoint, last.Message, last.Object)
+	}
+	return passed
 }
 
 // source returns the source address that the endpoint sees.

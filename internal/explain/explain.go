@@ -214,7 +214,7 @@ func (e *explaining) ipsets(p *packet) {
 	var in []string
 	for _, name := range slices.Sorted(maps.Keys(e.k.Sets)) {
 		set := e.k.Sets[name]
-		if set.Family == p.family() && (set.Type == kernel.HashIP || set.Type == kernel.HashIPPort) &&
+		if set.Family == p.family && (set.Type == kernel.HashIP || set.Type == kernel.HashIPPort) &&
 			e.k.HasMember(kernel.Member{Set: name, Element: p.element(set.Type)}) {
 			in = append(in, name)
 		}
@@ -237,48 +237,41 @@ func (e *explaining) ipsets(p *packet) {
 // beforeIPVS walks the rules that the packet passes before IPVS.
 func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
-	if !e.chainsBefore(p) {
+	e.required(Rules)
+	w := newWalk(e.k, p)
+	for _, s := range e.before(p) {
+		if w.pass(p, s) {
+			continue
+		}
+		e.add(w, "the packet")
+		last := w.steps[len(w.steps)-1]
+		e.reason("stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
+		if w.redirected && !e.active() { // another proxy's rule
+			e.unknown = true
+		} else {
+			e.stopped = true
+		}
 		return false
 	}
-	if e.required(Rules) {
-		return true
-	}
-	hooks := received
-	switch {
-	case p.sent: // IPVS runs before the filter table
-		hooks = sent
-	case e.k.Mode.NFTablesBalances():
-		hooks = received[:3]
-	}
-	w := newWalk(e.k, p)
-	for _, hook := range hooks {
-		if !w.hook(p, hook.table, hook.chain) {
-			e.add(w)
-			last := w.steps[len(w.steps)-1]
-			e.reason("stopped in %s: %s; rule: %s", last.At, last.Message, last.Object)
-			if w.redirected && !e.active() { // another proxy's rule
-				e.unknown = true
-			} else {
-				e.stopped = true
-			}
-			return false
-		}
-	}
-	e.add(w)
+	e.add(w, "the packet")
 	return true
 }
 
-// add adds the results of a walk.
-func (e *explaining) add(w *walk) {
+// add adds the results of a walk of the packet or its reply.
+func (e *explaining) add(w *walk, what string) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	for _, rule := range w.maybeStops {
 		if w.opaque {
 			e.unclear = true
-			e.reason("this rule may stop the packet; explain cannot evaluate all of its matches: %s", rule)
+			e.reason("this rule may stop %s; explain cannot evaluate all of its matches: %s", what, rule)
 			continue
 		}
 		e.depends = true
 		e.reason("this rule stops, or may stop, some clients: %s", rule)
+	}
+	for _, chain := range w.unread {
+		e.unclear = true
+		e.reason("nftables rules may stop %s; explain does not evaluate them: %s", what, chain)
 	}
 	for _, rule := range w.untracks {
 		e.depends = true

@@ -16,8 +16,13 @@ type Kernel struct {
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection
-	// Chains are the native nftables base chains, by priority. Their rules are not read.
-	Chains []kernel.BaseChain
+	// Chains are the native nftables base chains, by priority, and NFTables the rules and sets that they lead to.
+	Chains   []kernel.BaseChain
+	NFTables kernel.NFTables
+	// OtherSets are ipsets of other programs, by name.
+	OtherSets map[string]kernel.OtherSet
+	// Indexes are the numbers of the node's interfaces.
+	Indexes map[string]int
 	// Via maps the client and each endpoint to the interface of the node's route to it.
 	Via map[netip.Addr]string
 	// Bridges are the bridges of this node.

@@ -79,10 +79,10 @@ func (c *counter) matches(p *packet, r kernel.Rule) bool {
 // path follows a packet to its endpoint, if it gets there. A packet sent by the node passes OUTPUT once, where IPVS translates
 // it; other packets pass it after IPVS.
 func (c *counter) path(p *packet, endpoint string) (cost, bool) {
-	before := []builtInChain{{"nat", "PREROUTING"}, {"mangle", "INPUT"}, {"filter", "INPUT"}}
-	behind := []builtInChain{{"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"nat", "POSTROUTING"}}
+	before := []kernel.ChainID{{Table: "nat", Chain: "PREROUTING"}, {Table: "mangle", Chain: "INPUT"}, {Table: "filter", Chain: "INPUT"}}
+	behind := []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "filter", Chain: "OUTPUT"}, {Table: "nat", Chain: "POSTROUTING"}}
 	if p.sent {
-		before, behind = []builtInChain{{"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}, behind[1:]
+		before, behind = []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "nat", Chain: "OUTPUT"}}, behind[1:]
 	}
 	if !c.hooks(p, before) {
 		return c.cost, false
@@ -94,10 +94,10 @@ func (c *counter) path(p *packet, endpoint string) (cost, bool) {
 	return c.cost, true
 }
 
-func (c *counter) hooks(p *packet, hooks []builtInChain) bool {
+func (c *counter) hooks(p *packet, hooks []kernel.ChainID) bool {
 	for _, h := range hooks {
 		first := p.tracking == trackedNew // only the first packet passes through table nat
-		if (h.table != "nat" || first) && c.chain(p, kernel.ChainID{Table: h.table, Chain: h.chain}) == stopped {
+		if (h.Table != "nat" || first) && c.chain(p, h) == stopped {
 			return false
 		}
 	}

@@ -1,88 +1,174 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"net/netip"
+	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The priorities of the IPVS hooks: LOCAL_IN for received packets, LOCAL_OUT for packets sent by the node.
+// The priorities of the hooks of IPVS: LOCAL_IN for received packets, LOCAL_OUT for packets sent by the node. nftables balances at the
+// priority of table nat, before a packet is routed.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_core.c#L2279
 const (
 	receivedPriority = 98
 	sentPriority     = -98
+	balancePriority  = -100
+	trackPriority    = -200
 )
 
-// builtInChain is a built-in chain of iptables.
-type builtInChain struct{ table, chain string }
-
-// received and sent are the chains that a packet passes before IPVS, in the kernel's order.
-var (
-	received = []builtInChain{
-		{"raw", "PREROUTING"}, {"mangle", "PREROUTING"}, {"nat", "PREROUTING"},
-		{"mangle", "INPUT"}, {"filter", "INPUT"}, {"security", "INPUT"},
-	}
-	sent = []builtInChain{{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"nat", "OUTPUT"}}
+// first and last are the bounds of all priorities.
+const (
+	first = math.MinInt32
+	last  = math.MaxInt32
 )
 
-// forwarded are the chains that a received packet passes after nftables has rewritten its destination.
-var forwarded = []builtInChain{
-	{"mangle", "FORWARD"}, {"filter", "FORWARD"}, {"security", "FORWARD"}, {"mangle", "POSTROUTING"}, {"nat", "POSTROUTING"},
+// place is where in the kernel a packet is: which interfaces it has there, and whether connection tracking has not seen it yet.
+type place struct{ arrives, leaves, untracked bool }
+
+// builtInChains are the built-in chains of iptables at each hook, in the kernel's order, with their priorities.
+var builtInChains = map[kernel.Hook][]stage{
+	kernel.HookPrerouting:  {{priority: -300, table: "raw"}, {priority: -150, table: "mangle"}, {priority: -100, table: "nat"}},
+	kernel.HookInput:       {{priority: -150, table: "mangle"}, {priority: 0, table: "filter"}, {priority: 50, table: "security"}, {priority: 100, table: "nat"}},
+	kernel.HookForward:     {{priority: -150, table: "mangle"}, {priority: 0, table: "filter"}, {priority: 50, table: "security"}},
+	kernel.HookPostrouting: {{priority: -150, table: "mangle"}, {priority: 100, table: "nat"}},
+	kernel.HookOutput: {
+		{priority: -300, table: "raw"}, {priority: -150, table: "mangle"}, {priority: -100, table: "nat"}, {priority: 0, table: "filter"},
+		{priority: 50, table: "security"},
+	},
 }
 
-// onward returns the chains that the packet passes after IPVS has rewritten its destination. A packet sent by the node has
-// already passed the first two.
-func onward(p *packet, balancing bool) []builtInChain {
-	if balancing && !p.sent {
-		return forwarded
+var hookNames = map[kernel.Hook]string{
+	kernel.HookPrerouting: "PREROUTING", kernel.HookInput: "INPUT", kernel.HookForward: "FORWARD", kernel.HookOutput: "OUTPUT",
+	kernel.HookPostrouting: "POSTROUTING",
+}
+
+// stage is a chain that a hook calls: a built-in one of iptables, or a base chain of nftables.
+type stage struct {
+	priority int32
+	table    string
+	base     *kernel.BaseChain
+}
+
+// segment is the part of a hook from one priority to another, which it does not include.
+type segment struct {
+	hook        kernel.Hook
+	from, below int32
+}
+
+// before are the hooks that a packet passes before it gets an endpoint.
+func (e *explaining) before(p *packet) []segment {
+	balancing := e.k.Mode.NFTablesBalances()
+	switch {
+	case p.sent && balancing:
+		return []segment{{kernel.HookOutput, first, balancePriority + 1}}
+	case p.sent:
+		return []segment{{kernel.HookOutput, first, sentPriority}}
+	case balancing:
+		return []segment{{kernel.HookPrerouting, first, balancePriority + 1}}
 	}
-	all := []builtInChain{
-		{"raw", "OUTPUT"}, {"mangle", "OUTPUT"}, {"filter", "OUTPUT"}, {"security", "OUTPUT"},
-		{"mangle", "POSTROUTING"}, {"nat", "POSTROUTING"},
+	return []segment{{kernel.HookPrerouting, first, last}, {kernel.HookInput, first, receivedPriority}}
+}
+
+// after are the hooks that a packet passes with the endpoint as its destination. IPVS sends a packet to another host through OUTPUT; nftables
+// has changed the destination before the packet is routed.
+func (e *explaining) after(p *packet) []segment {
+	local, output := e.k.isLocal(p.to.Addr()), segment{kernel.HookOutput, first, last}
+	arriving := segment{kernel.HookInput, first, last}
+	leaving := segment{kernel.HookPostrouting, first, last}
+	balancing := e.k.Mode.NFTablesBalances()
+	switch {
+	case p.sent && balancing:
+		output.from = balancePriority + 1
+	case p.sent:
+		output.from = sentPriority
+	case balancing && local:
+		return []segment{{kernel.HookPrerouting, balancePriority + 1, last}, arriving}
+	case balancing:
+		return []segment{{kernel.HookPrerouting, balancePriority + 1, last}, {kernel.HookForward, first, last}, leaving}
+	case local:
+		arriving.from = receivedPriority
+		return []segment{arriving}
 	}
-	if p.sent {
-		return all[2:]
+	if p.sent && local {
+		return []segment{output, leaving, {kernel.HookPrerouting, first, last}, arriving}
 	}
+	return []segment{output, leaving}
+}
+
+// back are the hooks that the reply passes on this node.
+func (e *explaining) back(p *packet, toNode bool) []segment {
+	whole := func(hooks ...kernel.Hook) (all []segment) {
+		for _, h := range hooks {
+			all = append(all, segment{h, first, last})
+		}
+		return all
+	}
+	switch {
+	case p.sent:
+		return whole(kernel.HookOutput, kernel.HookPostrouting)
+	case toNode:
+		return whole(kernel.HookPrerouting, kernel.HookInput)
+	}
+	return whole(kernel.HookPrerouting, kernel.HookForward, kernel.HookPostrouting)
+}
+
+// stages are the chains of a part of a hook, in the kernel's order.
+func (w *walk) stages(p *packet, s segment) (all []stage) {
+	for _, c := range builtInChains[s.hook] {
+		if s.from <= c.priority && c.priority < s.below {
+			all = append(all, c)
+		}
+	}
+	for i, c := range w.k.Chains {
+		if c.Hook == s.hook && c.Covers(p.family) && s.from <= c.Priority && c.Priority < s.below {
+			all = append(all, stage{priority: c.Priority, base: &w.k.Chains[i]})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b stage) int { return cmp.Compare(a.priority, b.priority) })
 	return all
 }
 
-// chainsBefore checks the nftables chains that the packet passes before IPVS.
-func (e *explaining) chainsBefore(p *packet) bool {
-	return e.baseChains(p, func(c kernel.BaseChain) bool {
-		switch {
-		case p.sent:
-			return c.Hook == kernel.HookOutput && c.Priority < sentPriority
-		case c.Hook == kernel.HookInput:
-			return c.Priority < receivedPriority && !e.k.Mode.NFTablesBalances()
+// pass walks the chains of a part of a hook. It returns false if the packet was stopped.
+func (w *walk) pass(p *packet, s segment) bool {
+	for _, c := range w.stages(p, s) {
+		w.place = place{
+			arrives: s.hook != kernel.HookOutput, leaves: s.hook != kernel.HookPrerouting && s.hook != kernel.HookInput,
+			untracked: c.priority < trackPriority,
 		}
-		return c.Hook == kernel.HookPrerouting
-	})
-}
-
-// chainsAfter checks the nftables chains between IPVS and an endpoint.
-func (e *explaining) chainsAfter(p *packet) bool {
-	return e.baseChains(p, func(c kernel.BaseChain) bool {
-		return c.Hook == kernel.HookPostrouting || c.Hook == kernel.HookOutput && (!p.sent || c.Priority > sentPriority)
-	})
-}
-
-// baseChains lists the nftables chains whose rules are not evaluated. It returns false if one of them drops every packet.
-func (e *explaining) baseChains(p *packet, here func(kernel.BaseChain) bool) bool {
-	for _, c := range e.k.Chains {
-		switch {
-		case !here(c) || !c.Covers(p.family()):
-		case c.Rules == 0 && c.Drops:
-			e.fail("nftables", c.String(), fmt.Sprintf("the chain %s %s %s has no rules, and its policy drops everything", c.Family, c.Table, c.Name))
+		if c.base == nil && !w.hook(p, c.table, hookNames[s.hook]) || c.base != nil && !w.base(p, *c.base) {
 			return false
-		case c.Rules > 0:
-			policy := "accept"
-			if c.Drops {
-				policy = "drop"
-			}
-			e.stepOnce("nftables", c.String(), fmt.Sprintf("%d rules that explain does not evaluate; the policy is %s", c.Rules, policy), Depends)
-			e.unclear = true
-			e.reason("nftables rules may stop the packet; explain does not evaluate them: %s", c)
+		}
+		if p.reply && s.hook == kernel.HookPrerouting && c.priority >= balancePriority { // the kernel has translated the destination back
+			p.to = netip.AddrPortFrom(p.original.from, p.original.port)
 		}
 	}
 	return true
+}
+
+// base walks a base chain of nftables, and its policy.
+func (w *walk) base(p *packet, c kernel.BaseChain) bool {
+	rules, read := w.k.NFTables.Rules[c.Chain()]
+	policy := "accept"
+	if c.Drops {
+		policy = "drop"
+	}
+	if !read && c.Rules > 0 {
+		w.at = "nftables"
+		w.note(c.String(), fmt.Sprintf("%d rules that explain did not read; the policy is %s", c.Rules, policy), Depends)
+		w.unread = append(w.unread, c.String())
+		return true
+	}
+	if c.Kind == "nat" && p.tracking != trackedNew {
+		return true
+	}
+	w.at, w.exempts = "nftables "+hookNames[c.Hook], condition{}
+	says := "no rule accepts the packet; the chain policy drops it"
+	if len(rules) == 0 {
+		says = fmt.Sprintf("the chain %s %s %s has no rules, and its policy drops everything", c.Family, c.Table, c.Name)
+	}
+	return w.end(w.nftChain(p, c.Chain(), flow{certain: true}, 0), c.Drops, shown{object: c.String()}, says)
 }

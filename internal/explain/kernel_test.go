@@ -18,6 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/foreign"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
@@ -105,7 +106,7 @@ func (n *realNode) converge(t *testing.T) *view.View {
 func (n *realNode) read(t *testing.T) *explain.Kernel {
 	t.Helper()
 	k := &explain.Kernel{Via: map[netip.Addr]string{}}
-	var errs [6]error
+	var errs [7]error
 	k.State, errs[0] = n.kernel.Read(t.Context())
 	k.Rules, errs[1] = n.tables.List(t.Context())
 	for _, r := range compile.Base(compiletest.Config()).Rulesets {
@@ -114,6 +115,7 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	k.NodeAddresses, errs[2] = n.kernel.NodeAddresses(t.Context())
 	k.Connections, errs[3] = ipvs.Connections()
 	k.Chains, errs[4] = n.tables.BaseChains(t.Context())
+	k.NFTables, errs[6] = foreign.Read(t.Context(), k.Chains)
 	for _, client := range []string{outside, outside6} {
 		addr := netip.MustParseAddr(client)
 		var err error
@@ -191,7 +193,7 @@ var damages = []struct {
 	{
 		"nft add table inet guard; nft add chain inet guard in { type filter hook input priority 0 ; policy accept ; }; " +
 			"nft add rule inet guard in tcp dport 80 drop", "nft delete table inet guard",
-		explain.Unclear, "nft list chain inet guard in", "nft list chain inet guard in",
+		explain.Stops, "nft -a list chain inet guard in", "nft -a list chain inet guard in",
 	},
 	{
 		"iptables-nft -P INPUT DROP; " +

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
@@ -58,11 +59,14 @@ func dependsOnClient(c kernel.Condition, k *Kernel, p *packet) bool {
 		return dependsOnClient(c.Condition, k, p)
 	case kernel.Arrives:
 		return p.in == ""
-	case kernel.From, kernel.FromThisNode:
-		return !p.from.IsValid()
+	case kernel.From, kernel.FromThisNode, kernel.To, kernel.ToThisNode, kernel.AddrRange:
+		return p.anyClient()
+	case kernel.AddrType:
+		return !p.end(c.Source).IsValid()
 	case kernel.InSet:
 		_, ours := k.Sets[c.Set]
-		return ours && !p.from.IsValid()
+		_, theirs := k.OtherSets[c.Set]
+		return (ours || theirs) && p.anyClient()
 	}
 	return false
 }
@@ -75,13 +79,16 @@ func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
 		return within(p.from, c.Prefix)
 	case kernel.To:
 		return within(p.to.Addr(), c.Prefix)
+	case kernel.AddrRange:
+		return p.inRange(c)
+	case kernel.AddrType:
+		return k.ofType(p.end(c.Source), c)
 	case kernel.ToThisNode:
-		return resultOf(k.isLocal(p.to.Addr()))
+		return k.ofType(p.to.Addr(), kernel.AddrType{Types: local})
 	case kernel.FromThisNode:
-		if !p.from.IsValid() {
-			return maybe
-		}
-		return resultOf(p.sent)
+		return k.ofType(p.from, kernel.AddrType{Types: local})
+	case kernel.ReversePath:
+		return p.reversePath(k)
 	case kernel.Arrives:
 		return arrives(p, c)
 	case kernel.Leaves:
@@ -102,18 +109,106 @@ func (p *packet) matches(c kernel.Condition) matchResult {
 		return resultOf(p.protocol == c.Protocol)
 	case kernel.ToPorts:
 		return resultOf(c.Contain(p.to.Port()))
+	case kernel.FromPorts:
+		return resultOf(c.Contain(p.port))
+	case kernel.EitherPorts:
+		return resultOf(c.Contain(p.port) || c.Contain(p.to.Port()))
+	case kernel.TCPFlags:
+		return resultOf(p.protocol == inet.TCP && p.flags()&c.Mask == c.Set)
+	case kernel.Ping, kernel.Invalid: // packets to Services are neither
+		return no
+	case kernel.OfSocket:
+		if !p.sent || p.reply {
+			return no
+		}
+	case kernel.NotOurs:
+		return no
+	}
+	return p.tracked(c)
+}
+
+// tracked evaluates the conditions on the connection and on marks.
+func (p *packet) tracked(c kernel.Condition) matchResult {
+	switch c := c.(type) {
+	case kernel.OriginalTo:
+		return within(p.original.to.Addr(), c.Prefix)
+	case kernel.OriginalToPorts:
+		return resultOf(c.Contain(p.original.to.Port()))
+	case kernel.Replies:
+		return resultOf(p.reply)
 	case kernel.Established:
 		return resultOf((p.tracking == established) != c.Not)
 	case kernel.States:
-		return resultOf(slices.Contains(c, p.tracking))
-	case kernel.Ping, kernel.Invalid: // packets to Services are neither
-		return no
+		return resultOf(slices.Contains(c, p.tracking) || slices.Contains(c, "DNAT") && p.translated)
 	case kernel.Marked:
-		return resultOf((p.mark&c.Bits == c.Bits) != c.Not)
+		a := markIs(p.mark, p.markUnknown, c.Bits, c.Bits)
+		if c.Not {
+			return a.not()
+		}
+		return a
 	case kernel.MarkIs:
-		return resultOf(p.mark&c.Mask == c.Bits)
+		return markIs(p.mark, p.markUnknown, c.Bits, c.Mask)
+	case kernel.ConnectionMarkIs:
+		return markIs(p.ctMark, p.ctMarkUnknown, c.Bits, c.Mask)
 	}
 	return maybe
+}
+
+// markIs compares the bits of a mark in a mask, of which some are unknown.
+func markIs(mark, unknown, want, mask uint32) matchResult {
+	switch {
+	case (mark^want)&mask&^unknown != 0 || want&^mask != 0:
+		return no
+	case mask&unknown != 0:
+		return maybe
+	}
+	return yes
+}
+
+// anyClient reports whether the client is unknown.
+func (p *packet) anyClient() bool { return !p.from.IsValid() || !p.to.Addr().IsValid() }
+
+// end returns the packet's source or destination.
+func (p *packet) end(source bool) netip.Addr {
+	if source {
+		return p.from
+	}
+	return p.to.Addr()
+}
+
+func (p *packet) inRange(c kernel.AddrRange) matchResult {
+	a := p.end(c.Source)
+	if !a.IsValid() {
+		return maybe
+	}
+	return resultOf(a.Compare(c.First) >= 0 && a.Compare(c.Last) <= 0)
+}
+
+// local is the type of the node's own addresses.
+var local = []string{"LOCAL"}
+
+// ofType matches the type of an address. Clients, Services and endpoints have unicast addresses.
+func (k *Kernel) ofType(a netip.Addr, c kernel.AddrType) matchResult {
+	isLocal, isUnicast := slices.Contains(c.Types, "LOCAL"), slices.Contains(c.Types, "UNICAST")
+	switch {
+	case !isLocal && !isUnicast:
+		return no
+	case isLocal && isUnicast:
+		return yes
+	case !a.IsValid():
+		return maybe
+	case k.isLocal(a) && c.OfInterface && isLocal:
+		return maybe
+	case k.isLocal(a):
+		return resultOf(isLocal)
+	}
+	return resultOf(isUnicast)
+}
+
+// reversePath matches packets that arrive on the interface of the route to their source.
+func (p *packet) reversePath(k *Kernel) matchResult {
+	back := k.Via[p.from]
+	return resultOf(p.sent || p.in == "" || back == "" || back == p.in)
 }
 
 func within(a netip.Addr, r netip.Prefix) matchResult {
@@ -140,9 +235,12 @@ func through(name, wanted string, isPrefix bool) matchResult {
 	return resultOf(name == wanted || isPrefix && strings.HasPrefix(name, wanted))
 }
 
-// inSet looks the packet up in one of the agent's ipsets. Other ipsets were not read.
+// inSet looks the packet up in an ipset.
 func inSet(k *Kernel, p *packet, c kernel.InSet) matchResult {
 	set, ours := k.Sets[c.Set]
+	if theirs, read := k.OtherSets[c.Set]; !ours && read {
+		return p.inOther(theirs, c.Key, k)
+	}
 	if !ours {
 		return maybe
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -10,31 +11,52 @@ import (
 
 // packet holds the known properties of the traced packet.
 type packet struct {
+	family   inet.Family
 	from     netip.Addr // invalid: any client
+	port     uint16     // of the sender
 	to       netip.AddrPort
 	protocol inet.Protocol
 	// sent is true if this node itself sends the packet.
 	sent bool
 	mark uint32
+	// markUnknown are the bits of the mark that explain cannot evaluate. ctMark is the mark of the connection.
+	markUnknown, ctMark, ctMarkUnknown uint32
 	// in and out are interfaces; empty if they are unknown.
 	in, out string
 	// arrivalAsked is true if a rule matched in.
 	arrivalAsked bool
 	// tracking is its connection tracking state.
 	tracking string
+	// reply is true for an answer of an endpoint, and translated if nftables has changed the connection's destination.
+	reply, translated bool
+	// original is where the connection's first packet came from and went to.
+	original ends
 }
 
-func (p *packet) family() inet.Family { return inet.FamilyOf(p.to.Addr()) }
+// ends are the sender and the destination of a packet.
+type ends struct {
+	from netip.Addr
+	port uint16
+	to   netip.AddrPort
+}
 
 // Connection tracking states.
 const (
 	trackedNew  = "NEW"
 	established = "ESTABLISHED"
 	untracked   = "UNTRACKED"
+	invalid     = "INVALID"
 )
 
+// ephemeralPort stands for the port of a client that the question does not name: a port that no rule means in particular.
+const ephemeralPort = 49_151
+
 func newPacket(k *Kernel, q Question) *packet {
-	p := &packet{from: q.From, to: q.To.Addr, protocol: q.To.Protocol, tracking: trackedNew, in: q.Interface}
+	p := &packet{
+		family: q.To.Family(), from: q.From, port: cmp.Or(q.FromPort, ephemeralPort), to: q.To.Addr, protocol: q.To.Protocol, tracking: trackedNew,
+		in: q.Interface,
+	}
+	p.original = ends{p.from, p.port, p.to}
 	switch {
 	case !q.From.IsValid():
 	case k.isLocal(q.From):
@@ -43,6 +65,26 @@ func newPacket(k *Kernel, q Question) *packet {
 		p.in = k.Via[q.From]
 	}
 	return p
+}
+
+// answer is the reply of the endpoint that the packet has reached, as it arrives on this node.
+func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
+	local := k.isLocal(p.to.Addr())
+	back := &packet{
+		family: p.family, from: p.to.Addr(), port: p.to.Port(), to: netip.AddrPortFrom(p.original.from, p.original.port), protocol: p.protocol,
+		ctMark: p.ctMark, ctMarkUnknown: p.ctMarkUnknown, in: p.out, out: p.in, tracking: established, reply: true, sent: local,
+		translated: p.translated, original: p.original,
+	}
+	switch {
+	case p.tracking == untracked:
+		back.tracking = untracked
+	case masqueraded && !p.sent: // until the kernel translates it
+		back.to = netip.AddrPortFrom(netip.Addr{}, p.original.port)
+	}
+	if local {
+		back.in = ""
+	}
+	return back
 }
 
 // loopback is the interface of the node's packets to itself.

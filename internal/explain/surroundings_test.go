@@ -100,7 +100,8 @@ func TestRaw(t *testing.T) {
 	}{
 		{"drop", "PREROUTING", "-p tcp --dport 80 -j DROP", outside, explain.Stops, "stopped in raw PREROUTING", ""},
 		{"drop, packet from the node", "OUTPUT", "-d 10.96.0.0/16 -j DROP", node, explain.Stops, "stopped in raw OUTPUT", ""},
-		{"drop in another chain, packet from the node", "PREROUTING", "-j DROP", node, explain.Passes, "", someNode},
+		{"drop in another chain, packet from the node", "PREROUTING", "-d 10.96.0.0/16 -j DROP", node, explain.Passes, "", someNode},
+		{"drop of replies, packet from the node", "PREROUTING", "-j DROP", node, explain.Stops, "replies of endpoint 10.244.0.1:8080 are stopped", ""},
 		{"no tracking", "PREROUTING", "-j NOTRACK", outside, explain.Depends, "disables connection tracking", client},
 		{"no tracking, target CT", "PREROUTING", "-j CT --notrack", outside, explain.Depends, "disables connection tracking", client},
 		{"zone", "PREROUTING", "-j CT --zone 5", outside, explain.Passes, "", someNode},
@@ -137,7 +138,9 @@ func TestChainsOfNFTables(t *testing.T) {
 		{"rules before IPVS", chain("ip", kernel.HookPrerouting, -300, 1, true), outside, explain.Unclear, named},
 		{"rules after IPVS", chain("inet", kernel.HookInput, 98, 3, true), outside, explain.Passes, ""},
 		{"rules on the way to endpoints", chain("inet", kernel.HookPostrouting, 0, 1, false), outside, explain.Unclear, named},
-		{"rules for received packets, packet from the node", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Passes, ""},
+		{"rules for received packets, packet from the node", chain("inet", kernel.HookInput, 0, 3, false), node, explain.Unclear, "may stop the reply"},
+		{"rules for forwarded packets, packet from the node", chain("inet", kernel.HookForward, 0, 3, false), node, explain.Passes, ""},
+		{"rules for forwarded packets", chain("inet", kernel.HookForward, 0, 3, false), outside, explain.Unclear, "may stop the reply"},
 		{"rules before IPVS, packet from the node", chain("inet", kernel.HookOutput, -150, 3, false), node, explain.Unclear, named},
 		{"no rules", chain("inet", kernel.HookInput, 0, 0, false), outside, explain.Passes, ""},
 		{"no rules, policy drop", chain("inet", kernel.HookInput, 0, 0, true), outside, explain.Stops, "its policy drops everything"},
@@ -193,11 +196,11 @@ func TestExistingConnection(t *testing.T) {
 	}
 }
 
-// TestUnread: a part that could not be read is named and makes the verdict unknown; a kernel without IPVS is a verdict.
+// TestUnread: a part that could not be read is named and makes the verdict unknown or unclear; a kernel without IPVS is a verdict.
 func TestUnread(t *testing.T) {
 	for part, want := range map[explain.Part]explain.Verdict{
 		explain.Addresses: explain.Unknown, explain.Sets: explain.Unknown, explain.Rules: explain.Unknown, explain.Servers: explain.Unknown,
-		explain.Sysctls: explain.Passes, explain.Chains: explain.Passes, explain.Connections: explain.Unclear,
+		explain.Sysctls: explain.Unclear, explain.Chains: explain.Unclear, explain.Connections: explain.Unclear,
 	} {
 		s := web()
 		s.AffinityTimeout = time.Hour // makes explain need the connections

@@ -6,7 +6,7 @@ func (e *explaining) missing(part Part) bool {
 	return unread
 }
 
-// couldNotRead is missing, and also adds a step and a reason the first time.
+// couldNotRead is missing, and also adds a step and a reason the first time. The answer is then not certain, unless the kernel lacks the part.
 func (e *explaining) couldNotRead(part Part) bool {
 	if !e.missing(part) {
 		return false
@@ -16,6 +16,7 @@ func (e *explaining) couldNotRead(part Part) bool {
 		e.reason("%s", u.Why)
 		return true
 	}
+	e.unclear = true
 	e.stepOnce("kernel", string(part), "not read: "+u.Why, Unknown)
 	e.reason("could not read the %s of this node: %s", part, u.Why)
 	return true

@@ -11,6 +11,7 @@ type walk struct {
 	k       *Kernel
 	listing kernel.RuleListing
 	at      string // the hook, for the steps
+	place   place
 	steps   []Step
 	// masquerades is the rule that masquerades the packet; depends lists the matches of rules that may masquerade it.
 	masquerades string
@@ -24,21 +25,40 @@ type walk struct {
 	redirected bool
 	// exempts are the matches of a rule that may have accepted the packet in this hook; if it did, later rules do not see the packet.
 	exempts condition
+	// unread are chains whose rules were not read.
+	unread []string
 }
 
-// end is the way in which a packet leaves a chain.
+// end is the way in which a packet leaves a rule or a chain.
 type end uint8
 
 const (
-	continues end = iota // returns to the calling chain
+	continues end = iota // with the next rule
+	returned             // to the calling chain
 	accepted             // accepted: the remaining rules of the hook are skipped
 	stopped
 )
 
+// flow is how a packet got to a rule: certainly, or only if it matches on.
+type flow struct {
+	certain bool
+	on      condition
+}
+
+// only is the flow through a rule with this result.
+func (f flow) only(a matchResult, unknown condition) flow {
+	return flow{f.certain && a == yes, f.on.and(unknown)}
+}
+
+// shown is a rule in the steps: the command or line that shows it, and the reason for it.
+type shown struct{ object, why string }
+
+func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), saved.Rule.Why} }
+
 // maxDepth bounds the nesting of chains. The kernel rejects loops, but a listing may be read while it changes.
 const maxDepth = 16
 
-func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p.family()]} }
+func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p.family]} }
 
 // hook walks a built-in chain and its policy. It returns false if the packet was stopped.
 func (w *walk) hook(p *packet, table, chain string) bool {
@@ -47,16 +67,22 @@ func (w *walk) hook(p *packet, table, chain string) bool {
 	if table == "nat" && p.tracking != trackedNew {
 		return true // only the first packet of a tracked connection passes through table nat
 	}
-	e := w.chain(p, id, true, condition{}, 0)
-	if e == continues && w.listing.Policies[id] == "DROP" {
-		w.note(fmt.Sprintf("-t %s -P %s DROP", table, chain), "no rule accepts the packet; the chain policy drops it", Stops)
-		return false
+	e := w.chain(p, id, flow{certain: true}, 0)
+	policy := shown{object: fmt.Sprintf("-t %s -P %s DROP", table, chain)}
+	return w.end(e, w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
+}
+
+// end applies the policy of a base chain.
+func (w *walk) end(e end, drops bool, policy shown, says string) bool {
+	if e != accepted && e != stopped && drops {
+		e = w.stop(policy, flow{certain: true}, says)
 	}
 	return e != stopped
 }
 
-// chain walks the rules of a chain. If an unknown match led to the chain, no rule in it is certain.
-func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered condition, depth int) end {
+// chain walks the rules of a chain. If an unknown match led to the chain, no rule in it is certain. The same holds for the rules behind one
+// that may have left the chain.
+func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues
 	}
@@ -65,125 +91,178 @@ func (w *walk) chain(p *packet, id kernel.ChainID, certain bool, entered conditi
 		if a == no {
 			continue
 		}
-		if e := w.act(p, saved, certain && a == yes, entered.and(unknown), depth); e != continues {
+		on := f.only(a, unknown)
+		e := w.act(p, saved, on, depth)
+		if e == returned && !on.certain {
+			f = flow{on: f.on.and(on.on)}
+			continue
+		}
+		if e != continues {
 			return e
 		}
-		if saved.Rule.Verdict == kernel.Return && certain && a == yes {
-			return continues
-		}
 	}
-	return continues
+	return returned
 }
 
 // act applies a rule that matches. A rule that only may match is recorded without effect.
-func (w *walk) act(p *packet, saved kernel.SavedRule, certain bool, on condition, depth int) end {
+func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
+	r := shownRule(saved)
 	switch v := saved.Rule.Verdict.(type) {
 	case kernel.JumpTo:
-		return w.chain(p, kernel.ChainID{Table: saved.Table, Chain: string(v)}, certain, on, depth+1)
+		return called(w.chain(p, kernel.ChainID{Table: saved.Table, Chain: string(v)}, f, depth+1))
+	case kernel.GoTo:
+		return w.chain(p, kernel.ChainID{Table: saved.Table, Chain: string(v)}, f, depth+1)
 	case kernel.Balance:
-		return w.accept(saved, certain, "nftables balances the connection", on)
+		return w.accept(r, f, "nftables balances the connection")
 	case kernel.Final:
-		return w.final(saved, v, certain, on)
+		return w.final(r, v, f)
 	case kernel.Reject:
-		return w.stop(saved, certain, "rejected, the client gets an error immediately", on)
-	case kernel.SetMark:
-		w.changeMark(p, saved, kernel.ChangeMark{Invert: uint32(v), Mask: uint32(v)}, certain, on)
-	case kernel.FlipMark:
-		w.changeMark(p, saved, kernel.ChangeMark{Invert: uint32(v)}, certain, on)
-	case kernel.ChangeMark:
-		w.changeMark(p, saved, v, certain, on)
+		return w.stop(r, f, "rejected, the client gets an error immediately")
 	case kernel.Masquerade:
-		return w.masquerade(saved, certain, on)
+		return w.masquerade(r, f)
 	case kernel.NoTrack:
-		w.notrack(p, saved, certain, on)
+		w.notrack(p, r, f)
 	case kernel.Redirect:
-		how := w.stop(saved, certain, "redirected before an endpoint is selected", on)
-		w.redirected = how == stopped
-		return how
+		return w.redirect(r, f)
+	case kernel.OtherTarget:
+		return w.other(r, f, "what the target "+string(v)+" does")
+	default:
+		w.changeMarks(p, r, saved.Rule.Verdict, f)
 	}
 	return continues
 }
 
-func (w *walk) final(saved kernel.SavedRule, v kernel.Final, certain bool, on condition) end {
+// called is how a packet goes on in the calling chain.
+func called(e end) end {
+	if e == returned {
+		return continues
+	}
+	return e
+}
+
+func (w *walk) final(r shown, v kernel.Final, f flow) end {
 	switch v {
 	case kernel.Accept:
-		return w.accept(saved, certain, "accepted, the remaining rules here are skipped", on)
+		return w.accept(r, f, "accepted, the remaining rules here are skipped")
 	case kernel.Drop:
-		return w.stop(saved, certain, "dropped, the client gets no reply", on)
+		return w.stop(r, f, "dropped, the client gets no reply")
 	}
-	w.leave(saved, certain, "returns to the calling chain", on)
-	return continues
+	w.record(r, f, "returns to the calling chain", Passes)
+	return returned
 }
 
-func (w *walk) accept(saved kernel.SavedRule, certain bool, says string, on condition) end {
-	w.leave(saved, certain, says, on)
-	if certain {
+func (w *walk) accept(r shown, f flow, says string) end {
+	w.record(r, f, says, Passes)
+	if f.certain {
 		return accepted
 	}
+	w.exempts = w.exempts.and(f.on)
 	return continues
-}
-
-func (w *walk) leave(saved kernel.SavedRule, certain bool, says string, on condition) {
-	w.record(saved, certain, says, Passes, on)
-	if !certain {
-		w.exempts = on
-	}
 }
 
 // stop stops the packet. If an earlier rule may have accepted it, the answer depends on that rule.
-func (w *walk) stop(saved kernel.SavedRule, certain bool, says string, on condition) end {
-	if certain && w.exempts.text == "" {
-		w.record(saved, true, says, Stops, on)
+func (w *walk) stop(r shown, f flow, says string) end {
+	if f.certain && w.exempts.text == "" {
+		w.record(r, f, says, Stops)
 		return stopped
 	}
-	w.maybeStops = append(w.maybeStops, saved.String())
-	w.opaque = w.opaque || on.opaque || w.exempts.opaque
-	if !certain {
-		w.record(saved, false, says, Stops, on)
+	w.maybeStops = append(w.maybeStops, r.object)
+	w.opaque = w.opaque || f.on.opaque || w.exempts.opaque
+	if !f.certain {
+		w.record(r, f, says, Stops)
 		return continues
 	}
-	w.note(saved.String(), fmt.Sprintf("%s: %s, unless it matches %s", saved.Rule.Why, says, w.exempts.text), Depends)
+	if r.why != "" {
+		says = r.why + ": " + says
+	}
+	w.note(r.object, fmt.Sprintf("%s, unless it matches %s", says, w.exempts.text), Depends)
 	return accepted
 }
 
-func (w *walk) masquerade(saved kernel.SavedRule, certain bool, on condition) end {
-	w.record(saved, certain, "the endpoint sees this node's address instead of the client's", Passes, on)
-	if !certain {
-		w.depends = append(w.depends, on.text)
+// other is what explain does not know: it may stop the packet.
+func (w *walk) other(r shown, f flow, what string) end {
+	f.certain = false
+	f.on = f.on.and(condition{what, true})
+	return w.stop(r, f, "may be stopped")
+}
+
+func (w *walk) redirect(r shown, f flow) end {
+	how := w.stop(r, f, "redirected before an endpoint is selected")
+	w.redirected = w.redirected || how == stopped
+	return how
+}
+
+func (w *walk) masquerade(r shown, f flow) end {
+	w.record(r, f, "the endpoint sees this node's address instead of the client's", Passes)
+	if !f.certain {
+		w.depends = append(w.depends, f.on.text)
 		return continues
 	}
-	w.masquerades = saved.String()
+	w.masquerades = r.object
 	return accepted
 }
 
-func (w *walk) changeMark(p *packet, saved kernel.SavedRule, change kernel.ChangeMark, certain bool, on condition) {
-	if !certain {
-		w.record(saved, false, "the packet is marked", Passes, on)
+// changeMarks applies a verdict that changes the mark of the packet, or of its connection. After a rule that only may match, these bits are unknown.
+func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
+	before := *p
+	switch v := v.(type) {
+	case kernel.SetMark:
+		p.changeMark(kernel.ChangeMark{Invert: uint32(v), Mask: uint32(v)})
+	case kernel.FlipMark:
+		p.changeMark(kernel.ChangeMark{Invert: uint32(v)})
+	case kernel.ChangeMark:
+		p.changeMark(v)
+	case kernel.RestoreMark:
+		p.mark = p.mark&^v.Mask ^ p.ctMark&v.ConnectionMask
+		p.markUnknown = p.markUnknown&^v.Mask | p.ctMarkUnknown&v.ConnectionMask
+	case kernel.SaveMark:
+		p.ctMark = p.ctMark&^v.ConnectionMask ^ p.mark&v.Mask
+		p.ctMarkUnknown = p.ctMarkUnknown&^v.ConnectionMask | p.markUnknown&v.Mask
+	case kernel.ChangeConnectionMark:
+		p.ctMark, p.ctMarkUnknown = p.ctMark&^v.Mask^v.Invert, p.ctMarkUnknown&^v.Mask
+	default:
 		return
 	}
-	p.mark = p.mark&^change.Mask ^ change.Invert
-	w.record(saved, true, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes, condition{})
+	w.marked(p, before, r, f)
+}
+
+// marked records a change of the packet's mark.
+func (w *walk) marked(p *packet, before packet, r shown, f flow) {
+	if !f.certain {
+		p.markUnknown |= before.markUnknown | p.mark ^ before.mark
+		p.ctMarkUnknown |= before.ctMarkUnknown | p.ctMark ^ before.ctMark
+		p.mark, p.ctMark = before.mark, before.ctMark
+		w.record(r, f, "the packet is marked", Passes)
+		return
+	}
+	if p.mark != before.mark || p.ctMark == before.ctMark {
+		w.record(r, f, fmt.Sprintf("the packet's mark is now 0x%x", p.mark), Passes)
+	}
+}
+
+func (p *packet) changeMark(v kernel.ChangeMark) {
+	p.mark, p.markUnknown = p.mark&^v.Mask^v.Invert, p.markUnknown&^v.Mask
 }
 
 // notrack disables connection tracking for the packet.
-func (w *walk) notrack(p *packet, saved kernel.SavedRule, certain bool, on condition) {
-	w.untracks = append(w.untracks, saved.String())
-	w.record(saved, certain, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes, on)
-	if certain {
+func (w *walk) notrack(p *packet, r shown, f flow) {
+	w.untracks = append(w.untracks, r.object)
+	w.record(r, f, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes)
+	if f.certain {
 		p.tracking = untracked
 	}
 }
 
 // record adds a step with the rule's reason and its effect.
-func (w *walk) record(saved kernel.SavedRule, certain bool, says string, v Verdict, on condition) {
-	if why := saved.Rule.Why; why != "" {
-		says = why + ": " + says
+func (w *walk) record(r shown, f flow, says string, v Verdict) {
+	if r.why != "" {
+		says = r.why + ": " + says
 	}
-	if !certain {
-		says = "only if the packet matches " + on.text + ": " + says
+	if !f.certain {
+		says = "only if the packet matches " + f.on.text + ": " + says
 		v = Depends
 	}
-	w.note(saved.String(), says, v)
+	w.note(r.object, says, v)
 }
 
 func (w *walk) note(object, says string, v Verdict) {

@@ -66,7 +66,8 @@ type fact struct {
 
 // severities lists the exit statuses of a command from harmless to worst.
 var severities = map[string][]int{
-	"doctor": {0, 1, 3, 2}, // warnings, not examined, broken
+	"doctor":  {0, 1, 3, 2}, // warnings, not examined, broken
+	"explain": {0, 4, 1, 3}, // unclear, unknown, does not arrive
 }
 
 // worse reports whether exit status a of a command is worse than b.

@@ -131,6 +131,12 @@ func TestWorstNode(t *testing.T) {
 	if r.ExitStatus != 3 || len(r.Disagreements) != 1 {
 		t.Errorf("explain: exit status %d, %v", r.ExitStatus, r.Disagreements)
 	}
+	r = Merge(Question{Command: "explain"}, []Answer{
+		answer("node-1", `{"items": []}`, 0), answer("node-2", `{"items": [{"verdict": "unclear"}]}`, 4), answer("node-3", `{"items": [{"verdict": "stops"}]}`, 3),
+	}, 0)
+	if r.ExitStatus != 3 {
+		t.Errorf("explain: exit status %d, want 3: an unclear path does not hide one that stops", r.ExitStatus)
+	}
 }
 
 // TestHostileAnswers: no answer makes the report fail or sends escape sequences to the terminal.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -28,6 +29,49 @@ type States []string
 // MarkIs matches packets whose mark has these bits of the mask.
 type MarkIs struct{ Bits, Mask uint32 }
 
+// FromPorts matches packets by their source port.
+type FromPorts struct{ Ports }
+
+// EitherPorts matches packets by one of their ports.
+type EitherPorts struct{ Ports }
+
+// AddrType matches packets by the type of their destination or source: UNICAST, LOCAL, BROADCAST or another. OfInterface are only those of the
+// interface that the packet passes.
+type AddrType struct {
+	Source, OfInterface bool
+	Types               []string
+}
+
+// AddrRange matches packets by their destination or source.
+type AddrRange struct {
+	Source      bool
+	First, Last netip.Addr
+}
+
+// OriginalTo matches packets by the address that the client of their connection sent it to.
+type OriginalTo struct{ netip.Prefix }
+
+// OriginalToPorts matches packets by the port that the client of their connection sent it to.
+type OriginalToPorts struct{ Ports }
+
+// Replies matches packets to the client of their connection.
+type Replies struct{}
+
+// TCPFlags matches segments of TCP with these flags of the mask.
+type TCPFlags struct{ Mask, Set uint8 }
+
+// ConnectionMarkIs matches packets as MarkIs does, by the mark of their connection.
+type ConnectionMarkIs struct{ Bits, Mask uint32 }
+
+// ReversePath matches packets that arrive on the interface of the route to their source.
+type ReversePath struct{}
+
+// OfSocket matches packets that a process of the node sends, by the process. It is the condition in iptables' syntax.
+type OfSocket string
+
+// NotOurs matches no packet to a Service or an endpoint. It is the condition in iptables' syntax.
+type NotOurs string
+
 // Unknown is any other condition, in iptables' syntax.
 type Unknown string
 
@@ -40,12 +84,45 @@ func (m MarkIs) condition() []string {
 }
 func (m Unknown) condition() []string { return []string{string(m)} }
 
-func (m ToPorts) condition() []string {
-	ranges := make([]string, len(m.Ports))
-	for i, r := range m.Ports {
+func (m ToPorts) condition() []string         { return []string{"--dports", m.list()} }
+func (m FromPorts) condition() []string       { return []string{"--sports", m.list()} }
+func (m EitherPorts) condition() []string     { return []string{"--ports", m.list()} }
+func (m OriginalTo) condition() []string      { return []string{"--ctorigdst", m.String()} }
+func (m OriginalToPorts) condition() []string { return []string{"--ctorigdstport", m.list()} }
+func (Replies) condition() []string           { return []string{"--ctdir", "REPLY"} }
+func (ReversePath) condition() []string       { return []string{"-m", "rpfilter"} }
+func (m OfSocket) condition() []string        { return []string{string(m)} }
+func (m NotOurs) condition() []string         { return []string{string(m)} }
+
+func (m AddrType) condition() []string {
+	return []string{side(m.Source, "--src-type", "--dst-type"), strings.Join(m.Types, ",")}
+}
+
+func (m AddrRange) condition() []string {
+	return []string{side(m.Source, "--src-range", "--dst-range"), m.First.String() + "-" + m.Last.String()}
+}
+
+func (m TCPFlags) condition() []string {
+	return []string{"--tcp-flags", bitsText(uint32(m.Mask)), bitsText(uint32(m.Set))}
+}
+
+func (m ConnectionMarkIs) condition() []string {
+	return []string{"-m", "connmark", "--mark", bitsText(m.Bits) + "/" + bitsText(m.Mask)}
+}
+
+func side(source bool, ofSource, ofDestination string) string {
+	if source {
+		return ofSource
+	}
+	return ofDestination
+}
+
+func (p Ports) list() string {
+	ranges := make([]string, len(p))
+	for i, r := range p {
 		ranges[i] = fmt.Sprintf("%d:%d", r.First, r.Last)
 	}
-	return []string{"--dports", strings.Join(ranges, ",")}
+	return strings.Join(ranges, ",")
 }
 
 // ConditionText is a condition in iptables' syntax, without the name of its extension.
@@ -60,6 +137,24 @@ func ConditionText(c Condition) string {
 // ChangeMark clears the bits of the mask in the packet's mark, then inverts the other ones.
 type ChangeMark struct{ Invert, Mask uint32 }
 
+// RestoreMark sets these bits of the packet's mark to those of its connection. SaveMark does the opposite.
+type RestoreMark struct{ ConnectionMask, Mask uint32 }
+
+// SaveMark sets these bits of the connection's mark to those of the packet.
+type SaveMark struct{ Mask, ConnectionMask uint32 }
+
+// ChangeConnectionMark changes the mark of the connection as ChangeMark does that of the packet.
+type ChangeConnectionMark struct{ Invert, Mask uint32 }
+
+// GoTo continues in another chain of the table. A packet without a verdict there returns to the chain that called this one.
+type GoTo string
+
+// Ignored is a target that neither stops a packet nor changes what decides its path, such as LOG.
+type Ignored string
+
+// OtherTarget is a target with another effect.
+type OtherTarget string
+
 // Redirect changes the destination of the connection.
 type Redirect struct{}
 
@@ -69,5 +164,17 @@ type NoTrack struct{}
 func (v ChangeMark) verdict() []string {
 	return []string{"-j", "MARK", "--set-xmark", bitsText(v.Invert) + "/" + bitsText(v.Mask)}
 }
-func (Redirect) verdict() []string { return []string{"-j", "REDIRECT"} }
-func (NoTrack) verdict() []string  { return []string{"-j", "NOTRACK"} }
+func (v RestoreMark) verdict() []string {
+	return []string{"-j", "CONNMARK", "--restore-mark", "--nfmask", bitsText(v.Mask), "--ctmask", bitsText(v.ConnectionMask)}
+}
+func (v SaveMark) verdict() []string {
+	return []string{"-j", "CONNMARK", "--save-mark", "--nfmask", bitsText(v.Mask), "--ctmask", bitsText(v.ConnectionMask)}
+}
+func (v ChangeConnectionMark) verdict() []string {
+	return []string{"-j", "CONNMARK", "--set-xmark", bitsText(v.Invert) + "/" + bitsText(v.Mask)}
+}
+func (v GoTo) verdict() []string        { return []string{"-g", string(v)} }
+func (v Ignored) verdict() []string     { return []string{"-j", string(v)} }
+func (v OtherTarget) verdict() []string { return []string{"-j", string(v)} }
+func (Redirect) verdict() []string      { return []string{"-j", "REDIRECT"} }
+func (NoTrack) verdict() []string       { return []string{"-j", "NOTRACK"} }

@@ -89,6 +89,8 @@ type BaseChain struct {
 	Family, Table, Name string
 	Hook                Hook
 	Priority            int32
+	// Kind is filter, nat or route. Only the first packet of a connection passes chains of kind nat.
+	Kind string
 	// Drops is true if the chain's policy is drop.
 	Drops bool
 	// Rules is the number of rules.

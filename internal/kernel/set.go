@@ -85,3 +85,23 @@ func (m Member) String() string { return m.Set + " " + m.Element.String() }
 func (m Member) Compare(o Member) int {
 	return cmp.Or(cmp.Compare(m.Set, o.Set), m.Element.Compare(o.Element))
 }
+
+// OtherSet is another program's ipset.
+type OtherSet struct {
+	// Type are the fields of its elements, such as "ip,port"; "set" for a set of sets.
+	Type string
+	// Unread says why the elements are not known; empty if they are.
+	Unread   string
+	Elements []OtherElement
+}
+
+// OtherElement is an element of another program's ipset. Fields that the type lacks are zero.
+type OtherElement struct {
+	First, Last, First2, Last2 netip.Addr
+	Port                       PortRange
+	Protocol                   inet.Protocol
+	Mark                       uint32
+	Interface, Set             string
+	// Not excludes the element from the set.
+	Not bool
+}

@@ -110,7 +110,7 @@ func TestFactsOfTheKernel(t *testing.T) {
 				}
 			},
 		}
-		facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{})
+		facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{}, false)
 		if !slices.Contains(facts.Unread, fmt.Sprintf("%s: cannot read", unread)) {
 			t.Errorf("%s: %q", unread, facts.Unread)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/foreign"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
@@ -59,6 +62,10 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 		return err
 	})
 	read(explain.Rules, func() error { return readRules(ctx, k, at, note) })
+	read(explain.Rules, func() (err error) {
+		k.OtherSets, err = ipset.ReadOthers(ctx, compile.SetPrefix)
+		return err
+	})
 	read(explain.Addresses, func() error {
 		return using(netdev.New, func(b *netdev.Backend) error { return readAddresses(ctx, b, k, at, note) })
 	})
@@ -101,8 +108,7 @@ func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explai
 		return err
 	}
 	tables := iptables.New(iptables.Config{Chains: compile.Chains, Variant: found.Variant, Families: found.Families})
-	k.Chains, err = tables.BaseChains(ctx)
-	note(explain.Chains, err)
+	note(explain.Chains, readChains(ctx, tables, k))
 	if installed {
 		k.State.Rules = map[inet.Family]kernel.RulesView{}
 		for _, f := range found.Families {
@@ -123,9 +129,20 @@ func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explai
 	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })
 }
 
+// readChains reads the nftables tables of other programs.
+func readChains(ctx context.Context, tables *iptables.Backend, k *explain.Kernel) (err error) {
+	if k.Chains, err = tables.BaseChains(ctx); err != nil {
+		return err
+	}
+	if k.Mode.RulesInNFTables() {
+		k.Chains = slices.DeleteFunc(k.Chains, func(c kernel.BaseChain) bool { return c.Family == "inet" && c.Table == nft.Table })
+	}
+	k.NFTables, err = foreign.Read(ctx, k.Chains)
+	return err
+}
+
 // readNFTables adds the agent's table. A packet traverses its chains before those of iptables, and they decide about new connections.
 func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
-	k.Chains = slices.DeleteFunc(k.Chains, func(c kernel.BaseChain) bool { return c.Family == "inet" && c.Table == nft.Table })
 	if k.State.Rules, err = b.Read(ctx); err != nil {
 		return err
 	}
@@ -152,6 +169,12 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	var errs [4]error
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])
+	k.Indexes = map[string]int{}
+	if all, err := net.Interfaces(); err == nil { // without them, a rule that matches a number is not evaluated
+		for _, i := range all {
+			k.Indexes[i.Name] = i.Index
+		}
+	}
 	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
 	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
 	k.Bridges, errs[3] = b.Bridges()

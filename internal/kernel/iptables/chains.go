@@ -63,6 +63,8 @@ func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
 			c.Table = nlbatch.String(v)
 		case unix.NFTA_CHAIN_NAME:
 			c.Name = nlbatch.String(v)
+		case unix.NFTA_CHAIN_TYPE:
+			c.Kind = nlbatch.String(v)
 		case unix.NFTA_CHAIN_HOOK:
 			hooked = true
 			return decodeHook(&c, v)

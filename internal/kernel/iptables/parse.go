@@ -1,21 +1,18 @@
 package iptables
 
 import (
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ParseRule finds out what a rule does: the conditions and verdicts that matter to packets to Services. A verdict of another kind becomes a
-// jump to a chain that does not exist, which has no effect.
+// ParseRule finds out what a rule does: the conditions and verdicts that matter to packets to Services. A condition or target of another kind
+// becomes a kernel.Unknown or a kernel.OtherTarget.
 func ParseRule(at kernel.ChainID, spec string) kernel.SavedRule {
 	r := kernel.SavedRule{ChainID: at, Spec: spec}
-	words := r.Args()
-	for len(words) > 0 {
+	match := ""
+	for words := r.Args(); len(words) > 0; {
 		negated := words[0] == "!" && len(words) > 1
 		if negated {
 			words = words[1:]
@@ -23,6 +20,9 @@ func ParseRule(at kernel.ChainID, spec string) kernel.SavedRule {
 		option, rest := words[0], words[1:]
 		if option == "-j" || option == "-g" {
 			r.Rule.Verdict = parseVerdict(rest)
+			if to, jumps := r.Rule.Verdict.(kernel.JumpTo); jumps && option == "-g" {
+				r.Rule.Verdict = kernel.GoTo(to)
+			}
 			break
 		}
 		end := slices.IndexFunc(rest, func(word string) bool { return word == "!" || strings.HasPrefix(word, "-") })
@@ -34,104 +34,82 @@ func ParseRule(at kernel.ChainID, spec string) kernel.SavedRule {
 			end = len(rest)
 		}
 		words = rest[end:]
-		c := parseCondition(option, strings.Join(rest[:end], " "))
-		if negated {
-			c = kernel.Negated{Condition: c}
+		if option == "-m" { // the extension's own options follow
+			match = strings.Join(rest[:end], " ")
+			r.Rule.Conditions = append(r.Rule.Conditions, withoutOptions[match]...)
+			continue
 		}
-		if option != "-m" && option != "--comment" { // the extension's own options follow
-			r.Rule.Conditions = append(r.Rule.Conditions, c)
+		if !extras[option] && !extras[match+" "+option] {
+			r.Rule.Conditions = addCondition(r.Rule.Conditions, match, option, strings.Join(rest[:end], " "), negated)
 		}
 	}
 	return r
 }
 
-// parseCondition parses an option with its arguments.
-func parseCondition(option, args string) kernel.Condition {
-	if parse, known := options[option]; known {
-		if c, ok := parse(args); ok {
-			return c
+// addCondition adds the condition of an option, or changes that of the option before.
+func addCondition(all []kernel.Condition, match, option, args string, negated bool) []kernel.Condition {
+	if last := len(all) - 1; strings.HasPrefix(option, "--limit-iface-") && last >= 0 {
+		all[last] = ofInterface(all[last])
+		return all
+	}
+	if option == "--invert" && len(all) > 0 {
+		all[len(all)-1] = kernel.Negated{Condition: all[len(all)-1]}
+		return all
+	}
+	c := parseCondition(match, option, args)
+	if negated {
+		c = kernel.Negated{Condition: c}
+	}
+	return append(all, c)
+}
+
+// ofInterface limits the type of an address to those of the packet's interface.
+func ofInterface(c kernel.Condition) kernel.Condition {
+	switch c := c.(type) {
+	case kernel.Negated:
+		return kernel.Negated{Condition: ofInterface(c.Condition)}
+	case kernel.ToThisNode:
+		return kernel.AddrType{OfInterface: true, Types: []string{"LOCAL"}}
+	case kernel.FromThisNode:
+		return kernel.AddrType{Source: true, OfInterface: true, Types: []string{"LOCAL"}}
+	case kernel.AddrType:
+		c.OfInterface = true
+		return c
+	}
+	return c
+}
+
+// parseCondition parses an option of an extension, with its arguments.
+func parseCondition(match, option, args string) kernel.Condition {
+	text := strings.TrimSpace(option + " " + args)
+	for _, name := range []string{match + " " + option, option} {
+		if parse, known := options[name]; known {
+			if c, ok := parse(args); ok {
+				return c
+			}
+			return kernel.Unknown(text)
 		}
 	}
-	return kernel.Unknown(strings.TrimSpace(option + " " + args))
-}
-
-var options = map[string]func(args string) (c kernel.Condition, ok bool){
-	"-s": func(args string) (kernel.Condition, bool) {
-		r, ok := parseRange(args)
-		return kernel.From{Prefix: r}, ok
-	},
-	"-d": func(args string) (kernel.Condition, bool) {
-		r, ok := parseRange(args)
-		return kernel.To{Prefix: r}, ok
-	},
-	"-i": func(args string) (kernel.Condition, bool) { return parseInterface(args), true },
-	"-o": func(args string) (kernel.Condition, bool) { return kernel.Leaves(parseInterface(args)), true },
-	"-p": parseProtocol, "--dport": parsePorts, "--dports": parsePorts, "--ctstate": parseStates, "--state": parseStates,
-	"--mark": func(args string) (kernel.Condition, bool) {
-		bits, mask, ok := parseMark(args)
-		return kernel.MarkIs{Bits: bits, Mask: mask}, ok
-	},
-	"--dst-type": func(args string) (kernel.Condition, bool) { return kernel.ToThisNode{}, args == "LOCAL" },
-	"--src-type": func(args string) (kernel.Condition, bool) { return kernel.FromThisNode{}, args == "LOCAL" },
-	"--match-set": func(args string) (kernel.Condition, bool) {
-		set, key, ok := strings.Cut(args, " ")
-		return kernel.InSet{Set: set, Key: kernel.SetKey(key)}, ok
-	},
-}
-
-func parseRange(text string) (netip.Prefix, bool) {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(addr, addr.BitLen()), true
+	switch {
+	case notOurs[match]:
+		return kernel.NotOurs(text)
+	case match == "owner":
+		return kernel.OfSocket(text)
 	}
-	r, err := netip.ParsePrefix(text)
-	return r.Masked(), err == nil
+	return kernel.Unknown(text)
 }
 
-func parseInterface(text string) kernel.Arrives {
-	name, isPrefix := strings.CutSuffix(text, "+")
-	return kernel.Arrives{Interface: name, Prefix: isPrefix}
+// harmless are targets that neither stop a packet nor change what decides its path.
+var harmless = map[string]bool{
+	"LOG": true, "NFLOG": true, "ULOG": true, "TRACE": true, "AUDIT": true, "TCPMSS": true, "CHECKSUM": true, "CLASSIFY": true, "DSCP": true, "TOS": true,
+	"TTL": true, "HL": true, "ECN": true, "TCPOPTSTRIP": true, "SET": true, "SECMARK": true, "CONNSECMARK": true, "IDLETIMER": true, "LED": true,
+	"RATEEST": true, "TEE": true, "CT": true,
 }
 
-// parseProtocol returns protocol 0, which matches no packet to a Service, for protocols that Services cannot have.
-func parseProtocol(name string) (kernel.Condition, bool) {
-	protocol, err := inet.ParseProtocol(name)
-	if n, numeric := strconv.ParseUint(name, 10, 8); err != nil && numeric == nil {
-		protocol = inet.Protocol(n)
-	}
-	return kernel.OfProtocol{Protocol: protocol}, name != "all"
-}
-
-// parsePorts parses 80, 8000:8080 and lists of them.
-func parsePorts(list string) (kernel.Condition, bool) {
-	var ports kernel.Ports
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(part, ":")
-		if !isRange {
-			last = first
-		}
-		low, errLow := strconv.ParseUint(first, 10, 16)
-		high, errHigh := strconv.ParseUint(last, 10, 16)
-		if errLow != nil || errHigh != nil {
-			return nil, false
-		}
-		ports = append(ports, kernel.PortRange{First: uint16(low), Last: uint16(high)})
-	}
-	return kernel.ToPorts{Ports: ports}, true
-}
-
-func parseStates(list string) (kernel.Condition, bool) {
-	return kernel.States(strings.Split(list, ",")), true
-}
-
-// parseMark parses 0x4000 and 0x4000/0xff00.
-func parseMark(text string) (bits, mask uint32, ok bool) {
-	first, second, masked := strings.Cut(text, "/")
-	if !masked {
-		second = "0xffffffff"
-	}
-	b, err := strconv.ParseUint(first, 0, 32)
-	m, errMask := strconv.ParseUint(second, 0, 32)
-	return uint32(b), uint32(m), err == nil && errMask == nil
+// others are targets that may stop a packet, or change its path.
+var others = map[string]bool{
+	"NFQUEUE": true, "QUEUE": true, "SYNPROXY": true, "TARPIT": true, "STEAL": true, "DELUDE": true, "CHAOS": true, "HMARK": true, "CLUSTERIP": true, "RAWDNAT": true,
+	"RAWSNAT": true, "ECHO": true, "DNETMAP": true,
 }
 
 func parseVerdict(words []string) kernel.Verdict {
@@ -146,7 +124,7 @@ func parseVerdict(words []string) kernel.Verdict {
 		return kernel.Reject(strings.TrimPrefix(args, "--reject-with "))
 	case "MASQUERADE", "SNAT":
 		return kernel.Masquerade{RandomPort: strings.Contains(args, "--random-fully")}
-	case "DNAT", "REDIRECT", "TPROXY":
+	case "DNAT", "REDIRECT", "TPROXY", "NETMAP", "DNPT":
 		return kernel.Redirect{}
 	case "NOTRACK":
 		return kernel.NoTrack{}
@@ -158,6 +136,43 @@ func parseVerdict(words []string) kernel.Verdict {
 		if bits, mask, ok := parseMark(strings.TrimPrefix(args, "--set-xmark ")); ok {
 			return kernel.ChangeMark{Invert: bits, Mask: mask}
 		}
+		return kernel.OtherTarget(target)
+	case "CONNMARK":
+		return parseConnectionMark(words[1:])
+	}
+	switch {
+	case harmless[target]:
+		return kernel.Ignored(target)
+	case others[target]:
+		return kernel.OtherTarget(target)
 	}
 	return kernel.JumpTo(target)
+}
+
+// parseConnectionMark parses the options of target CONNMARK.
+func parseConnectionMark(words []string) kernel.Verdict {
+	packet, connection := ^uint32(0), ^uint32(0)
+	for i, option := range words {
+		if i+1 == len(words) {
+			break
+		}
+		bits, mask, ok := parseMark(words[i+1])
+		switch {
+		case option == "--set-xmark" && ok:
+			return kernel.ChangeConnectionMark{Invert: bits, Mask: mask}
+		case option == "--nfmask" && ok:
+			packet = bits
+		case option == "--ctmask" && ok:
+			connection = bits
+		case option == "--mask" && ok:
+			packet, connection = bits, bits
+		}
+	}
+	switch {
+	case slices.Contains(words, "--restore-mark"):
+		return kernel.RestoreMark{ConnectionMask: connection, Mask: packet}
+	case slices.Contains(words, "--save-mark"):
+		return kernel.SaveMark{Mask: packet, ConnectionMask: connection}
+	}
+	return kernel.OtherTarget("CONNMARK")
 }

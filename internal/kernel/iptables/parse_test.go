@@ -19,14 +19,14 @@ func TestParseRule(t *testing.T) {
 		spec string
 		want kernel.Rule
 	}{
-		{"-j LOG", kernel.Rule{Verdict: kernel.JumpTo("LOG")}},
+		{"-j LOG", kernel.Rule{Verdict: kernel.Ignored("LOG")}},
 		{"-p tcp", kernel.Rule{Conditions: all(kernel.OfProtocol{Protocol: inet.TCP})}},
 		{"-s 10.244.0.0/16 ! -d 10.244.0.0/16 -j MASQUERADE --random-fully", kernel.Rule{
 			Conditions: all(kernel.From{Prefix: pods}, kernel.Negated{Condition: kernel.To{Prefix: pods}}), Verdict: kernel.Masquerade{RandomPort: true},
 		}},
 		{`-m comment --comment "-j ! \"it\"" -i veth+ ! -o docker0 -g DOCKER`, kernel.Rule{
 			Why:        `-j ! "it"`,
-			Conditions: all(kernel.Arrives{Interface: "veth", Prefix: true}, kernel.Negated{Condition: kernel.Leaves{Interface: "docker0"}}), Verdict: kernel.JumpTo("DOCKER"),
+			Conditions: all(kernel.Arrives{Interface: "veth", Prefix: true}, kernel.Negated{Condition: kernel.Leaves{Interface: "docker0"}}), Verdict: kernel.GoTo("DOCKER"),
 		}},
 		{"-p udp -m multiport --dports 53,8000:8080 -j DROP", kernel.Rule{
 			Conditions: all(kernel.OfProtocol{Protocol: inet.UDP}, kernel.ToPorts{Ports: kernel.Ports{{First: 53, Last: 53}, {First: 8000, Last: 8080}}}), Verdict: kernel.Drop,
@@ -47,14 +47,28 @@ func TestParseRule(t *testing.T) {
 			Conditions: all(kernel.Negated{Condition: kernel.InSet{Set: "KUBE-LOOP-BACK", Key: kernel.KeyDestinationClient}}), Verdict: kernel.Masquerade{},
 		}},
 		{"-m string ! --string attack --algo bm -m addrtype --dst-type BROADCAST -j CT --notrack", kernel.Rule{
-			Conditions: all(kernel.Negated{Condition: kernel.Unknown("--string attack")}, kernel.Unknown("--algo bm"), kernel.Unknown("--dst-type BROADCAST")),
+			Conditions: all(kernel.Negated{Condition: kernel.Unknown("--string attack")}, kernel.Unknown("--algo bm"), kernel.AddrType{Types: []string{"BROADCAST"}}),
 			Verdict:    kernel.NoTrack{},
 		}},
-		{"-j CT --zone 5", kernel.Rule{Verdict: kernel.JumpTo("CT")}},
+		{"-j CT --zone 5", kernel.Rule{Verdict: kernel.Ignored("CT")}},
+		{"-j NFQUEUE --queue-num 0", kernel.Rule{Verdict: kernel.OtherTarget("NFQUEUE")}},
+		{"-p tcp -m tcp --sport 1024:65535 --tcp-flags FIN,SYN,RST,ACK SYN -m connmark ! --mark 0x4/0xff -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff", kernel.Rule{
+			Conditions: all(kernel.OfProtocol{Protocol: inet.TCP}, kernel.FromPorts{Ports: kernel.Ports{{First: 1024, Last: 65535}}}, kernel.TCPFlags{Mask: 0x17, Set: 2},
+				kernel.Negated{Condition: kernel.ConnectionMarkIs{Bits: 4, Mask: 0xff}}),
+			Verdict: kernel.RestoreMark{ConnectionMask: 0xff, Mask: 0xff},
+		}},
+		{"-m conntrack --ctorigdst 10.96.0.1 --ctorigdstport 80 --ctdir REPLY -m iprange --src-range 10.0.0.1-10.0.0.9 -j CONNMARK --save-mark", kernel.Rule{
+			Conditions: all(kernel.OriginalTo{Prefix: netip.MustParsePrefix("10.96.0.1/32")}, kernel.OriginalToPorts{Ports: kernel.Ports{{First: 80, Last: 80}}},
+				kernel.Replies{}, kernel.AddrRange{Source: true, First: netip.MustParseAddr("10.0.0.1"), Last: netip.MustParseAddr("10.0.0.9")}),
+			Verdict: kernel.SaveMark{Mask: ^uint32(0), ConnectionMask: ^uint32(0)},
+		}},
+		{"-m recent --set --name DEFAULT --mask 255.255.255.255 --rsource -m rpfilter --validmark --invert -m owner --uid-owner 0 -m addrtype ! --src-type LOCAL --limit-iface-out",
+			kernel.Rule{Conditions: all(kernel.Negated{Condition: kernel.ReversePath{}}, kernel.OfSocket("--uid-owner 0"),
+				kernel.Negated{Condition: kernel.AddrType{Source: true, OfInterface: true, Types: []string{"LOCAL"}}})}},
 		{"-j DNAT --to-destination 10.244.0.1:80", kernel.Rule{Verdict: kernel.Redirect{}}},
 	} {
 		got := ParseRule(kernel.ChainID{}, c.spec)
-		if d := cmp.Diff(c.want, got.Rule, cmpopts.EquateComparable(netip.Prefix{})); d != "" || got.Tag != "" || got.Spec != c.spec {
+		if d := cmp.Diff(c.want, got.Rule, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); d != "" || got.Tag != "" || got.Spec != c.spec {
 			t.Errorf("%s: tag %q, spec %q, -want +got\n%s", c.spec, got.Tag, got.Spec, d)
 		}
 	}

@@ -1,0 +1,137 @@
+package explain_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
+)
+
+// modelRule is a rule of the model: its matches, each with what it says about the packet, and its target.
+type modelRule struct {
+	text   string
+	is     bool // all matches are known, and this is what they say of the packet
+	known  bool
+	target string
+}
+
+// facts of the packet from outside to the ClusterIP, in filter INPUT.
+var facts = map[string]bool{
+	"-s 198.51.100.0/24": true, "-s 10.244.0.0/16": false, "! -s 10.244.0.0/16": true, "-d 10.96.0.0/16": true, "-p tcp -m tcp --dport 80": true,
+	"-p tcp -m multiport --dports 22,443": false, "-p udp": false, "-m conntrack --ctstate RELATED,ESTABLISHED": false, "-i eth0": true, "! -i eth+": false,
+	"-m addrtype --dst-type LOCAL": true, "-m addrtype --src-type LOCAL": false, "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN": true, "": true,
+	"-m owner --uid-owner 0": false, "-m pkttype --pkt-type broadcast": false,
+}
+
+// drawRules draws the chains 0 to 2. A chain jumps or goes only to later ones.
+func drawRules(t *rapid.T) [][]modelRule {
+	all := make([][]modelRule, 3)
+	texts := make([]string, 0, len(facts))
+	for text := range facts {
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	for chain := range all {
+		targets := []string{"-j ACCEPT", "-j DROP", "-j RETURN", "-j LOG"}
+		for later := chain + 1; later < len(all); later++ {
+			targets = append(targets, fmt.Sprintf("-j C%d", later), fmt.Sprintf("-g C%d", later))
+		}
+		for range rapid.IntRange(1, 6).Draw(t, "rules") {
+			text := ""
+			if rapid.Bool().Draw(t, "matches") {
+				text = rapid.SampledFrom(texts).Draw(t, "match")
+			}
+			r := modelRule{text: text, is: facts[text], known: true, target: rapid.SampledFrom(targets).Draw(t, "target")}
+			if rapid.IntRange(0, 5).Draw(t, "unknown") == 0 {
+				r.text, r.known = strings.TrimSpace(text+" -m string --string x --algo bm"), false
+			}
+			all[chain] = append(all[chain], r)
+		}
+	}
+	return all
+}
+
+// outcomes are what may happen to the packet in a chain from a rule on: it tries both answers of each match that is not known.
+func outcomes(all [][]modelRule, chain, from int) map[string]bool {
+	out := map[string]bool{}
+	if from == len(all[chain]) {
+		return map[string]bool{"RETURN": true}
+	}
+	r := all[chain][from]
+	rest := func() {
+		for o := range outcomes(all, chain, from+1) {
+			out[o] = true
+		}
+	}
+	if !r.is || !r.known {
+		rest()
+	}
+	if !r.is {
+		return out
+	}
+	switch kind, target, _ := strings.Cut(r.target, " "); {
+	case target == "LOG":
+		rest()
+	case !strings.HasPrefix(target, "C"):
+		out[target] = true
+	default:
+		for o := range outcomes(all, int(target[1]-'0'), 0) {
+			if o == "RETURN" && kind == "-j" {
+				rest()
+				continue
+			}
+			out[o] = true
+		}
+	}
+	return out
+}
+
+// TestRulesHaveTheOutcomesOfAModel compares random chains with a model that tries every answer of the matches that explain does not know.
+// What happens in the model must be the verdict, or the verdict must be unclear; and without such matches, it is certain.
+func TestRulesHaveTheOutcomesOfAModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		all := drawRules(rt)
+		drops := rapid.Bool().Draw(rt, "policy DROP")
+		w := newWorld(t, web())
+		w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(outside): "eth0", netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "cni0"}
+		input := kernel.ChainID{Table: "filter", Chain: "INPUT"}
+		rules, opaque := w.kernel.Rules[inet.IPv4], false
+		rules.Rules[input] = nil
+		for n, chain := range all {
+			id := input
+			if n > 0 {
+				id.Chain = fmt.Sprintf("C%d", n)
+			}
+			for _, r := range chain {
+				opaque = opaque || !r.known
+				rules.Rules[id] = append(rules.Rules[id], iptables.ParseRule(id, strings.TrimSpace(r.text+" "+r.target)))
+			}
+		}
+		if drops {
+			rules.Policies[input] = "DROP"
+		}
+		may := map[explain.Verdict]bool{}
+		for o := range outcomes(all, 0, 0) {
+			if o == "DROP" || o == "RETURN" && drops {
+				may[explain.Stops] = true
+			} else {
+				may[explain.Passes] = true
+			}
+		}
+		e := w.ask(clusterIPHTTP, outside)
+		switch {
+		case e.Verdict == explain.Unclear && opaque:
+		case len(may) == 1 && may[e.Verdict]:
+		default:
+			rt.Fatalf("the model says %v, policy DROP %t:\n%v\n%s", may, drops, all, steps(e))
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// registers are those of a rule of nftables, in words. Each has the bits that the last statement stored there.
+type registers [16]bits
+
+// read returns bytes from a word on. Bytes that nothing stored are unknown.
+func (r *registers) read(from, length int) bits {
+	all := unknownBits(length)
+	var names []string
+	for at := 0; at < length && from < len(r); {
+		part := r[from]
+		all.put(at, part)
+		if part.name != "" {
+			names = append(names, part.name)
+		}
+		all.client = all.client || part.client
+		words := max(1, len(part.data)/registerSize)
+		at, from = at+words*registerSize, from+words
+	}
+	all.name = strings.Join(names, " . ")
+	return all
+}
+
+// store puts bits into the words from one on. The rest of the last word is zero.
+func (r *registers) store(to int, b bits) {
+	padded := exactly(make([]byte, (len(b.data)+registerSize-1)/registerSize*registerSize))
+	padded.put(0, b)
+	padded.name, padded.client = b.name, b.client
+	if to < len(r) {
+		r[to] = padded
+	}
+}
+
+// transform applies a mask and inverts bits.
+func (b bits) transform(mask, xor []byte) bits {
+	out := bits{data: bytes.Clone(b.data), known: bytes.Clone(b.known), name: b.name, client: b.client}
+	for i := range out.data {
+		m, x := byte(math.MaxUint8), byte(0)
+		if i < len(mask) {
+			m = mask[i]
+		}
+		if i < len(xor) {
+			x = xor[i]
+		}
+		out.data[i] = out.data[i]&m ^ x
+		out.known[i] |= ^m
+	}
+	return out
+}
+
+// reversed reverses the bytes of each number.
+func (b bits) reversed(size int) bits {
+	out := bits{data: bytes.Clone(b.data), known: bytes.Clone(b.known), name: b.name, client: b.client}
+	if native := binary.NativeEndian.Uint16([]byte{1, 0}); native != 1 || size < 2 {
+		return out
+	}
+	for at := 0; at+size <= len(out.data); at += size {
+		for i := range size {
+			out.data[at+i], out.known[at+i] = b.data[at+size-1-i], b.known[at+size-1-i]
+		}
+	}
+	return out
+}
+
+// bounds are the least and the greatest value that the bits may have.
+func (b bits) bounds() (low, high []byte) {
+	low, high = make([]byte, len(b.data)), make([]byte, len(b.data))
+	for i := range b.data {
+		low[i] = b.data[i] & b.known[i]
+		high[i] = low[i] | ^b.known[i]
+	}
+	return low, high
+}
+
+// within reports whether the bits are between two values.
+func (b bits) within(first, last []byte) matchResult {
+	low, high := b.bounds()
+	switch {
+	case bytes.Compare(high, first) < 0, bytes.Compare(low, last) > 0, bytes.Equal(first, last) && !b.canBe(first):
+		return no
+	case bytes.Compare(low, first) >= 0 && bytes.Compare(high, last) <= 0:
+		return yes
+	}
+	return maybe
+}
+
+// canBe reports whether the known bits are those of a value.
+func (b bits) canBe(value []byte) bool {
+	for i := range b.data {
+		if i < len(value) && (b.data[i]^value[i])&b.known[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// compare evaluates a comparison with a constant.
+func (b bits) compare(op uint32, value []byte) matchResult {
+	least, greatest := make([]byte, len(value)), bytes.Repeat([]byte{math.MaxUint8}, len(value))
+	switch op {
+	case kernel.NFTEqual:
+		return b.within(value, value)
+	case kernel.NFTNotEqual:
+		return b.within(value, value).not()
+	case kernel.NFTLessEqual:
+		return b.within(least, value)
+	case kernel.NFTLess:
+		return b.within(value, greatest).not()
+	case kernel.NFTGreater:
+		return b.within(least, value).not()
+	case kernel.NFTGreaterEqual:
+		return b.within(value, greatest)
+	}
+	return maybe
+}
+
+// in reports whether the bits are a key of an element, field by field.
+func (b bits) in(e kernel.NFTElement, fields []int) matchResult {
+	least, at := yes, 0
+	for _, length := range fields {
+		end := at + length
+		if end > len(b.data) || end > len(e.Key) || end > len(e.End) {
+			return maybe
+		}
+		least = min(least, bits{data: b.data[at:end], known: b.known[at:end]}.within(e.Key[at:end], e.End[at:end]))
+		at += (length + registerSize - 1) / registerSize * registerSize
+	}
+	return least
+}
+
+// text prints a constant as nft does, as far as its length and the field's name tell what it is.
+func text(name string, value []byte) string {
+	switch {
+	case strings.HasSuffix(name, "addr") && len(value) < 4:
+		full := netip.AddrFrom4([4]byte(append(bytes.Clone(value), make([]byte, 4-len(value))...)))
+		return netip.PrefixFrom(full, 8*len(value)).String()
+	case strings.HasSuffix(name, "addr"):
+		if addr, ok := netip.AddrFromSlice(value); ok {
+			return addr.String()
+		}
+	case strings.HasSuffix(name, "port") && len(value) == 2:
+		return fmt.Sprint(binary.BigEndian.Uint16(value))
+	case strings.HasSuffix(name, "ifname"):
+		end := bytes.IndexByte(value, 0)
+		if end < 0 {
+			return fmt.Sprintf("%q", string(value)+"*")
+		}
+		return fmt.Sprintf("%q", value[:end])
+	case len(value) == 1:
+		return fmt.Sprint(value[0])
+	case len(value) == registerSize:
+		return fmt.Sprintf("0x%x", binary.NativeEndian.Uint32(value))
+	}
+	return fmt.Sprintf("0x%x", value)
+}

@@ -1,0 +1,130 @@
+package foreign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// maxElements bounds what is read of a set. Larger ones are not evaluated.
+const maxElements = 1 << 16
+
+// families are the families whose chains can see packets to Services.
+var families = map[string]byte{
+	"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6, "bridge": unix.NFPROTO_BRIDGE, "netdev": unix.NFPROTO_NETDEV,
+}
+
+func familyOf(number byte) string {
+	for name, n := range families {
+		if n == number {
+			return name
+		}
+	}
+	return ""
+}
+
+// Read returns the rules and sets of the tables of these base chains.
+func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, error) {
+	all := kernel.NFTables{Rules: map[kernel.NFTName][]kernel.NFTRule{}, Sets: map[kernel.NFTName]kernel.NFTSet{}}
+	if len(chains) == 0 {
+		return all, nil
+	}
+	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return all, fmt.Errorf("read nftables: %w", err)
+	}
+	defer conn.Close()
+	r := reader{conn: conn, all: all}
+	var tables []kernel.NFTName
+	for _, c := range chains {
+		if t := (kernel.NFTName{Family: c.Family, Table: c.Table}); !slices.Contains(tables, t) {
+			tables = append(tables, t)
+		}
+	}
+	for _, t := range tables {
+		if err := r.table(ctx, t); err != nil && !errors.Is(err, unix.ENOENT) { // it may be deleted meanwhile
+			return all, fmt.Errorf("read table %s %s of nftables: %w", t.Family, t.Table, err)
+		}
+	}
+	return all, nil
+}
+
+type reader struct {
+	conn *nlbatch.Conn
+	all  kernel.NFTables
+}
+
+func (r *reader) dump(ctx context.Context, msg uint16, family string, attrs []byte) ([][]byte, error) {
+	payload := append([]byte{families[family], unix.NFNETLINK_V0, 0, 0}, attrs...)
+	return r.conn.Dump(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | msg, Payload: payload})
+}
+
+func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
+	payloads, err := r.dump(ctx, unix.NFT_MSG_GETRULE, t.Family, nlbatch.AppendString(nil, unix.NFTA_RULE_TABLE, t.Table))
+	if err != nil {
+		return err
+	}
+	for _, p := range payloads {
+		at, rule, err := decodeRule(p)
+		if err != nil {
+			return err
+		}
+		if at.Table == t.Table {
+			r.all.Rules[at] = append(r.all.Rules[at], rule)
+		}
+	}
+	payloads, err = r.dump(ctx, unix.NFT_MSG_GETSET, t.Family, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, t.Table))
+	if err != nil {
+		return err
+	}
+	for _, p := range payloads {
+		name, set, err := decodeSet(p)
+		if err != nil {
+			return err
+		}
+		if name.Table != t.Table {
+			continue
+		}
+		if err := r.elements(ctx, name, &set); err != nil {
+			return fmt.Errorf("set %s: %w", name.Name, err)
+		}
+		r.all.Sets[name] = set.NFTSet
+	}
+	return nil
+}
+
+var errTooMany = errors.New("it has too many elements")
+
+// elements reads the elements of a set.
+func (r *reader) elements(ctx context.Context, name kernel.NFTName, set *set) error {
+	attrs := nlbatch.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, name.Table)
+	attrs = nlbatch.AppendString(attrs, unix.NFTA_SET_ELEM_LIST_SET, name.Name)
+	payload := append([]byte{families[name.Family], unix.NFNETLINK_V0, 0, 0}, attrs...)
+	err := r.conn.Walk(ctx, nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETSETELEM, Payload: payload}, func(p []byte) error {
+		if err := set.decodeElements(p); err != nil {
+			return err
+		}
+		if len(set.raw) > maxElements {
+			return errTooMany
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errTooMany):
+		set.Unread = fmt.Sprintf("it has more than %d elements", maxElements)
+		return nil
+	case errors.Is(err, nlbatch.ErrDumpInterrupted):
+		set.Unread = "it changed while it was read"
+		return nil
+	case err != nil:
+		return err
+	}
+	set.close()
+	return nil
+}

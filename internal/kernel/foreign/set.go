@@ -1,0 +1,185 @@
+package foreign
+
+import (
+	"bytes"
+	"math"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
+)
+
+// Constants of nf_tables.h that golang.org/x/sys/unix lacks.
+const (
+	setDescConcat     = 2
+	setFieldLength    = 1
+	setElemKeyEnd     = 10
+	setElemExprs      = 11
+	setElemCatchall   = 2
+	headerLen         = 4
+	lengthOfRegister  = 4
+	lengthOfRegisters = 64
+)
+
+// set is a set while it is read.
+type set struct {
+	kernel.NFTSet
+	intervals, concatenates bool
+	length                  int
+	raw                     []rawElement
+}
+
+type rawElement struct {
+	kernel.NFTElement
+	ends, catchAll bool
+}
+
+// eachAttr iterates over the attributes after the netfilter header.
+func eachAttr(payload []byte, handle func(uint16, []byte) error) error {
+	return nlbatch.EachAttr(payload[min(len(payload), headerLen):], handle)
+}
+
+// decodeSet reads a set without its elements.
+func decodeSet(payload []byte) (name kernel.NFTName, s set, err error) {
+	if len(payload) > 0 {
+		name.Family = familyOf(payload[0])
+	}
+	err = eachAttr(payload, func(typ uint16, v []byte) error {
+		var n uint32
+		var err error
+		switch typ {
+		case unix.NFTA_SET_TABLE:
+			name.Table = nlbatch.String(v)
+		case unix.NFTA_SET_NAME:
+			name.Name = nlbatch.String(v)
+		case unix.NFTA_SET_FLAGS:
+			n, err = nlbatch.BigUint32(v)
+			s.intervals = n&unix.NFT_SET_INTERVAL != 0
+		case unix.NFTA_SET_KEY_LEN:
+			n, err = nlbatch.BigUint32(v)
+			s.length = int(min(n, lengthOfRegisters))
+		case unix.NFTA_SET_DESC:
+			s.Fields, err = fields(v)
+		}
+		return err
+	})
+	s.concatenates = len(s.Fields) > 1
+	if !s.concatenates {
+		s.Fields = []int{s.length}
+	}
+	return name, s, err
+}
+
+// fields reads the lengths of the parts of a concatenation.
+func fields(desc []byte) (lengths []int, err error) {
+	err = nlbatch.EachAttr(desc, func(typ uint16, v []byte) error {
+		if typ != setDescConcat {
+			return nil
+		}
+		return nlbatch.EachAttr(v, func(_ uint16, field []byte) error {
+			return nlbatch.EachAttr(field, func(typ uint16, v []byte) error {
+				n, err := nlbatch.BigUint32(v)
+				if typ == setFieldLength {
+					lengths = append(lengths, int(min(n, lengthOfRegisters)))
+				}
+				return err
+			})
+		})
+	})
+	return lengths, err
+}
+
+// decodeElements adds the elements of one message.
+func (s *set) decodeElements(payload []byte) error {
+	return eachAttr(payload, func(typ uint16, v []byte) error {
+		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			return nil
+		}
+		return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
+			e, err := decodeElement(v)
+			s.raw = append(s.raw, e)
+			return err
+		})
+	})
+}
+
+func decodeElement(b []byte) (e rawElement, err error) {
+	err = nlbatch.EachAttr(b, func(typ uint16, v []byte) (err error) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.Key, _, err = data(v)
+		case setElemKeyEnd:
+			e.End, _, err = data(v)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.Data, e.Verdict, err = data(v)
+		case unix.NFTA_SET_ELEM_FLAGS:
+			var flags uint32
+			flags, err = nlbatch.BigUint32(v)
+			e.ends, e.catchAll = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0, flags&setElemCatchall != 0
+		case unix.NFTA_SET_ELEM_EXPR:
+			e.Opaque, err = condition(v)
+		case setElemExprs:
+			return nlbatch.EachAttr(v, func(_ uint16, v []byte) error {
+				text, err := condition(v)
+				e.Opaque += text
+				return err
+			})
+		}
+		return err
+	})
+	return e, err
+}
+
+// condition returns what an expression of an element matches, which a counter does not.
+func condition(expr []byte) (string, error) {
+	s, err := decodeExpression(expr)
+	if opaque, is := s.(kernel.NFTOpaque); is {
+		return opaque.Text, err
+	}
+	return "", err
+}
+
+// close completes the set after its last element. The kernel lists intervals as their first key, and the first one behind them.
+func (s *set) close() {
+	if s.intervals && !s.concatenates {
+		slices.SortStableFunc(s.raw, func(a, b rawElement) int { return bytes.Compare(a.Key, b.Key) })
+	}
+	for i, e := range s.raw {
+		switch {
+		case e.catchAll:
+			e.Key, e.End = nil, nil
+		case e.ends:
+			continue
+		case s.intervals && !s.concatenates:
+			e.End = s.before(i)
+		case e.End == nil:
+			e.End = e.Key
+		}
+		s.Elements = append(s.Elements, e.NFTElement)
+	}
+	s.raw = nil
+}
+
+// before returns the last key of the interval that begins at an element.
+func (s *set) before(i int) []byte {
+	for _, next := range s.raw[i+1:] {
+		if next.catchAll || bytes.Equal(next.Key, s.raw[i].Key) && !next.ends {
+			continue
+		}
+		return minusOne(next.Key)
+	}
+	return bytes.Repeat([]byte{math.MaxUint8}, len(s.raw[i].Key))
+}
+
+func minusOne(key []byte) []byte {
+	key = slices.Clone(key)
+	for i := len(key) - 1; i >= 0; i-- {
+		key[i]--
+		if key[i] != math.MaxUint8 {
+			break
+		}
+	}
+	return key
+}

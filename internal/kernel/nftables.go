@@ -1,0 +1,163 @@
+package kernel
+
+import "fmt"
+
+// NFTables are the nftables tables of other programs: their chains with their rules, and the sets that rules look packets up in.
+type NFTables struct {
+	Rules map[NFTName][]NFTRule
+	Sets  map[NFTName]NFTSet
+}
+
+// NFTName names a chain or a set of a table.
+type NFTName struct{ Family, Table, Name string }
+
+// In returns the name of another chain or set of the same table.
+func (n NFTName) In(name string) NFTName { return NFTName{n.Family, n.Table, name} }
+
+// Chain returns the name of a base chain.
+func (c BaseChain) Chain() NFTName { return NFTName{c.Family, c.Table, c.Name} }
+
+// NFTRule is a rule: statements that run until one of them does not match, or has a verdict.
+type NFTRule struct {
+	Handle     uint64
+	Statements []NFTStatement
+}
+
+// Show returns the command that shows a rule of a chain.
+func (r NFTRule) Show(at NFTName) string {
+	return fmt.Sprintf("nft -a list chain %s %s %s # handle %d", at.Family, at.Table, at.Name, r.Handle)
+}
+
+// NFTStatement is one of the kernel's expressions, as linux/netfilter/nf_tables.h describes them. Registers are numbered by words of 4 bytes.
+type NFTStatement interface{ statement() }
+
+// The kinds of fields.
+const (
+	NFTMeta    = "meta"
+	NFTPayload = "payload"
+	NFTCt      = "ct"
+	NFTFib     = "fib"
+)
+
+// NFTField is a property of a packet.
+type NFTField struct {
+	// Kind is the name of the expression that loads it. A field of another kind than the above has only that.
+	Kind string
+	// Key is the key of meta and ct, the base of payload, and the result of fib.
+	Key uint32
+	// Offset and Length are in bytes. Length is 0 if the key decides it.
+	Offset, Length int
+	// Flags are those of fib. Reply is the direction of ct, which Directed has.
+	Flags           uint32
+	Directed, Reply bool
+}
+
+// NFTLoad stores a field in a register.
+type NFTLoad struct {
+	To    int
+	Field NFTField
+}
+
+// NFTStore changes the packet's field to a register.
+type NFTStore struct {
+	From  int
+	Field NFTField
+}
+
+// NFTImmediate stores a constant in a register.
+type NFTImmediate struct {
+	To   int
+	Data []byte
+}
+
+// NFTBitwise masks and inverts bits of a register. Without a mask, it does something else with it.
+type NFTBitwise struct {
+	From, To, Length int
+	Mask, Xor        []byte
+}
+
+// NFTByteOrder reverses the bytes of each number of a register, of Size bytes.
+type NFTByteOrder struct{ From, To, Length, Size int }
+
+// NFTCompare compares a register with a constant; Op is NFT_CMP_EQ or another of these.
+type NFTCompare struct {
+	From int
+	Op   uint32
+	Data []byte
+}
+
+// NFTRange matches a register between two constants; with Not, all others.
+type NFTRange struct {
+	From      int
+	Low, High []byte
+	Not       bool
+}
+
+// NFTLookup looks a register up in a set. With a map, it stores the value in another register, or has its verdict.
+type NFTLookup struct {
+	Set      string
+	From, To int
+	Map, Not bool
+}
+
+// NFTVerdict ends the chain, or continues in another; Code is NF_DROP, NFT_JUMP or another of these.
+type NFTVerdict struct {
+	Code  int32
+	Chain string
+}
+
+// NFTAction has an effect on the packet: "reject", "masq", "snat", "dnat", "redir", "tproxy", "notrack", "queue" or another name of the kernel.
+type NFTAction struct{ Name string }
+
+// NFTOpaque is a match that depends on more than the packet, such as a rate, in nft's words.
+type NFTOpaque struct{ Text string }
+
+func (NFTLoad) statement()      {}
+func (NFTStore) statement()     {}
+func (NFTImmediate) statement() {}
+func (NFTBitwise) statement()   {}
+func (NFTByteOrder) statement() {}
+func (NFTCompare) statement()   {}
+func (NFTRange) statement()     {}
+func (NFTLookup) statement()    {}
+func (NFTVerdict) statement()   {}
+func (NFTAction) statement()    {}
+func (NFTOpaque) statement()    {}
+
+// The codes of verdicts and of comparisons.
+const (
+	NFTDrop     = 0
+	NFTAccept   = 1
+	NFTQueue    = 3
+	NFTContinue = -1
+	NFTBreak    = -2
+	NFTJump     = -3
+	NFTGoto     = -4
+	NFTReturn   = -5
+
+	NFTEqual        = 0
+	NFTNotEqual     = 1
+	NFTLess         = 2
+	NFTLessEqual    = 3
+	NFTGreater      = 4
+	NFTGreaterEqual = 5
+)
+
+// NFTSet is a set or a map.
+type NFTSet struct {
+	// Fields are the lengths of the parts of a key in bytes; each begins at a multiple of 4.
+	Fields []int
+	// Unread says why the elements are not known; empty if they are.
+	Unread   string
+	Elements []NFTElement
+}
+
+// NFTElement has all keys from Key to End, each field for itself. A catch-all element has no key: it has the keys that no other has.
+type NFTElement struct {
+	Key, End []byte
+	// Data and Verdict are the value of a map.
+	Data    []byte
+	Verdict NFTVerdict
+	// Opaque is a further condition, such as a rate.
+	Opaque string
+}

@@ -63,6 +63,7 @@ func Examine(f Facts) Report {
 // Print writes the report as text.
 func (r Report) Print(w io.Writer) error {
 	err := finding.Print(w, r.Findings)
+	fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\n", r.Paths, r.Connected)
 	for _, u := range r.Unchecked {
 		fmt.Fprintf(w, "not checked: %s\n", u)
 	}
@@ -70,12 +71,11 @@ func (r Report) Print(w io.Writer) error {
 	if r.Verdict == Well && len(r.Unchecked) > 0 {
 		except = ", except for what was not checked"
 	}
-	_, failed := fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\nverdict: %s%s\n",
-		r.Paths, r.Connected, r.Verdict, except)
+	_, failed := fmt.Fprintf(w, "verdict: %s%s\n", r.Verdict, except)
 	return errors.Join(err, failed)
 }
 
-// checkPreflight takes over the findings of preflight.
+// checkPreflight returns the findings of preflight, and a notice if the rules are in nftables.
 func checkPreflight(f Facts) []finding.Finding {
 	found := slices.Clone(f.Preflight)
 	if f.View != nil && f.mode().RulesInNFTables() {

@@ -190,8 +190,8 @@ func ToConnect(walks []Walk) []int {
 // unfollowed says which paths could not be followed, and why.
 func unfollowed(f Facts) []string {
 	switch {
-	case f.View == nil:
-		return []string{"paths of packets to Services: no agent responds"}
+	case f.View == nil: // which is a finding
+		return nil
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
 		return []string{"paths of packets to Services: none of the Services in the sample is served with a ready endpoint"}
 	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):

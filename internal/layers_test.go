@@ -142,13 +142,13 @@ var layers = map[string]layer{
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},
-	"fleet": {ours: []string{"explain", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
+	"fleet": {ours: []string{"explain", "finding", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
 	"fleet/pods": {
 		ours: []string{"fleet"}, others: []string{"golang.org/x/sync/errgroup", "k8s.io/"},
 		why: "asks nodes through the API server; runs on any operating system",
 	},
 	"../cmd/kubectl-ipvs": {
-		ours: []string{"fleet", "fleet/pods"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
+		ours: []string{"fleet", "fleet/pods", "inspect"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
 		why: "runs on any operating system, without the agent",
 	},
 	"../cmd/kube-ipvs": {

@@ -151,3 +151,14 @@ func TestVersion(t *testing.T) {
 		t.Errorf("status %d, %v, %q", status, err, out)
 	}
 }
+
+// TestPreflightTakesAgentFlags: `kubectl ipvs preflight` runs it with the flags of the agent.
+func TestPreflightTakesAgentFlags(t *testing.T) {
+	out, stderr, _ := call(t, "preflight", "--hostname-override=node-1", "--metrics-bind-address=127.0.0.1:1", "--ipvs-scheduler=nope", "-o", "json")
+	if !strings.Contains(stderr, "ipvs-scheduler") {
+		t.Errorf("the flags are not read: %q %q", out, stderr)
+	}
+	if help, _, _ := call(t, "preflight", "--help"); strings.Contains(help, "--metrics-bind-address") {
+		t.Errorf("flags without effect are not hidden:\n%s", help)
+	}
+}

@@ -23,7 +23,9 @@ func newPreflight(m *machine.Machine) *cobra.Command {
 		Short: "Check what this node lacks to serve Services, and how to fix it",
 		Long: `preflight checks this node for everything that the agent uses: kernel modules, schedulers, set types,
 iptables or nftables, capabilities and sysctls. It changes nothing, but a check can load a kernel
-module. Its exit status is 1 if something is missing that every Service needs.`,
+module. Its exit status is 1 if something is missing that every Service needs.
+
+preflight takes all flags of an agent. Those that are not listed have no effect.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
@@ -33,7 +35,7 @@ module. Its exit status is 1 if something is missing that every Service needs.`,
 			return errors.Join(err, daemon.Fatal(found.Findings))
 		}),
 	}
-	flags.AddCompile(cmd.Flags())
+	flags.AddAgent(cmd.Flags())
 	addOutput(cmd, &output)
 	return cmd
 }

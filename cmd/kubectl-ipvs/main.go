@@ -4,23 +4,21 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet/pods"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
 // version is set at link time.
@@ -29,6 +27,7 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program immediately
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -68,7 +67,13 @@ type options struct {
 	overrides     clientcmd.ConfigOverrides
 	allNamespaces bool
 	output        string
+	table         inspect.Table
 	ask           pods.Config
+	// timeout limits the time for all nodes; 0 for no limit.
+	timeout time.Duration
+	watch   bool
+	// interval is the time between two rounds of --watch.
+	interval time.Duration
 }
 
 func newRoot() *cobra.Command {
@@ -82,8 +87,11 @@ and lists the nodes that disagree and those that did not respond.
 It needs the rights to list pods and to create pods/exec in the agents' namespace. The agents' pods are
 privileged: this right equals root on the nodes.
 
-The exit status is the worst of the nodes, and at least 1 if a node did not respond. status, doctor and
-explain also exit with at least 1 if nodes were not asked because there are too many.`,
+If it is interrupted, or its time is over, it prints the answers that have arrived, and that others are
+missing.
+
+The exit status is the worst of the nodes, and at least 1 if a node did not respond. status, doctor, explain,
+preflight and plan give a verdict on all nodes: their exit status is at least 1 if they did not ask all of them.`,
 		SilenceErrors: true, SilenceUsage: true, Version: version,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ipvs"},
@@ -95,6 +103,11 @@ explain also exit with at least 1 if nodes were not asked because there are too 
 	clientcmd.BindOverrideFlags(&o.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "show the Services of all namespaces")
 	flags.StringVarP(&o.output, "output", "o", "table", strings.Join(forms, ", "))
+	flags.BoolVar(&o.table.NoHeaders, "no-headers", false, "print the table without column titles")
+	flags.StringVar(&o.table.SortBy, "sort-by", "", "sort the table by this column, numbers by value")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "ask again and again, and print what has changed")
+	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "time between two rounds of --watch, at least 1s")
+	flags.DurationVar(&o.timeout, "timeout", 0, "how long all nodes together may take; 0 for no limit")
 	flags.StringVar(&o.ask.Namespace, "agent-namespace", "kube-system", "namespace of the agents' pods")
 	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to ask")
 	flags.BoolVar(&o.ask.All, "all-nodes", false, fmt.Sprintf("ask all nodes, even if there are more than %d", fleet.MaxNodes))
@@ -107,11 +120,13 @@ explain also exit with at least 1 if nodes were not asked because there are too 
 		o.command("conns [NAME]", "Show the connections through the nodes' virtual servers", nil),
 		o.command("status", "Show which agents are well", nil),
 		o.command("doctor", "Examine the nodes and their agents", nil),
+		o.command("preflight", "Check what the nodes lack to serve Services", nil),
+		o.command("plan", "Show how the nodes' kernels differ from the wanted state", nil),
+		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
+		o.command("version", "Show which nodes run which version", nil),
 	)
 	return root
 }
-
-var forms = []string{"table", "json", "yaml"}
 
 // command returns a command that asks the nodes. extra are flags that go to the nodes.
 func (o *options) command(use, short string, extra []string) *cobra.Command {
@@ -146,57 +161,6 @@ var examples = map[string]string{
 	"services": " -n shop\n  kubectl ipvs services -n shop web",
 	"explain":  " -n shop web:http --from 10.244.1.7",
 	"conns":    " -n shop web --node node-1",
-	"doctor":   " --all-nodes -o json",
-}
-
-func (o *options) run(cmd *cobra.Command, q fleet.Question) error {
-	if !slices.Contains(forms, o.output) {
-		return usageError{fmt.Errorf("--output %q: use one of %s", o.output, strings.Join(forms, ", "))}
-	}
-	if o.ask.All && len(o.ask.Nodes) > 0 {
-		return usageError{errors.New("use either --node or --all-nodes")}
-	}
-	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
-	if !o.allNamespaces {
-		namespace, _, err := config.Namespace()
-		if err != nil {
-			return err
-		}
-		q.Namespace = namespace
-	}
-	if _, err := q.Line(); err != nil {
-		return usageError{err}
-	}
-	client, err := config.ClientConfig()
-	if err != nil {
-		return err
-	}
-	o.ask.Client = *client
-	answers, left, err := pods.Ask(cmd.Context(), o.ask, q)
-	if err != nil {
-		return err
-	}
-	report := fleet.Merge(q, answers, left)
-	if err := print(cmd.OutOrStdout(), o.output, report); err != nil {
-		return err
-	}
-	if report.ExitStatus != 0 {
-		return statusError(report.ExitStatus)
-	}
-	return nil
-}
-
-func print(w io.Writer, form string, report fleet.Report) error {
-	if form == "table" {
-		return fleet.Print(w, report)
-	}
-	text, err := json.MarshalIndent(report, "", "  ")
-	if err == nil && form == "yaml" {
-		text, err = yaml.JSONToYAML(text)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", strings.TrimSuffix(string(text), "\n"))
-	return err
+	"status":   " --all-nodes --watch",
+	"doctor":   " --all-nodes\n  kubectl ipvs doctor --all-nodes -o name",
 }

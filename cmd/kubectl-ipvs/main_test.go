@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,12 @@ func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 // kubeconfig returns a kubeconfig for an API server with one agent that is not running.
 func kubeconfig(t *testing.T) string {
 	t.Helper()
+	return kubeconfigOf(t, func() corev1.PodPhase { return corev1.PodPending })
+}
+
+// kubeconfigOf returns a kubeconfig for an API server with one agent, whose pod has a phase.
+func kubeconfigOf(t *testing.T, phase func() corev1.PodPhase) string {
+	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/namespaces/agents/pods" {
 			http.NotFound(w, r)
@@ -34,7 +41,7 @@ func kubeconfig(t *testing.T) string {
 		_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{{
 			ObjectMeta: metav1.ObjectMeta{Name: "agent-1"},
 			Spec:       corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "kube-ipvs"}}},
-			Status:     corev1.PodStatus{Phase: corev1.PodPending},
+			Status:     corev1.PodStatus{Phase: phase()},
 		}}})
 	}))
 	t.Cleanup(api.Close)
@@ -66,16 +73,42 @@ func TestKubectlFlags(t *testing.T) {
 	}
 }
 
+// TestWatch: the command asks again, prints what has changed, and keeps its exit status when it is interrupted.
+func TestWatch(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rounds := 0
+	config := kubeconfigOf(t, func() corev1.PodPhase {
+		switch rounds++; {
+		case rounds == 1:
+			return corev1.PodPending
+		case rounds > 2:
+			cancel()
+		}
+		return corev1.PodFailed
+	})
+	const want = "EVENT      AGENT   VERSION   NODES\n! node-1: its agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n" +
+		"no longer: node-1: its agent's pod agent-1 is not running (Pending)\n! node-1: its agent's pod agent-1 is not running (Failed)\n"
+	var out, stderr strings.Builder
+	args := []string{"status", "-w", "--watch-interval=1s", "--kubeconfig", config, "--context", "test", "--agent-namespace", "agents"}
+	if status := execute(ctx, args, &out, &stderr); status != 1 || out.String() != want || stderr.String() != "" {
+		t.Errorf("status %d, %q\n%s\nwant\n%s", status, &stderr, &out, want)
+	}
+}
+
 func TestCommandLines(t *testing.T) {
 	config := kubeconfig(t)
 	for line, want := range map[string]string{
-		"services -o xml":               "table, json, yaml",
-		"services web -A":               "use -n NAMESPACE",
-		"services --node a --all-nodes": "either --node or --all-nodes",
-		"explain":                       "name a Service",
-		"conns a b":                     "accepts at most 1 arg",
-		"doctor web":                    "takes no Service",
-		"status --nope":                 "unknown flag",
+		"services -o xml":                "table, wide, json, yaml, name",
+		"status --sort-by nope":          "use one of agent, version, nodes",
+		"status -w --watch-interval 1ms": "at least 1s",
+		"status --node-timeout 0s":       "must be positive",
+		"services web -A":                "use -n NAMESPACE",
+		"services --node a --all-nodes":  "either --node or --all-nodes",
+		"explain":                        "name a Service",
+		"conns a b":                      "accepts at most 1 arg",
+		"doctor web":                     "takes no Service",
+		"status --nope":                  "unknown flag",
 	} {
 		out, stderr, status := call(t, append(strings.Fields(line), "--context", "test", "--kubeconfig", config)...)
 		if status != 2 || out != "" || !strings.Contains(stderr, want) {

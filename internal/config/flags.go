@@ -32,6 +32,19 @@ func (f *Flags) AddRun(fs *pflag.FlagSet) {
 	}
 }
 
+// AddAgent registers all flags of an agent, but hides those that do not affect the wanted state: a command then takes an agent's flags.
+func (f *Flags) AddAgent(fs *pflag.FlagSet) {
+	f.AddCompile(fs)
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.AddRun(all)
+	all.VisitAll(func(flag *pflag.Flag) {
+		if fs.Lookup(flag.Name) == nil {
+			flag.Hidden = true
+			fs.AddFlag(flag)
+		}
+	})
+}
+
 // addSettings registers the flags of the settings that affect the wanted state, or of the others.
 func (f *Flags) addSettings(fs *pflag.FlagSet, planning bool) {
 	for _, row := range table {

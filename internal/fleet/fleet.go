@@ -1,12 +1,10 @@
 package fleet
 
 import (
-	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -30,12 +28,19 @@ type Report struct {
 	ExitStatus int `json:"exitStatus"`
 	// Rows are the answers. Nodes with the same answer share a row.
 	Rows []Row `json:"rows"`
+	// Findings are what the nodes found, the most serious first. Unchecked is what they could not check.
+	Findings  []Finding   `json:"findings"`
+	Unchecked []Unchecked `json:"unchecked"`
 	// Disagreements lists what nodes should agree about, but do not.
 	Disagreements []string `json:"disagreements"`
 	// Silent are the nodes that did not answer, each with the reason.
 	Silent []Silence `json:"silent"`
-	// NotAsked is the number of nodes that were not asked because there are too many.
+	// NotAsked is the number of nodes that were not asked: because there are too many, or because the command was stopped.
 	NotAsked int `json:"notAsked"`
+	// Stopped is why the command ended before all nodes had answered; empty if it did not.
+	Stopped string `json:"stopped,omitempty"`
+	// LeftOut is the number of statements that the report has no room for.
+	LeftOut int `json:"leftOut,omitempty"`
 	// Nodes are the answers, sorted by node.
 	Nodes []Answer `json:"nodes"`
 }
@@ -56,12 +61,28 @@ type Row struct {
 	Nodes []string `json:"nodes"`
 }
 
-// fact is the answer of one node about one subject.
-type fact struct {
-	subject, says []string
-	counts        []uint64
-	// local is true if nodes may answer differently about the subject.
-	local bool
+// Finding is what one or more nodes found.
+type Finding struct {
+	Severity finding.Severity `json:"severity"`
+	Subject  string           `json:"subject"`
+	// Problem is that of the first node. Evidence has the problem of nodes where it differs, such as in a number.
+	Problem  string     `json:"problem"`
+	Remedy   string     `json:"remedy"`
+	Evidence []Evidence `json:"evidence"`
+	Nodes    []string   `json:"nodes"`
+}
+
+// Evidence is what one or more nodes observed.
+type Evidence struct {
+	Problem  string   `json:"problem"`
+	Observed []string `json:"observed"`
+	Nodes    []string `json:"nodes"`
+}
+
+// Unchecked is what one or more nodes could not check, and why.
+type Unchecked struct {
+	What  string   `json:"what"`
+	Nodes []string `json:"nodes"`
 }
 
 // severities lists the exit statuses of a command from harmless to worst.
@@ -81,104 +102,8 @@ func worse(command string, a, b int) bool {
 	return rank(a) > rank(b)
 }
 
-// Merge merges the answers to a question.
-func Merge(q Question, answers []Answer, notAsked int) Report {
-	r := Report{
-		Header: view.Header{APIVersion: "fleet.kube-ipvs.io/v1", Kind: "FleetReport"}, Command: q.Command, NotAsked: notAsked,
-		Rows: []Row{}, Disagreements: []string{}, Silent: []Silence{},
-		Nodes: slices.SortedFunc(slices.Values(answers), func(a, b Answer) int { return cmp.Compare(a.Node, b.Node) }),
-	}
-	m := merger{rows: map[string]*Row{}, seen: map[string]map[string][]string{}, local: map[string]bool{}}
-	for i := range r.Nodes {
-		answer := &r.Nodes[i]
-		facts, err := q.facts(*answer)
-		if err != nil {
-			answer.Error = cmp.Or(answer.Error, err.Error())
-			r.Silent = append(r.Silent, Silence{answer.Node, answer.Error})
-			if worse(q.Command, 1, r.ExitStatus) {
-				r.ExitStatus = 1
-			}
-			continue
-		}
-		m.responded = append(m.responded, answer.Node)
-		m.add(answer.Node, facts)
-		if answer.ExitStatus != nil && worse(q.Command, *answer.ExitStatus, r.ExitStatus) {
-			r.ExitStatus = *answer.ExitStatus
-		}
-	}
-	for _, row := range m.rows {
-		r.Rows = append(r.Rows, *row)
-	}
-	slices.SortFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(slices.Compare(a.Subject, b.Subject), -cmp.Compare(len(a.Nodes), len(b.Nodes)), slices.Compare(a.Says, b.Says))
-	})
-	if notAsked > 0 && commands[q.Command].verdict && worse(q.Command, 1, r.ExitStatus) {
-		r.ExitStatus = 1
-	}
-	if commands[q.Command].sameEverywhere {
-		r.Disagreements = m.disagreements()
-	}
-	return r
-}
-
-// merger collects facts.
-type merger struct {
-	responded []string
-	rows      map[string]*Row                // by subject and statement
-	seen      map[string]map[string][]string // subject → statement → nodes
-	local     map[string]bool                // by subject
-}
-
-func key(cells []string) string { return strings.Join(cells, "\x00") }
-
-func (m *merger) add(node string, facts []fact) {
-	for _, f := range facts {
-		subject, says := key(f.subject), key(f.says)
-		row := m.rows[subject+"\x01"+says]
-		if row == nil {
-			row = &Row{Subject: f.subject, Says: f.says, Sums: make([]uint64, len(f.counts))}
-			m.rows[subject+"\x01"+says] = row
-		}
-		for i, n := range f.counts {
-			row.Sums[i] += n
-		}
-		if m.seen[subject] == nil {
-			m.seen[subject] = map[string][]string{}
-		}
-		m.local[subject] = m.local[subject] || f.local
-		if !slices.Contains(m.seen[subject][says], node) { // a node with two identical facts counts once
-			m.seen[subject][says] = append(m.seen[subject][says], node)
-			row.Nodes = append(row.Nodes, node)
-		}
-	}
-}
-
-// disagreements describes each subject about which nodes disagree, or that some nodes do not know.
-func (m *merger) disagreements() []string {
-	list := []string{}
-	for subject, statements := range m.seen {
-		if m.local[subject] {
-			continue
-		}
-		var versions []string
-		missing := slices.Clone(m.responded)
-		for says, nodes := range statements {
-			versions = append(versions, fmt.Sprintf("%s (%s)", display(says), strings.Join(nodes, ", ")))
-			missing = slices.DeleteFunc(missing, func(n string) bool { return slices.Contains(nodes, n) })
-		}
-		slices.Sort(versions)
-		if len(missing) > 0 {
-			versions = append(versions, fmt.Sprintf("missing (%s)", strings.Join(missing, ", ")))
-		}
-		if len(versions) > 1 {
-			list = append(list, display(subject)+": "+strings.Join(versions, "; "))
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// display joins the cells that are not empty.
-func display(key string) string {
-	return strings.Join(slices.DeleteFunc(strings.Split(key, "\x00"), func(s string) bool { return s == "" }), " ")
+// incomplete reports whether nodes are missing in the report that could change it. A verdict is about all nodes, so it is incomplete also
+// if some nodes were not chosen.
+func (r *Report) incomplete() bool {
+	return len(r.Silent) > 0 || r.Stopped != "" || r.LeftOut > 0 || r.NotAsked > 0 && commands[r.Command].verdict
 }

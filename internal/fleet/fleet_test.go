@@ -8,10 +8,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
 func answer(node, document string, exit int) Answer {
 	return Answer{Node: node, Document: []byte(document), ExitStatus: &exit}
+}
+
+// merge returns the report of answers.
+func merge(q Question, answers []Answer, notAsked int) Report {
+	m := NewMerger(q, false)
+	for _, a := range answers {
+		m.Add(a)
+	}
+	return m.Report(notAsked, "")
 }
 
 func service(port, state string, endpoints int, extra string) string {
@@ -26,7 +37,7 @@ func service(port, state string, endpoints int, extra string) string {
 func printed(t *testing.T, r Report) string {
 	t.Helper()
 	var text strings.Builder
-	if err := Print(&text, r); err != nil {
+	if err := Print(&text, r, inspect.Table{}); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()
@@ -35,7 +46,7 @@ func printed(t *testing.T, r Report) string {
 // TestNodesDisagree: one node has outdated endpoints, and another one has no agent.
 func TestNodesDisagree(t *testing.T) {
 	address := `, "address": "10.96.0.20:80"`
-	r := Merge(Question{Command: "services", Namespace: "shop"}, []Answer{
+	r := merge(Question{Command: "services", Namespace: "shop"}, []Answer{
 		answer("node-3", service("ClusterIP", "NoEndpoints", 0, address), 0),
 		answer("node-1", service("ClusterIP", "Served", 2, address), 0),
 		answer("node-2", service("ClusterIP", "Served", 2, address), 0),
@@ -67,15 +78,15 @@ func TestNodesNotAsked(t *testing.T) {
 		"status": {`{"view": {"node": {"version": "1.0"}}, "unwell": []}`, 1}, "doctor": {`{"verdict": "well", "unchecked": ["clock: boom"]}`, 1},
 		"explain": {`{"items": []}`, 1}, "services": {`{"items": []}`, 0}, "conns": {`{"items": []}`, 0},
 	} {
-		r := Merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 180)
+		r := merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 180)
 		text := printed(t, r)
 		if r.ExitStatus != c.want || !strings.Contains(text, "! 180 more nodes were not asked") || !strings.Contains(text, "1 of 181 nodes responded") {
 			t.Errorf("%s: exit status %d, want %d\n%s", command, r.ExitStatus, c.want, text)
 		}
-		if command == "doctor" && !strings.Contains(text, "not checked   clock     boom") {
+		if command == "doctor" && !strings.Contains(text, "not checked: clock: boom") {
 			t.Error(text)
 		}
-		if r := Merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 0); r.ExitStatus != 0 {
+		if r := merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 0); r.ExitStatus != 0 {
 			t.Errorf("%s of every node: exit status %d", command, r.ExitStatus)
 		}
 	}
@@ -93,7 +104,7 @@ func TestNodesMayDiffer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Merge(Question{Command: "services"}, []Answer{answer("node-1", documents[0], 0), answer("node-2", documents[1], 0)}, 0)
+			r := merge(Question{Command: "services"}, []Answer{answer("node-1", documents[0], 0), answer("node-2", documents[1], 0)}, 0)
 			if len(r.Disagreements) > 0 || r.ExitStatus != 0 {
 				t.Errorf("exit status %d, %v", r.ExitStatus, r.Disagreements)
 			}
@@ -103,7 +114,7 @@ func TestNodesMayDiffer(t *testing.T) {
 
 // TestMissingService: nodes disagree if one of them does not know a Service.
 func TestMissingService(t *testing.T) {
-	r := Merge(Question{Command: "services"}, []Answer{
+	r := merge(Question{Command: "services"}, []Answer{
 		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
 	}, 0)
 	if len(r.Disagreements) != 1 || !strings.Contains(r.Disagreements[0], "missing (node-2)") {
@@ -114,7 +125,7 @@ func TestMissingService(t *testing.T) {
 // TestWorstNode: the exit status is the worst one, by the command's order of severity.
 func TestWorstNode(t *testing.T) {
 	finding := `{"verdict": "%s", "findings": [{"severity": "warning", "subject": "conntrack", "problem": "91 %% full"}]}`
-	r := Merge(Question{Command: "doctor"}, []Answer{
+	r := merge(Question{Command: "doctor"}, []Answer{
 		answer("node-1", fmt.Sprintf(finding, "warning"), 1), answer("node-2", fmt.Sprintf(finding, "broken"), 2),
 		{Node: "node-3", ExitStatus: new(3), Error: "not root"},
 	}, 0)
@@ -124,14 +135,14 @@ func TestWorstNode(t *testing.T) {
 	if text := printed(t, r); !strings.Contains(text, "91 % full") || !strings.Contains(text, "all 2") {
 		t.Error(text)
 	}
-	r = Merge(Question{Command: "explain"}, []Answer{
+	r = merge(Question{Command: "explain"}, []Answer{
 		answer("node-1", `{"items": [{"address": "10.96.0.20:80", "protocol": "tcp", "verdict": "passes"}]}`, 0),
 		answer("node-2", `{"items": [{"address": "10.96.0.20:80", "protocol": "tcp", "verdict": "stops", "reasons": ["dropped"]}]}`, 3),
 	}, 0)
 	if r.ExitStatus != 3 || len(r.Disagreements) != 1 {
 		t.Errorf("explain: exit status %d, %v", r.ExitStatus, r.Disagreements)
 	}
-	r = Merge(Question{Command: "explain"}, []Answer{
+	r = merge(Question{Command: "explain"}, []Answer{
 		answer("node-1", `{"items": []}`, 0), answer("node-2", `{"items": [{"verdict": "unclear"}]}`, 4), answer("node-3", `{"items": [{"verdict": "stops"}]}`, 3),
 	}, 0)
 	if r.ExitStatus != 3 {
@@ -148,9 +159,9 @@ func TestHostileAnswers(t *testing.T) {
 			text, "null", "[]", `{"items": null}`, `{"items": [{"namespace": "\u001b[2J", "name": "\u009b", "verdict": "\u001b]0;x\u0007"}]}`,
 			`{"verdict": "\u001b[31m", "unwell": ["\n! node-9: well"]}`,
 		}).Draw(t, "document")
-		r := Merge(Question{Command: command}, []Answer{answer("node-1", document, 0), {Node: "node-2", Error: text}}, 0)
+		r := merge(Question{Command: command}, []Answer{answer("node-1", document, 0), {Node: "node-2", Error: text}}, 0)
 		var out strings.Builder
-		if err := Print(&out, r); err != nil {
+		if err := Print(&out, r, inspect.Table{Wide: true}); err != nil {
 			t.Fatal(err)
 		}
 		if strings.ContainsAny(out.String(), "\x1b\x07\u009b\r") || strings.Contains(out.String(), "\n! node-9") {

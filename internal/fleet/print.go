@@ -6,58 +6,192 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"unicode"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// Print writes the report as a table, followed by what needs attention.
-func Print(w io.Writer, r Report) error {
-	c := commands[r.Command]
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	line(t, slices.Concat(c.subject, c.says, c.sums, []string{"NODES"}))
-	responded := len(r.Nodes) - len(r.Silent)
-	for _, row := range r.Rows {
+// The largest numbers of names, pieces of evidence and notices that a table does not abbreviate, unless it is wide.
+const (
+	fewNames    = 5
+	fewEvidence = 5
+	fewNotices  = 20
+)
+
+// Print writes the report as a table, followed by the findings and by what needs attention.
+func Print(w io.Writer, r Report, form inspect.Table) error {
+	return print(w, r, nil, r.Notices(form.Wide), form)
+}
+
+// print writes a report. Its rows have events, or none if there are none at all.
+func print(w io.Writer, r Report, events, notices []string, form inspect.Table) error {
+	text := &strings.Builder{}
+	p := printer{text, r, form.Wide}
+	if err := p.rows(events, form); err != nil {
+		return err
+	}
+	for _, f := range r.Findings {
+		p.finding(f)
+	}
+	for _, u := range r.Unchecked {
+		p.line("not checked: %s (%s)", u.What, p.nodes(u.Nodes, ", "))
+	}
+	for _, n := range notices {
+		p.line("%s", n)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// Columns returns the headings of the table of a command.
+func Columns(name string) []string {
+	c := commands[name]
+	return slices.Concat(c.subject, c.says, c.sums, []string{"NODES"})
+}
+
+// rows writes the table.
+func (p printer) rows(events []string, form inspect.Table) error {
+	titles := Columns(p.report.Command)
+	if events != nil {
+		titles = append([]string{"EVENT"}, titles...)
+	}
+	var table [][]string
+	for i, row := range p.report.Rows {
 		cells := slices.Concat(row.Subject, row.Says)
 		for _, n := range row.Sums {
 			cells = append(cells, strconv.FormatUint(n, 10))
 		}
-		line(t, append(cells, nodes(row.Nodes, responded)))
+		cells = append(cells, p.nodes(row.Nodes, ","))
+		if events != nil {
+			cells = append([]string{events[i]}, cells...)
+		}
+		for i, c := range cells {
+			cells[i] = printable(c)
+		}
+		table = append(table, cells)
 	}
-	if err := t.Flush(); err != nil {
-		return err
+	return inspect.WriteTable(p.w, titles, table, form)
+}
+
+// PrintNames writes the names that other commands accept: those of Services or frontends; for commands that examine nodes, those of the
+// nodes that are not well or did not respond.
+func PrintNames(w io.Writer, r Report) error {
+	var names []string
+	c := commands[r.Command]
+	for _, row := range r.Rows {
+		names = append(names, c.names(row)...)
 	}
+	if c.verdict {
+		for _, s := range r.Silent {
+			names = append(names, s.Node)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == "" {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, printable(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Notices returns lines about what needs attention, and the last one about how many nodes responded. Only a wide list has all of them.
+func (r *Report) Notices(wide bool) []string {
+	var notices []string
 	for _, d := range r.Disagreements {
-		fmt.Fprintf(w, "! nodes disagree about %s\n", printable(d))
+		notices = append(notices, "! nodes disagree about "+d)
 	}
+	silent := map[string][]string{}
 	for _, s := range r.Silent {
-		fmt.Fprintf(w, "! %s: %s\n", printable(s.Node), printable(s.Error))
+		silent[s.Error] = append(silent[s.Error], s.Node)
 	}
-	if r.NotAsked > 0 {
-		fmt.Fprintf(w, "! %d more nodes were not asked; use --all-nodes\n", r.NotAsked)
+	p := printer{wide: wide}
+	for _, s := range r.Silent {
+		if nodes := silent[s.Error]; nodes[0] == s.Node {
+			notices = append(notices, fmt.Sprintf("! %s: %s", p.nodes(nodes, ", "), s.Error))
+		}
 	}
-	_, err := fmt.Fprintf(w, "%d of %d nodes responded\n", responded, len(r.Nodes)+r.NotAsked)
-	return err
+	if more := len(notices) - fewNotices; more > 0 && !wide {
+		notices = append(notices[:fewNotices], fmt.Sprintf("! %d more lines like these; -o wide shows all", more))
+	}
+	if r.LeftOut > 0 {
+		notices = append(notices, fmt.Sprintf("! the answer is too large and %d parts are left out; ask for one Service or for fewer nodes", r.LeftOut))
+	}
+	switch {
+	case r.Stopped != "":
+		notices = append(notices, fmt.Sprintf("! this answer is partial: %s; %d nodes were not asked", r.Stopped, r.NotAsked))
+	case r.NotAsked > 0:
+		notices = append(notices, fmt.Sprintf("! %d more nodes were not asked; use --all-nodes", r.NotAsked))
+	}
+	notices = append(notices, fmt.Sprintf("%d of %d nodes responded", r.responded(), len(r.Nodes)+r.NotAsked))
+	for i, n := range notices {
+		notices[i] = printable(n)
+	}
+	return notices
 }
 
-// nodes returns the names of the nodes of a row.
-func nodes(names []string, responded int) string {
-	if len(names) == responded && responded > 1 {
-		return fmt.Sprintf("all %d", responded)
-	}
-	return strings.Join(names, ",")
+func (r *Report) responded() int { return len(r.Nodes) - len(r.Silent) }
+
+// printer writes lines about nodes.
+type printer struct {
+	w      io.Writer
+	report Report
+	wide   bool
 }
 
-func line(w io.Writer, cells []string) {
-	for i, c := range cells {
-		if c == "" {
-			c = "-"
+func (p printer) line(format string, args ...any) {
+	fmt.Fprintln(p.w, printable(fmt.Sprintf(format, args...)))
+}
+
+// finding writes a finding as doctor does, with its nodes, and with those of each piece of evidence if they differ.
+func (p printer) finding(f Finding) {
+	p.line("%-7s  %s: %s", f.Severity, f.Subject, f.Problem)
+	p.line("         on %s", p.nodes(f.Nodes, ", "))
+	for i, e := range f.Evidence {
+		if more := len(f.Evidence) - i; i == fewEvidence && !p.wide {
+			p.line("         | and %d more; -o wide shows all", more)
+			break
 		}
-		if i > 0 {
-			_, _ = io.WriteString(w, "\t") // Flush reports the error
+		before := ""
+		if len(f.Evidence) > 1 {
+			before = p.nodes(e.Nodes, ", ") + ": "
 		}
-		_, _ = io.WriteString(w, printable(c))
+		observed := strings.Split(strings.Join(e.Observed, "\n"), "\n")
+		if e.Problem != f.Problem {
+			observed = append([]string{e.Problem}, slices.DeleteFunc(observed, isEmpty)...)
+		}
+		for _, line := range observed {
+			if line != "" || len(f.Evidence) > 1 {
+				p.line("         | %s%s", before, line)
+				before = strings.Repeat(" ", min(len(before), 2))
+			}
+		}
 	}
-	_, _ = io.WriteString(w, "\n")
+	p.line("         remedy: %s", f.Remedy)
+}
+
+func isEmpty(s string) bool { return s == "" }
+
+// nodes returns the names of nodes. Unless the list is wide, it has only some of them.
+func (p printer) nodes(names []string, separator string) string {
+	switch all := p.report.responded(); {
+	case len(names) == all && all > 1:
+		return fmt.Sprintf("all %d", all)
+	case p.wide:
+		return strings.Join(names, separator)
+	}
+	return some(names, separator)
+}
+
+// some returns the first names, and how many follow.
+func some(names []string, separator string) string {
+	if more := len(names) - fewNames; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewNames], separator), more)
+	}
+	return strings.Join(names, separator)
 }
 
 // printable replaces control characters. Otherwise, a node could send escape sequences to the terminal.

@@ -20,32 +20,68 @@ type Question struct {
 
 // command is an inspection command of kube-ipvs.
 type command struct {
-	// titles are the headings of the columns for subject, answer and sums.
+	// subject, says and sums are the headings of the columns for subject, answer and sums.
 	subject, says, sums []string
 	// sameEverywhere is true if all nodes should give the same answer about a subject.
 	sameEverywhere bool
-	// verdict is true if the exit status says whether all is well, so that it must not ignore nodes.
+	// verdict is true if the answer is a verdict on all nodes.
 	verdict bool
+	// changing is true if the last cell of an answer changes all the time.
+	changing bool
 	// takesName is true if the command accepts a Service as its argument, and needsName if it requires one.
 	takesName, needsName bool
-	read                 func(q Question, document []byte) ([]fact, error)
+	// names returns the names of a row that other commands accept.
+	names func(Row) []string
+	read  func(q Question, document []byte) (said, error)
 }
 
 var commands = map[string]command{
 	"services": {
 		subject: []string{"NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS"}, says: []string{"SCHEDULER", "ENDPOINTS", "STATE"}, sums: []string{"ACTIVE", "INACTIVE"},
-		sameEverywhere: true, takesName: true, read: readServices,
+		sameEverywhere: true, takesName: true, names: serviceOf, read: readServices,
 	},
 	"conns": {
 		subject: []string{"NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT"}, says: []string{"POD", "STATE", "EXPIRES"},
-		takesName: true, read: readConnections,
+		takesName: true, changing: true, names: serviceOf, read: readConnections,
 	},
-	"status": {subject: []string{"AGENT"}, says: []string{"VERSION", "WHY"}, verdict: true, read: readStatus},
-	"doctor": {subject: []string{"SEVERITY", "SUBJECT"}, says: []string{"PROBLEM"}, verdict: true, read: readDoctor},
+	"status": {subject: []string{"AGENT"}, says: []string{"VERSION"}, verdict: true, names: unwellNodes, read: readStatus},
+	"doctor": {subject: []string{"VERDICT"}, sums: []string{"PATHS", "CONNECTED"}, verdict: true, names: unwellNodes, read: readDoctor},
 	"explain": {
 		subject: []string{"SERVICE", "KIND", "ADDRESS"}, says: []string{"VERDICT", "WHY"},
-		sameEverywhere: true, verdict: true, takesName: true, needsName: true, read: readExplanations,
+		sameEverywhere: true, verdict: true, takesName: true, needsName: true, names: firstCell, read: readExplanations,
 	},
+	"preflight": {subject: []string{"VERDICT"}, verdict: true, names: unwellNodes, read: readPreflight},
+	"plan":      {subject: []string{"PHASE", "OPERATION"}, verdict: true, names: unwellNodes, read: readPlan},
+	ipvsadm: {
+		subject: []string{"PROTOCOL", "ADDRESS", "DESTINATION"}, says: []string{"SCHEDULER", "FORWARD", "WEIGHT"}, sums: []string{"ACTIVE", "INACTIVE"},
+		names: frontendOf, read: readIPVSADM,
+	},
+	"version": {subject: []string{"VERSION", "COMMIT", "GO", "PLATFORM"}, names: unwellNodes, read: readVersion},
+}
+
+func serviceOf(r Row) []string {
+	if r.Subject[1] == "" { // without an agent
+		return nil
+	}
+	return []string{r.Subject[0] + "/" + r.Subject[1]}
+}
+
+func firstCell(r Row) []string { return r.Subject[:1] }
+
+// frontendOf returns the frontend of a row, as explain accepts it.
+func frontendOf(r Row) []string {
+	if r.Subject[0] == "FWM" {
+		return nil
+	}
+	return []string{r.Subject[1] + "/" + strings.ToLower(r.Subject[0])}
+}
+
+// unwellNodes returns the nodes of a row, unless they are well.
+func unwellNodes(r Row) []string {
+	if r.Subject[0] == well {
+		return nil
+	}
+	return r.Nodes
 }
 
 // serviceName matches the name of a Service, with an optional namespace and port. A match cannot be mistaken for a flag.
@@ -61,6 +97,9 @@ func (q Question) Line() ([]string, error) {
 		return nil, errors.New("name a Service, or an address such as 10.96.0.10:53/udp")
 	case q.Name != "" && !c.takesName:
 		return nil, fmt.Errorf("%q: %s takes no Service", q.Name, q.Command)
+	}
+	if q.Command == ipvsadm {
+		return []string{"kube-ipvs", q.Command, "-Ln"}, nil
 	}
 	line := append([]string{"kube-ipvs", q.Command, "--output=json"}, q.Extra...)
 	if q.Name == "" {
@@ -80,6 +119,15 @@ func (q Question) Line() ([]string, error) {
 	}
 	return append(line, "--", q.Namespace+"/"+q.Name), nil
 }
+
+// ipvsadm is the command without JSON output.
+const ipvsadm = "ipvsadm"
+
+// Text reports whether the answer is text, which becomes a JSON string in the document.
+func (q Question) Text() bool { return q.Command == ipvsadm }
+
+// AsAgent reports whether the command needs the flags of the agent that it runs beside.
+func (q Question) AsAgent() bool { return q.Command == "plan" || q.Command == "preflight" }
 
 // isAddress reports whether the argument of explain is an address and a port.
 func isAddress(name string) bool {

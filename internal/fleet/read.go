@@ -5,43 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// facts returns the facts in the answer of a node.
-func (q Question) facts(a Answer) ([]fact, error) {
-	if a.Error != "" {
-		return nil, errors.New(a.Error)
-	}
-	facts, err := commands[q.Command].read(q, a.Document)
-	if err != nil {
-		return nil, fmt.Errorf("the agent's answer is not the expected document (%w); do the versions differ?", err)
-	}
-	return facts, nil
+// said is what the document of a node says.
+type said struct {
+	facts     []fact
+	findings  []finding.Finding
+	unchecked []string
 }
 
-func readServices(q Question, document []byte) (facts []fact, err error) {
+// read reads the answer of a node.
+func (q Question) read(a Answer) (said, error) {
+	if a.Error != "" {
+		return said{}, errors.New(a.Error)
+	}
+	s, err := commands[q.Command].read(q, a.Document)
+	if err != nil {
+		return said{}, fmt.Errorf("the agent's answer is not the expected document (%w); do the versions differ?", err)
+	}
+	return s, nil
+}
+
+func readServices(q Question, document []byte) (s said, err error) {
 	var list inspect.ServiceList
 	if err := json.Unmarshal(document, &list); err != nil {
-		return nil, err
+		return s, err
 	}
-	for _, s := range list.Items {
-		if !q.about(s.Namespace) {
+	for _, service := range list.Items {
+		if !q.about(service.Namespace) {
 			continue
 		}
-		for _, f := range s.Frontends {
-			facts = append(facts, frontendFact(s, f))
+		for _, f := range service.Frontends {
+			s.facts = append(s.facts, frontendFact(service, f))
 		}
-		if len(s.Frontends) == 0 {
-			facts = append(facts, fact{subject: []string{s.Namespace, s.Name, "", "", ""}, says: []string{"", "", "NotServed"}, counts: []uint64{0, 0}})
+		if len(service.Frontends) == 0 {
+			s.facts = append(s.facts, fact{
+				subject: []string{service.Namespace, service.Name, "", "", ""}, says: []string{"", "", "NotServed"}, counts: []uint64{0, 0},
+			})
 		}
 	}
-	return facts, nil
+	return s, nil
 }
 
 func frontendFact(s view.Service, f view.Frontend) fact {
@@ -73,10 +84,10 @@ func frontendAddress(kind view.Kind, address netip.AddrPort, protocol string) st
 	return address.String() + "/" + protocol
 }
 
-func readConnections(q Question, document []byte) (facts []fact, err error) {
+func readConnections(q Question, document []byte) (s said, err error) {
 	var list inspect.ConnectionList
 	if err := json.Unmarshal(document, &list); err != nil {
-		return nil, err
+		return s, err
 	}
 	for _, c := range list.Items {
 		if !q.about(c.Namespace) {
@@ -86,72 +97,123 @@ func readConnections(q Question, document []byte) (facts []fact, err error) {
 		if c.Affinity {
 			client, state = c.Client.Addr().String(), "AFFINITY"
 		}
-		facts = append(facts, fact{
+		s.facts = append(s.facts, fact{
 			subject: []string{c.Namespace, c.Name, c.Protocol, client, c.Virtual.String(), c.Endpoint.String()},
 			says:    []string{c.Pod, state, strconv.FormatUint(c.Expires, 10) + "s"},
 		})
 	}
-	return facts, nil
+	return s, nil
 }
 
-func readStatus(_ Question, document []byte) ([]fact, error) {
+func readStatus(_ Question, document []byte) (s said, err error) {
 	var status inspect.Status
 	if err := json.Unmarshal(document, &status); err != nil {
-		return nil, err
+		return s, err
 	}
-	version := ""
+	state, version := well, ""
+	switch {
+	case status.View == nil && len(status.Findings) == 0:
+		return s, errors.New("it has neither an agent's state nor a finding")
+	case status.View == nil && verdictOf(status.Findings) != string(finding.Broken): // the agent may be well
+		state = "unknown"
+	case len(status.Findings) > 0:
+		state = "not well"
+	}
 	if status.View != nil {
 		version = status.View.Node.Version
 	}
-	switch {
-	case len(status.Unwell) > 0:
-		return []fact{{subject: []string{"not well"}, says: []string{version, strings.Join(status.Unwell, "; ")}}}, nil
-	case status.View == nil:
-		return []fact{{subject: []string{"unknown"}, says: []string{version, status.Silence}}}, nil
+	s.facts = []fact{{subject: []string{state}, says: []string{version}}}
+	s.findings, s.unchecked = status.Findings, status.Unknown
+	return s, nil
+}
+
+// well is the verdict on a node without findings that need an action.
+const well = "well"
+
+// verdictOf returns the severity of the worst finding, or well if none needs an action.
+func verdictOf(found []finding.Finding) string {
+	for _, severity := range []finding.Severity{finding.Broken, finding.Warning} {
+		if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == severity }) {
+			return string(severity)
+		}
 	}
-	return []fact{{subject: []string{"well"}, says: []string{version, ""}}}, nil
+	return well
 }
 
 // readDoctor reads the document of doctor. It cannot import package doctor, which builds only for Linux.
-func readDoctor(_ Question, document []byte) ([]fact, error) {
+func readDoctor(_ Question, document []byte) (s said, err error) {
 	var report struct {
-		Verdict  string `json:"verdict"`
-		Findings []struct {
-			Severity string `json:"severity"`
-			Subject  string `json:"subject"`
-			Problem  string `json:"problem"`
-		} `json:"findings"`
-		Unchecked []string `json:"unchecked"`
+		Verdict   string            `json:"verdict"`
+		Findings  []finding.Finding `json:"findings"`
+		Paths     uint64            `json:"paths"`
+		Connected uint64            `json:"connected"`
+		Unchecked []string          `json:"unchecked"`
 	}
 	if err := json.Unmarshal(document, &report); err != nil {
-		return nil, err
+		return s, err
 	}
 	if report.Verdict == "" {
-		return nil, errors.New("it has no verdict")
+		return s, errors.New("it has no verdict")
 	}
-	facts := []fact{{subject: []string{"verdict", ""}, says: []string{report.Verdict}}}
-	for _, f := range report.Findings {
-		facts = append(facts, fact{subject: []string{f.Severity, f.Subject}, says: []string{f.Problem}})
-	}
-	for _, u := range report.Unchecked {
-		what, why, _ := strings.Cut(u, ": ")
-		facts = append(facts, fact{subject: []string{"not checked", what}, says: []string{why}})
-	}
-	return facts, nil
+	return said{
+		facts:    []fact{{subject: []string{report.Verdict}, counts: []uint64{report.Paths, report.Connected}}},
+		findings: report.Findings, unchecked: report.Unchecked,
+	}, nil
 }
 
-func readExplanations(_ Question, document []byte) (facts []fact, err error) {
+func readPreflight(_ Question, document []byte) (s said, err error) {
+	var list struct {
+		Kind  string            `json:"kind"`
+		Items []finding.Finding `json:"items"`
+	}
+	if err := json.Unmarshal(document, &list); err != nil {
+		return s, err
+	}
+	if list.Kind != "FindingList" {
+		return s, errors.New("it has no list of findings")
+	}
+	return said{facts: []fact{{subject: []string{verdictOf(list.Items)}}}, findings: list.Items}, nil
+}
+
+func readPlan(_ Question, document []byte) (s said, err error) {
+	var plan inspect.PlanJSON
+	if err := json.Unmarshal(document, &plan); err != nil {
+		return s, err
+	}
+	if plan.Kind != "Plan" {
+		return s, errors.New("it has no plan")
+	}
+	for _, phase := range plan.Phases {
+		for _, operation := range phase.Operations {
+			s.facts = append(s.facts, fact{subject: []string{phase.Phase, operation}})
+		}
+	}
+	return s, nil
+}
+
+func readVersion(_ Question, document []byte) (s said, err error) {
+	var v struct{ Version, Commit, Go, Platform string }
+	if err := json.Unmarshal(document, &v); err != nil {
+		return s, err
+	}
+	if v.Version == "" {
+		return s, errors.New("it has no version")
+	}
+	return said{facts: []fact{{subject: []string{v.Version, v.Commit, v.Go, v.Platform}}}}, nil
+}
+
+func readExplanations(_ Question, document []byte) (s said, err error) {
 	var list struct {
 		Items []explain.Explanation `json:"items"`
 	}
 	if err := json.Unmarshal(document, &list); err != nil {
-		return nil, err
+		return s, err
 	}
 	for _, e := range list.Items {
-		facts = append(facts, fact{
+		s.facts = append(s.facts, fact{
 			subject: []string{e.Service, e.Kind, frontendAddress(view.Kind(e.Kind), e.Address, e.Protocol)},
 			says:    []string{string(e.Verdict), strings.Join(e.Reasons, "; ")},
 		})
 	}
-	return facts, nil
+	return s, nil
 }

@@ -17,21 +17,47 @@ type Table struct {
 	NoHeaders bool
 	// SortBy is the title of a column, in any case; empty for the order of the list.
 	SortBy string
+	// Widths are those of the columns of a table that this one continues. Writing the table widens them. nil if it continues none.
+	Widths *[]int
+}
+
+// WriteTable writes rows below their titles.
+func WriteTable(w io.Writer, titles []string, rows [][]string, form Table) error {
+	t := newTable(titles...)
+	for _, row := range rows {
+		t.row(row...)
+	}
+	return t.writeAs(w, form)
+}
+
+// CheckSort reports an error if the form sorts by a column that the table does not have.
+func (form Table) CheckSort(titles []string) error {
+	_, err := form.column(titles)
+	return err
+}
+
+// column returns the column to sort by, or -1.
+func (form Table) column(titles []string) (int, error) {
+	i := slices.Index(titles, strings.ToUpper(form.SortBy))
+	if i < 0 && form.SortBy != "" {
+		return i, fmt.Errorf("--sort-by %q: use one of %s", form.SortBy, strings.ToLower(strings.Join(titles, ", ")))
+	}
+	return i, nil
 }
 
 // writeAs sorts the rows below the titles and writes the table.
 func (t *table) writeAs(w io.Writer, form Table) error {
-	if form.SortBy != "" {
-		i := slices.Index(t.rows[0], strings.ToUpper(form.SortBy))
-		if i < 0 {
-			return fmt.Errorf("--sort-by %q: use one of %s", form.SortBy, strings.ToLower(strings.Join(t.rows[0], ", ")))
-		}
+	i, err := form.column(t.rows[0])
+	if err != nil {
+		return err
+	}
+	if i >= 0 {
 		slices.SortStableFunc(t.rows[1:], func(a, b []string) int { return compareCells(a[i], b[i]) })
 	}
 	if form.NoHeaders {
 		t.rows = t.rows[1:]
 	}
-	return t.write(w)
+	return t.writeColumns(w, form.Widths)
 }
 
 // compareCells orders numbers before other text and by value: 9s before 10s, 2/2 before 10/10.
@@ -80,8 +106,14 @@ func (t *table) row(cells ...string) {
 // more continues the last cell of the previous row.
 func (t *table) more(text string) { t.rows = append(t.rows, []string{"", text}) }
 
-func (t *table) write(w io.Writer) error {
+func (t *table) write(w io.Writer) error { return t.writeColumns(w, nil) }
+
+func (t *table) writeColumns(w io.Writer, before *[]int) error {
 	var widths []int
+	if before != nil {
+		widths = *before
+		defer func() { *before = widths }()
+	}
 	for _, row := range t.rows {
 		for i, cell := range row {
 			if i == len(widths) {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -56,43 +57,52 @@ type Config struct {
 	answerLimit int // for tests; maxAnswer if zero
 }
 
-// Ask returns the answer of each chosen node.
-func Ask(ctx context.Context, cfg Config, q fleet.Question) (answers []fleet.Answer, left int, err error) {
+// Ask gives the answer of each chosen node to take, in the order in which they arrive, and one at a time. It returns the number of nodes
+// that it did not ask: because there are too many, or because ctx ended. No answer outlives its call of take, unless take keeps it.
+func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fleet.Answer, asking int)) (notAsked int, err error) {
 	line, err := q.Line()
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	client, err := kubernetes.NewForConfig(&cfg.Client)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	agents, err := find(ctx, client, cfg)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	names := cfg.Nodes
-	if len(names) == 0 {
-		for name := range agents {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		var near map[string]bool
-		if !cfg.All && len(names) > fleet.MaxNodes {
-			near = withEndpoint(ctx, client, q)
-		}
-		names, left = fleet.Choose(names, near, cfg.All)
-	}
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	answers = make([]fleet.Answer, len(names))
+	names, left := cfg.choose(ctx, client, agents, q)
 	var group errgroup.Group
 	group.SetLimit(max(cfg.Parallel, 1))
+	var mu sync.Mutex // while it is taken, other answers wait in their limited buffers, of which there are at most cfg.Parallel
 	for i, name := range names {
+		if ctx.Err() != nil {
+			left += len(names) - i
+			break
+		}
 		group.Go(func() error {
-			answers[i] = cfg.ask(ctx, client, name, agents[name], line)
+			answer := cfg.ask(ctx, client, name, agents[name], q, line)
+			mu.Lock()
+			defer mu.Unlock()
+			take(answer, len(names))
 			return nil
 		})
 	}
-	return answers, left, group.Wait()
+	return left, group.Wait()
+}
+
+// choose returns the names of the nodes to ask, and the number of the others.
+func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, agents map[string]*corev1.Pod, q fleet.Question) (names []string, left int) {
+	if len(cfg.Nodes) > 0 {
+		return slices.Compact(slices.Sorted(slices.Values(cfg.Nodes))), 0
+	}
+	names = slices.Sorted(maps.Keys(agents))
+	var near map[string]bool
+	if !cfg.All && len(names) > fleet.MaxNodes {
+		near = withEndpoint(ctx, client, q)
+	}
+	return fleet.Choose(names, near, cfg.All)
 }
 
 // find returns the agents' pods by node.
@@ -159,7 +169,7 @@ func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Ques
 }
 
 // ask runs the command in one pod.
-func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, line []string) fleet.Answer {
+func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, q fleet.Question, line []string) fleet.Answer {
 	answer := fleet.Answer{Node: node}
 	if pod == nil {
 		answer.Error = "no agent's pod runs on this node"
@@ -169,7 +179,10 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 	if answer.Error = silence(pod); answer.Error != "" {
 		return answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	if q.AsAgent() {
+		line = slices.Concat(line, agentFlags(pod))
+	}
+	ctx, cancel := context.WithTimeout(all, cfg.Timeout)
 	defer cancel()
 	most := cmp.Or(cfg.answerLimit, maxAnswer)
 	stdout, stderr := &limited{max: most, full: cancel}, &limited{max: maxErrors, full: func() {}}
@@ -182,6 +195,8 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 	switch {
 	case stdout.exceeds():
 		answer.Error = fmt.Sprintf("the answer is larger than %d MiB", most>>20)
+	case err != nil && all.Err() != nil:
+		answer.Error = "no answer before the command was stopped"
 	case err != nil && ctx.Err() != nil:
 		answer.Error = fmt.Sprintf("no answer within %s", cfg.Timeout)
 	case apierrors.IsForbidden(err):
@@ -190,13 +205,42 @@ func (cfg *Config) ask(ctx context.Context, client kubernetes.Interface, node st
 		answer.Error = fmt.Sprintf("run %s in pod %s: %v", line[0], pod.Name, err)
 	default:
 		answer.ExitStatus = &status
-		if document := bytes.TrimSpace(stdout.bytes()); json.Valid(document) {
+		if document := documentOf(q, stdout.bytes()); json.Valid(document) {
 			answer.Document = document
 		} else {
 			answer.Error = cmp.Or(strings.TrimSpace(string(stderr.bytes())), fmt.Sprintf("exit status %d without an answer", status))
 		}
 	}
 	return answer
+}
+
+// documentOf returns the document in the output of a command.
+func documentOf(q fleet.Question, output []byte) []byte {
+	output = bytes.TrimSpace(output)
+	if q.Text() && len(output) > 0 {
+		output, _ = json.Marshal(string(output)) // a string has no error
+	}
+	return output
+}
+
+// agentFlags returns the flags of the agent in a pod. The kubelet replaces variables in them that the pod's specification defines.
+func agentFlags(pod *corev1.Pod) []string {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == agentContainer })
+	container := pod.Spec.Containers[i]
+	var pairs []string
+	for _, e := range container.Env {
+		value := e.Value
+		if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName" {
+			value = pod.Spec.NodeName
+		}
+		pairs = append(pairs, "$("+e.Name+")", value)
+	}
+	variables := strings.NewReplacer(pairs...)
+	var flags []string
+	for _, arg := range container.Args[min(1, len(container.Args)):] { // the first is the command
+		flags = append(flags, variables.Replace(arg))
+	}
+	return flags
 }
 
 // run uses WebSockets. It uses SPDY if the API server or a proxy on the way does not support WebSockets.

@@ -24,7 +24,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-const wellDocument = `{"kind": "Status", "unwell": [], "view": {"node": {"version": "v0.1.0"}}}`
+const (
+	wellDocument   = `{"kind": "Status", "view": {"node": {"version": "v0.1.0"}}}`
+	unwellDocument = `{"kind": "Status", "findings": [{"severity": "broken", "subject": "agent", "problem": "no sync"}]}`
+)
+
+// ask returns the answers, sorted by node.
+func ask(t *testing.T, cfg Config, q fleet.Question) (answers []fleet.Answer, left int, err error) {
+	t.Helper()
+	left, err = Ask(t.Context(), cfg, q, func(a fleet.Answer, _ int) { answers = append(answers, a) })
+	slices.SortFunc(answers, func(a, b fleet.Answer) int { return strings.Compare(a.Node, b.Node) })
+	return answers, left, err
+}
+
+// merged returns the report of answers.
+func merged(q fleet.Question, answers []fleet.Answer, left int) fleet.Report {
+	m := fleet.NewMerger(q, false)
+	for _, a := range answers {
+		m.Add(a)
+	}
+	return m.Report(left, "")
+}
 
 // agentOn returns the agent's pod of a node.
 func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
@@ -63,7 +83,7 @@ func TestAnswers(t *testing.T) {
 				}
 				return map[string]reply{
 					"agent-well":    {stdout: wellDocument},
-					"agent-fails":   {stdout: `{"unwell": ["the API server"]}`, exit: 3},
+					"agent-fails":   {stdout: unwellDocument, exit: 3},
 					"agent-hangs":   {hang: true},
 					"agent-endless": {endless: true},
 					"agent-huge":    {stdout: strings.Repeat("x", 2<<20)},
@@ -76,16 +96,16 @@ func TestAnswers(t *testing.T) {
 	defer api.Close()
 	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 8, Timeout: 10 * time.Second, answerLimit: 1 << 20}
 	q := fleet.Question{Command: "status"}
-	answers, left, err := Ask(t.Context(), cfg, q)
+	answers, left, err := ask(t, cfg, q)
 	if err != nil || left != 0 {
 		t.Fatal(left, err)
 	}
 	checkAnswers(t, answers)
-	if report := fleet.Merge(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 6 {
+	if report := merged(q, answers, left); report.ExitStatus != 3 || len(report.Silent) != 6 {
 		t.Errorf("exit status %d, silent %v", report.ExitStatus, report.Silent)
 	}
 	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
-	answers, _, err = Ask(t.Context(), cfg, q)
+	answers, _, err = ask(t, cfg, q)
 	if err != nil || len(answers) != 2 || !strings.Contains(answers[0].Error, "no agent's pod") || answers[1].ExitStatus == nil {
 		t.Errorf("two nodes: %+v, %v", answers, err)
 	}
@@ -111,6 +131,22 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	}
 }
 
+// TestAgentFlags: plan and preflight run with the flags of the agent, whose variables have the values of the pod.
+func TestAgentFlags(t *testing.T) {
+	pod := agentOn("node-1", corev1.PodRunning)
+	pod.Spec.Containers[0].Args = []string{"run", "--hostname-override=$(NODE_NAME)", "--config=/etc/$(FILE)"}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{
+		{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}, {Name: "FILE", Value: "c.yaml"},
+	}
+	if got := agentFlags(&pod); !slices.Equal(got, []string{"--hostname-override=node-1", "--config=/etc/c.yaml"}) {
+		t.Errorf("%q", got)
+	}
+	pod.Spec.Containers[0].Args = nil
+	if got := agentFlags(&pod); len(got) != 0 {
+		t.Errorf("without arguments: %q", got)
+	}
+}
+
 // TestNoAgents: the error suggests the flag for another namespace.
 func TestNoAgents(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +155,7 @@ func TestNoAgents(t *testing.T) {
 	}))
 	defer api.Close()
 	cfg := Config{Client: rest.Config{Host: api.URL}, Namespace: "elsewhere", Timeout: time.Second}
-	if _, _, err := Ask(t.Context(), cfg, fleet.Question{Command: "status"}); err == nil || !strings.Contains(err.Error(), "--agent-namespace") {
+	if _, _, err := ask(t, cfg, fleet.Question{Command: "status"}); err == nil || !strings.Contains(err.Error(), "--agent-namespace") {
 		t.Error(err)
 	}
 }
@@ -164,7 +200,7 @@ func TestRealAPIServer(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked[pod] = line
-			return map[string]reply{"agent-node-1": {stdout: wellDocument}, "agent-node-2": {stdout: `{"unwell": ["no sync"]}`, exit: 3}}[pod]
+			return map[string]reply{"agent-node-1": {stdout: wellDocument}, "agent-node-2": {stdout: unwellDocument, exit: 3}}[pod]
 		})
 	}))
 	defer kubelet.Close()
@@ -188,7 +224,7 @@ func TestRealAPIServer(t *testing.T) {
 		}
 	}
 	q := fleet.Question{Command: "explain", Namespace: "shop", Name: "web:http", Extra: []string{"--from=10.244.1.7"}}
-	answers, _, err := Ask(t.Context(), Config{Client: *config, Namespace: "kube-system", Parallel: 2, Timeout: 20 * time.Second}, q)
+	answers, _, err := ask(t, Config{Client: *config, Namespace: "kube-system", Parallel: 2, Timeout: 20 * time.Second}, q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,171 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+)
+
+// The events of rows, as those of kubectl.
+const (
+	added    = "ADDED"
+	modified = "MODIFIED"
+	deleted  = "DELETED"
+)
+
+// EventWidth is the width of the column of events, which comes first.
+const EventWidth = len(modified)
+
+// Changes are what differs between two reports.
+type Changes struct {
+	// report is the later one, but with only those rows, findings and unchecked parts that are new or have other nodes. The rows that are
+	// gone follow. events are those of the rows.
+	report  Report
+	events  []string
+	notices []string
+}
+
+// Compare returns what differs between two reports; all of the second if the first is empty. Sums do not count: they change all the time.
+// Nor do nodes that did not respond both times, except that they become notices.
+func Compare(before, after Report) Changes {
+	c := Changes{report: after, events: []string{}}
+	c.report.Rows, c.report.Findings, c.report.Unchecked = nil, nil, nil
+	both := respondedBoth(before, after)
+	c.compareRows(before, after, both)
+	found := map[string]Finding{}
+	for _, f := range before.Findings {
+		found[f.id()] = f
+	}
+	for _, f := range after.Findings {
+		if old, known := found[f.id()]; !known || !slices.Equal(both.of(old.Nodes), both.of(f.Nodes)) {
+			c.report.Findings = append(c.report.Findings, f)
+		}
+		delete(found, f.id())
+	}
+	for _, f := range before.Findings {
+		if _, gone := found[f.id()]; gone && len(both.of(f.Nodes)) > 0 {
+			c.notices = append(c.notices, fmt.Sprintf("no longer: %s %s: %s", f.Severity, f.Subject, f.Problem))
+		}
+	}
+	for _, u := range after.Unchecked {
+		if !slices.ContainsFunc(before.Unchecked, func(old Unchecked) bool { return old.What == u.What }) {
+			c.report.Unchecked = append(c.report.Unchecked, u)
+		}
+	}
+	c.compareNotices(before, after)
+	return c
+}
+
+func (c *Changes) compareRows(before, after Report, both nodeNames) {
+	old, now := nodesOfRows(before, both), nodesOfRows(after, both)
+	event := func(name string, r Row) {
+		c.report.Rows, c.events = append(c.report.Rows, r), append(c.events, name)
+	}
+	for _, r := range after.Rows {
+		nodes, known := old[r.id(after.Command)]
+		switch {
+		case !known:
+			event(added, r)
+		case !slices.Equal(nodes, now[r.id(after.Command)]):
+			event(modified, r)
+		}
+	}
+	for _, r := range before.Rows {
+		if _, stays := now[r.id(after.Command)]; !stays && len(both.of(r.Nodes)) > 0 {
+			event(deleted, r)
+		}
+	}
+}
+
+func (c *Changes) compareNotices(before, after Report) {
+	var old []string
+	if len(before.Nodes) > 0 {
+		old = before.Notices(false)
+	}
+	now := after.Notices(false)
+	for _, n := range old {
+		if problem, is := strings.CutPrefix(n, "! "); is && !slices.Contains(now, n) {
+			c.notices = append(c.notices, "no longer: "+problem)
+		}
+	}
+	for _, n := range now {
+		if !slices.Contains(old, n) {
+			c.notices = append(c.notices, n)
+		}
+	}
+}
+
+// Empty reports whether nothing differs.
+func (c *Changes) Empty() bool {
+	return len(c.events) == 0 && len(c.report.Findings) == 0 && len(c.report.Unchecked) == 0 && len(c.notices) == 0
+}
+
+// Print writes the changes as Print writes a report, with the event of each row.
+func (c *Changes) Print(w io.Writer, form inspect.Table) error {
+	return print(w, c.report, c.events, c.notices, form)
+}
+
+// Names returns the report that has the names of what is new or changed.
+func (c *Changes) Names() Report {
+	r := c.report
+	r.Rows = slices.Clone(r.Rows)
+	for i := range r.Rows {
+		if c.events[i] == deleted {
+			r.Rows = r.Rows[:i] // they are the last ones
+			break
+		}
+	}
+	return r
+}
+
+// id identifies what the row says.
+func (r Row) id(command string) string {
+	says := r.Says
+	if commands[command].changing {
+		says = says[:len(says)-1]
+	}
+	return key(r.Subject) + "\x01" + key(says)
+}
+
+// nodesOfRows returns the nodes of each row.
+func nodesOfRows(r Report, both nodeNames) map[string][]string {
+	nodes := map[string][]string{}
+	for _, row := range r.Rows {
+		id := row.id(r.Command)
+		nodes[id] = append(nodes[id], both.of(row.Nodes)...)
+	}
+	for _, list := range nodes {
+		slices.Sort(list)
+	}
+	return nodes
+}
+
+// nodeNames are names of nodes.
+type nodeNames map[string]bool
+
+// of returns the names that are among these.
+func (n nodeNames) of(names []string) (some []string) {
+	for _, name := range names {
+		if n[name] {
+			some = append(some, name)
+		}
+	}
+	return some
+}
+
+// respondedBoth returns the nodes that responded both times.
+func respondedBoth(before, after Report) nodeNames {
+	first, both := map[string]bool{}, nodeNames{}
+	for _, a := range before.Nodes {
+		first[a.Node] = a.Error == ""
+	}
+	for _, a := range after.Nodes {
+		if a.Error == "" && first[a.Node] {
+			both[a.Node] = true
+		}
+	}
+	return both
+}

@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+)
+
+const table = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn
+TCP  10.96.0.20:80 rr persistent 10800
+  -> 10.244.1.2:8080              Masq    1      3          0
+  -> 10.244.2.2:8080              Masq    1      0          2
+UDP  10.96.0.10:53 rr
+FWM  1 wrr
+`
+
+// commandCases are answers of two nodes, the table that they share, and its names.
+var commandCases = map[string]struct {
+	documents   [2]string
+	want, names string
+}{
+	"ipvsadm": {
+		[2]string{table, strings.ReplaceAll(table, "Masq    1      0", "Masq    0      0")},
+		`PROTOCOL   ADDRESS         DESTINATION       SCHEDULER             FORWARD   WEIGHT   ACTIVE   INACTIVE   NODES
+FWM        1               -                 wrr                   -         -        0        0          all 2
+TCP        10.96.0.20:80   10.244.1.2:8080   rr persistent 10800   Masq      1        6        0          all 2
+TCP        10.96.0.20:80   10.244.2.2:8080   rr persistent 10800   Masq      0        0        2          node-2
+TCP        10.96.0.20:80   10.244.2.2:8080   rr persistent 10800   Masq      1        0        2          node-1
+UDP        10.96.0.10:53   -                 rr                    -         -        0        0          all 2
+2 of 2 nodes responded
+`, "10.96.0.10:53/udp\n10.96.0.20:80/tcp\n",
+	},
+	"version": {
+		[2]string{`{"version": "v0.1.0", "commit": "abc", "go": "go1.26", "platform": "linux/amd64"}`, `{"version": "v0.2.0", "go": "go1.26", "platform": "linux/arm64"}`},
+		`VERSION   COMMIT   GO       PLATFORM      NODES
+v0.1.0    abc      go1.26   linux/amd64   node-1
+v0.2.0    -        go1.26   linux/arm64   node-2
+2 of 2 nodes responded
+`, "node-1\nnode-2\n",
+	},
+	"plan": {
+		[2]string{`{"kind": "Plan", "phases": [{"phase": "sysctls", "operations": ["sysctl -w a=1"]}]}`, `{"kind": "Plan", "phases": []}`},
+		`PHASE     OPERATION       NODES
+sysctls   sysctl -w a=1   node-1
+2 of 2 nodes responded
+`, "node-1\n",
+	},
+	"preflight": {
+		[2]string{
+			`{"kind": "FindingList", "items": [{"severity": "broken", "subject": "module ip_vs", "problem": "missing", "evidence": [], "remedy": "modprobe ip_vs"}]}`,
+			`{"kind": "FindingList", "items": [{"severity": "notice", "subject": "rules", "problem": "in nftables", "evidence": [], "remedy": "nothing to do"}]}`,
+		},
+		`VERDICT   NODES
+broken    node-1
+well      node-2
+broken   module ip_vs: missing
+         on node-1
+         remedy: modprobe ip_vs
+notice   rules: in nftables
+         on node-2
+         remedy: nothing to do
+2 of 2 nodes responded
+`, "node-1\n",
+	},
+}
+
+func TestCommands(t *testing.T) {
+	for command, c := range commandCases {
+		q := Question{Command: command}
+		var answers []Answer
+		for i, document := range c.documents {
+			if q.Text() {
+				text, _ := json.Marshal(document)
+				document = string(text)
+			}
+			answers = append(answers, answer([]string{"node-1", "node-2"}[i], document, 0))
+		}
+		r := merge(q, answers, 0)
+		if d := cmp.Diff(c.want, printed(t, r)); d != "" {
+			t.Errorf("%s: %s", command, d)
+		}
+		var names strings.Builder
+		if err := PrintNames(&names, r); err != nil || names.String() != c.names {
+			t.Errorf("%s: names %q, %v", command, &names, err)
+		}
+		r = merge(q, []Answer{answer("node-1", `{}`, 0), {Node: "node-2", Error: "no answer"}}, 0)
+		if r.responded() != 0 || r.ExitStatus != 1 {
+			t.Errorf("%s: an empty document is an answer: %+v", command, r)
+		}
+	}
+}
+
+// TestForms: sorted by a column, without titles, and with all names.
+func TestForms(t *testing.T) {
+	var answers []Answer
+	for _, node := range strings.Fields("a b c d e f g") {
+		answers = append(answers, answer(node, `{"version": "v1"}`, 0))
+	}
+	r := merge(Question{Command: "version"}, append(answers, answer("h", `{"version": "v2"}`, 0)), 0)
+	for _, c := range []struct {
+		form inspect.Table
+		want string
+	}{
+		{inspect.Table{NoHeaders: true}, "v1   -   -   -   a,b,c,d,e and 2 more\nv2   -   -   -   h\n"},
+		{inspect.Table{NoHeaders: true, Wide: true}, "v1   -   -   -   a,b,c,d,e,f,g\nv2   -   -   -   h\n"},
+	} {
+		var out strings.Builder
+		if err := Print(&out, r, c.form); err != nil || !strings.HasPrefix(out.String(), c.want) {
+			t.Errorf("%+v: %v\n%s", c.form, err, &out)
+		}
+	}
+	r = merge(Question{Command: "services"}, []Answer{answer("node-1", service("ClusterIP", "Served", 12, `, "address": "10.96.0.20:80"`), 0),
+		answer("node-2", service("ClusterIP", "Served", 2, `, "address": "10.96.0.20:80"`), 0)}, 0)
+	var out strings.Builder
+	if err := Print(&out, r, inspect.Table{SortBy: "endpoints"}); err != nil || strings.Index(out.String(), "2/2") > strings.Index(out.String(), "12/12") {
+		t.Errorf("sorted: %v\n%s", err, &out)
+	}
+	if err := (inspect.Table{SortBy: "nope"}).CheckSort(Columns("services")); err == nil || !strings.Contains(err.Error(), "use one of namespace") {
+		t.Error(err)
+	}
+}

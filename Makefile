@@ -68,8 +68,8 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
-# Tests of the agent that take thousands of syncs, one after the other. The race detector sees the same goroutines in its other tests.
-many_syncs := ^Test(Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverge|NoRaceToBeFirst|Cost|LargeServicesCostOthersNothing|RandomChangesConverge|FaultsAffectOneObject)$$
+# Tests that take thousands of syncs or answers, one after the other. The race detector sees the same goroutines in its other tests.
+many_syncs := ^Test(ManyNodes|Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverge|NoRaceToBeFirst|Cost|LargeServicesCostOthersNothing|RandomChangesConverge|FaultsAffectOneObject)$$
 
 sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./cmd/... ./internal/...))
 
@@ -79,7 +79,7 @@ unit:
 unit-race:
 	@$(if $(race),,echo 'no gcc: the race detector is off' >&2;) CGO_ENABLED=$(if $(race),1,0) $(recording) go test $(race) -skip '$(many_syncs)' $(concurrent)
 unit-plain:
-	@$(recording) go test -run '$(many_syncs)' ./internal/agent
+	@$(recording) go test -run '$(many_syncs)' ./internal/agent ./internal/fleet/pods
 	@$(recording) go test $(sequential)
 	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 

@@ -184,11 +184,11 @@ func TestCleanupBesideSlowKubeProxy(t *testing.T) {
 			s.ProxyModes, s.ProxyPatience = []string{"http://" + silent.Addr().String() + "/proxyMode"}, time.Millisecond
 		}, "does not answer"},
 		"other mode": {func(s *stage) {
-			s.ProxyModes, s.FindProcess = proxyIn(t, "nftables"), func(string) string { return "77" }
+			s.ProxyModes, s.FindProcess = proxyIn(t, "nftables"), func(string, bool) string { return "77" }
 		}, ""},
 		"other page": {func(s *stage) { s.ProxyModes = proxyIn(t, "<html>") }, ""},
 		"its process": {func(s *stage) {
-			s.FindProcess = func(name string) string { return map[string]string{"kube-proxy": "77"}[name] }
+			s.FindProcess = func(name string, _ bool) string { return map[string]string{"kube-proxy": "77"}[name] }
 		}, "process 77"},
 		"its rules": {func(s *stage) {
 			rule := []string{"-m", "set", "--match-set", "KUBE-CLUSTER-IP", "dst,dst", "-j", "ACCEPT"}

@@ -16,13 +16,13 @@ import (
 
 // cleaning has the flags of cleanup.
 type cleaning struct {
-	dryRun, keepServices bool
-	output               string
+	dryRun, keepServices, leftovers bool
+	inspection
 }
 
 func newCleanup(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
-	var how cleaning
+	how := cleaning{inspection: inspection{forms: textForms}}
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove all objects of kube-ipvs from this node",
@@ -37,19 +37,37 @@ kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these st
 only the chains, jumps and ipsets that kube-proxy does not know. Without this flag, cleanup refuses
 to run if kube-proxy may still use the virtual servers: its port 10249 reports ipvs mode
 or accepts connections but does not answer, a process is called kube-proxy, or kube-proxy has written
-its rules since kube-ipvs did. If kube-proxy no longer runs, kube-proxy --cleanup removes these rules.
+its rules since kube-ipvs did.
+
+With --kube-proxy-leftovers, cleanup removes what kube-proxy has left on this node instead, in any of
+its modes: its chains and jumps in both variants of iptables, its ipsets, and its nftables tables. The
+kubelet's chains stay, and so does what another program's rule uses. Virtual servers and addresses
+stay, too: the agent has adopted those that a Service uses, and the others, which cleanup lists, may
+belong to another program. Run it beside the agent. cleanup refuses if no agent has completed a sync, or if
+kube-proxy runs: it looks for its process, its health port 10256, and rules that it has just written.
 
 cleanup does not reset sysctls: their previous values are unknown.`,
-		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services",
-		Args:    noArguments,
+		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services\n" +
+			"  kube-ipvs cleanup --kube-proxy-leftovers --dry-run",
+		Args: noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
+			if how.leftovers {
+				return cleanLeftovers(cmd, m, settings, how)
+			}
 			return cleanup(cmd, m, settings, how)
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
 	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "keep virtual servers, addresses and kube-ipvs0 for kube-proxy")
-	addOutput(cmd, &how.output)
+	cmd.Flags().BoolVar(&how.leftovers, "kube-proxy-leftovers", false, "remove what kube-proxy has left, and nothing of kube-ipvs")
+	how.addFlags(cmd)
+	addCheck(cmd, func() error {
+		if how.keepServices && how.leftovers {
+			return errors.New("use either --keep-services or --kube-proxy-leftovers")
+		}
+		return nil
+	})
 	return cmd
 }
 
@@ -87,6 +105,39 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	if refusal == nil && !how.keepServices {
 		refusal = m.BesideKubeProxy(ctx, c.KubeProxyRules)
 	}
+	return how.finish(cmd, c, refusal, func(d *inspect.Cleanup) { d.Found(c.Plan, c.Foreign) })
+}
+
+// cleanLeftovers removes what kube-proxy has left. It takes no lock: the agent runs.
+func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
+	ctx := cmd.Context()
+	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
+	if err != nil {
+		return err
+	}
+	v, silence, err := how.askWhy(cmd, agent.Query{})
+	if err != nil {
+		return err
+	}
+	if v != nil { // the agent's records are where it keeps them
+		settings.DataPlane, settings.Rules = v.Node.Mode.DataPlane(), v.Node.Mode.Rules()
+	}
+	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log)
+	if err != nil {
+		return err
+	}
+	defer node.Close(log)
+	c, err := agent.NewLeftoverCleanup(ctx, node.Config(settings), node.Kernel)
+	if err != nil {
+		return err
+	}
+	return how.finish(cmd, c, m.MayRemoveLeftovers(ctx, v, silence, c.KubeProxyRules), func(d *inspect.Cleanup) {
+		d.FoundLeftovers(c.Plan, c.Foreign, c.ForeignServers, c.Kept)
+	})
+}
+
+// finish prints what was found, and removes it unless this is a dry run or there is a refusal.
+func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error, found func(*inspect.Cleanup)) error {
 	if refusal != nil && !how.dryRun {
 		return refusal
 	}
@@ -98,9 +149,10 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	if refusal != nil {
 		document.Refuse(refusal)
 	}
-	document.Found(c.Plan, c.Foreign)
+	found(document)
+	var err error
 	if !how.dryRun {
-		err = c.Run(ctx, document.Did)
+		err = c.Run(cmd.Context(), document.Did)
 	}
 	return errors.Join(err, printAs(cmd.OutOrStdout(), how.output, document, func(io.Writer) error { return nil }))
 }

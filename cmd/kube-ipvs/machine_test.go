@@ -124,7 +124,7 @@ func newMachine(t *testing.T) *stage {
 			return fakeHost{"/proc/modules": "ip_vs 1\nip_vs_rr 1\nip_tables 1\n"}
 		},
 		ProxyModes:  []string{"http://127.0.0.1:1/proxyMode"}, // connections are refused
-		FindProcess: func(string) string { return "" },
+		FindProcess: func(string, bool) string { return "" },
 		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
 
@@ -170,7 +170,7 @@ func (fakeHost) KernelLog() (string, error) { return "", nil }
 
 func (fakeHost) ConnectPrograms() (int, error) { return 0, nil }
 
-func (fakeHost) SetNames(string) ([]string, error) { return nil, nil }
+func (fakeHost) Leftovers() ([]kernel.Leftover, error) { return nil, nil }
 
 func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }
 

@@ -45,7 +45,9 @@ func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.
 	case o.writeConfigTo != "":
 		return func() error { return writeConfig(cmd, loaded, o.writeConfigTo) }, true
 	case o.cleanup:
-		return func() error { return cleanup(cmd, m, &loaded.Settings, cleaning{output: asText}) }, true
+		return func() error {
+			return cleanup(cmd, m, &loaded.Settings, cleaning{inspection: inspection{output: asText}})
+		}, true
 	case o.initOnly:
 		return func() error { return initialize(cmd, m, &loaded.Settings) }, true
 	}

@@ -14,15 +14,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Cleanup removes everything of kube-ipvs from a node's kernel. The agent must not run at the same time.
+// Cleanup removes everything of kube-ipvs from a node's kernel, while no agent runs, or what kube-proxy has left, beside an agent.
 type Cleanup struct {
-	// Plan removes everything of kube-ipvs.
 	Plan diff.Plan
 	// KubeProxyRules names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none.
 	KubeProxyRules string
 	// Foreign are addresses of other programs on kube-ipvs0. They keep the device.
 	Foreign []netip.Addr
-	steps   *steps
+	// ForeignServers are virtual servers on addresses of kube-ipvs0 that are not kube-ipvs's, and Kept says what else stays. Both only beside an
+	// agent.
+	ForeignServers []kernel.ServerKey
+	Kept           []string
+	steps          *steps
 }
 
 // NewCleanup reads the kernel and plans the removal.

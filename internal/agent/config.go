@@ -55,6 +55,8 @@ type Kernel interface {
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
 	// another method runs.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
+	// FindLeftovers returns what kube-proxy has left on the node. Only cleanup calls it.
+	FindLeftovers(context.Context) (kernel.Leftovers, error)
 	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
 	// had no answer. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)

@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
@@ -64,19 +66,34 @@ func checkConflicts(f Facts) []finding.Finding {
 		return nil
 	}
 	var found []finding.Finding
-	var foreign []string
+	var foreign, servers, removals []string
 	for _, o := range f.View.Agent.Foreign {
 		foreign = append(foreign, o.Server+" instead of Service "+o.Service)
+		servers = append(servers, "ipvsadm -D "+o.Server)
 	}
 	if len(foreign) > 0 {
 		found = append(found, finding.New(finding.Warning, "virtual servers", "another program's virtual servers have the addresses of Services, which are not served there",
-			examples(foreign), "remove them, or give the Services other addresses"))
+			examples(foreign), "give the Services other addresses or, if nothing needs these virtual servers, "+run(servers)))
 	}
-	if left := f.View.Agent.Leftovers; len(left) > 0 {
-		found = append(found, finding.New(finding.Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses", examples(left),
-			"if nothing needs them: ip addr del ADDRESS dev kube-ipvs0"))
+	left := f.View.Agent.Leftovers
+	for _, object := range left {
+		if server, is := strings.CutPrefix(object, "virtual server "); is {
+			removals = append(removals, "ipvsadm -D "+server)
+		} else {
+			addr, _ := netip.ParseAddr(strings.TrimPrefix(object, "address "))
+			removals = append(removals, "ip addr del "+kernel.BoundAddress{Addr: addr}.String())
+		}
+	}
+	if len(left) > 0 {
+		found = append(found, finding.New(finding.Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses, or virtual servers there",
+			examples(left), "if nothing needs them, "+run(removals)))
 	}
 	return found
+}
+
+// run is the part of a remedy that names commands, as Finding.Commands reads it.
+func run(commands []string) string {
+	return "run `" + strings.Join(commands[:min(len(commands), shown)], " && ") + "`"
 }
 
 func checkDrift(f Facts) []finding.Finding {

@@ -27,7 +27,7 @@ type breakage struct {
 var breakages = []breakage{
 	{"nothing", func(*testing.T, *node) {}, "", nil},
 	{"preflight, fatal", func(_ *testing.T, n *node) {
-		n.Preflight = finding.One(finding.Broken, "module ip_vs", "missing", nil, "modprobe ip_vs")
+		n.Preflight = finding.One(finding.Broken, "module ip_vs", "missing", nil, "run `modprobe ip_vs`")
 	},
 		finding.Broken, []string{"module ip_vs", "modprobe ip_vs"}},
 	{"preflight", func(_ *testing.T, n *node) {
@@ -64,10 +64,12 @@ var breakages = []breakage{
 		delete(n.answers, "http://127.0.0.1:10249/metrics")
 	}, "", nil},
 	{"foreign virtual server", func(_ *testing.T, n *node) {
-		n.View.Agent.Foreign = []view.Foreign{{Server: "10.96.0.1:80/tcp", Service: "shop/cart"}}
+		n.View.Agent.Foreign = []view.Foreign{{Server: "-t 10.96.0.1:80", Service: "shop/cart"}}
 	},
-		finding.Warning, []string{"10.96.0.1:80/tcp instead of Service shop/cart"}},
-	{"foreign address", func(_ *testing.T, n *node) { n.View.Agent.Leftovers = []string{"192.0.2.9"} }, finding.Warning, []string{"192.0.2.9", "kube-ipvs0"}},
+		finding.Warning, []string{"-t 10.96.0.1:80 instead of Service shop/cart", "run `ipvsadm -D -t 10.96.0.1:80`"}},
+	{"foreign address", func(_ *testing.T, n *node) {
+		n.View.Agent.Leftovers = []string{"virtual server -t 192.0.2.9:80", "address 192.0.2.9"}
+	}, finding.Warning, []string{"192.0.2.9", "run `ipvsadm -D -t 192.0.2.9:80 && ip addr del 192.0.2.9/32 dev kube-ipvs0`"}},
 	{"drift", func(_ *testing.T, n *node) {
 		at := noon.Add(-time.Minute)
 		n.View.Agent.LastDrift, n.View.Agent.Drift = &at, 7
@@ -80,16 +82,20 @@ var breakages = []breakage{
 	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, finding.Warning, []string{"7 problems", "and 2 more"}},
 	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, finding.Warning, []string{"1 problem\n"}},
 	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
-	{"kube-proxy's rules", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES") }, finding.Warning, []string{"kube-proxy's rules", "-t nat -A PREROUTING -j KUBE-SERVICES"}},
-	{"kube-proxy's nftables", func(_ *testing.T, n *node) {
-		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting"}}
+	{"kube-proxy's leftovers", func(_ *testing.T, n *node) {
+		n.left = []kernel.Leftover{itsJump, {Place: kernel.OldSets, Name: "KUBE-LOOP-BACK"}}
 	},
-		finding.Warning, []string{"table ip kube-proxy"}},
-	{"kube-proxy's other jump", func(_ *testing.T, n *node) { n.rules("-m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL") }, finding.Warning, []string{"KUBE-PROXY-FIREWALL"}},
-	{"the kubelet's jump", func(_ *testing.T, n *node) { n.rules("-j KUBE-FIREWALL") }, "", nil},
-	{"kube-proxy's ipsets", func(_ *testing.T, n *node) { n.sets = []string{"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP"} }, finding.Warning,
-		[]string{"2 ipsets of kube-proxy, the first KUBE-CLUSTER-IP", "kube-proxy --cleanup"}},
-	{"kube-proxy beside", func(_ *testing.T, n *node) { n.rules("-j KUBE-SERVICES"); n.set("serviceProxyName", "kube-ipvs") }, finding.Notice,
+		finding.Warning, []string{"kube-proxy's rules", "iptables-nft -t nat -A PREROUTING -j KUBE-SERVICES", "ipset KUBE-LOOP-BACK",
+			"`kube-ipvs cleanup --kube-proxy-leftovers`"}},
+	{"kube-proxy's nftables", func(_ *testing.T, n *node) {
+		n.left = []kernel.Leftover{{Place: kernel.RulesNFTables, Family: inet.IPv4}}
+		n.Chains = []kernel.BaseChain{{Family: "ip", Table: "kube-proxy", Name: "nat-prerouting", Rules: 1}}
+	},
+		finding.Warning, []string{"nftables table ip kube-proxy"}},
+	{"kube-proxy beside", func(_ *testing.T, n *node) {
+		n.left = []kernel.Leftover{itsJump}
+		n.set("serviceProxyName", "kube-ipvs")
+	}, finding.Notice,
 		[]string{"as configured with service-proxy-name"}},
 	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
 	{"rule in front of all, with a comment", func(_ *testing.T, n *node) { n.rules("-m comment --comment closed -j DROP", ourJump) }, finding.Broken, []string{"takes every packet"}},

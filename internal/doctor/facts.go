@@ -28,8 +28,8 @@ type Host interface {
 	Names(dir string) ([]string, error)
 	// Get requests a URL of this host.
 	Get(url string) (status int, body string, err error)
-	// SetNames lists the ipsets whose names begin with a prefix.
-	SetNames(prefix string) ([]string, error)
+	// Leftovers lists what kube-proxy has in the kernel, or has left there.
+	Leftovers() ([]kernel.Leftover, error)
 	// ClockSynchronized reports whether a time service corrects the kernel's clock.
 	ClockSynchronized() (bool, error)
 	// Interfaces are the network interfaces, sorted by name.
@@ -96,8 +96,8 @@ type Facts struct {
 	Credentials []Credential
 	// OldAuthorities are CAs that have expired, beside one that is valid; empty if there are none.
 	OldAuthorities string
-	// ProxySets are the ipsets of kube-proxy.
-	ProxySets []string
+	// Leftovers are the objects of kube-proxy.
+	Leftovers []kernel.Leftover
 	// ClockFree is true if nothing corrects the clock.
 	ClockFree bool
 	// Memory and MemoryLeft are kilobytes; 0 if unknown.
@@ -155,7 +155,7 @@ func (f *Facts) Read(host Host) {
 	f.readMemory(h)
 	f.readNeighbors(h)
 	f.readClock(h)
-	f.readProxySets(h)
+	f.readLeftovers(h)
 	f.readDataPlanes(h)
 	f.readManagers(h)
 	f.readLog(h)

@@ -16,26 +16,28 @@ func checkForward(f Facts) []finding.Finding {
 	if !f.mode().NFTablesBalances() && !slices.ContainsFunc(f.Interfaces, f.podInterface) {
 		return nil
 	}
-	var dropped, unsure []string
+	var dropped, unsure, accept, mayAccept []string
 	for _, family := range inet.Families {
 		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !f.acceptsForwarded(l) {
 			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and no rule of %d accepts them", family, len(l.Rules[forward])))
+			accept = append(accept, kernel.Programs(family)+" -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT")
 		}
 	}
 	for _, c := range f.Chains {
+		rule := fmt.Sprintf("nft insert rule %s %s %s ct status dnat accept", c.Family, c.Table, c.Name)
 		switch {
 		case c.Hook != kernel.HookForward || !c.Drops:
 		case c.Rules == 0:
-			dropped = append(dropped, c.String())
+			dropped, accept = append(dropped, c.String()), append(accept, rule)
 		default:
-			unsure = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules))
+			unsure, mayAccept = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules)), append(mayAccept, rule)
 		}
 	}
 	what, remedy := "packets to pods",
 		"accept connections to pods there: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
 	if f.mode().NFTablesBalances() {
-		what, remedy = "packets of every Service",
-			"accept the connections of Services there: `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`, in nftables `ct status dnat accept`"
+		what, remedy = "packets of every Service", "accept the connections of Services there: "+run(slices.Concat(accept, mayAccept))+
+			", and make that permanent in the firewall's configuration"
 	}
 	var found []finding.Finding
 	if len(dropped) > 0 {

@@ -12,12 +12,10 @@ import (
 )
 
 const (
-	arpIgnore   = "/arp_ignore"
-	arpAnnounce = "/arp_announce"
-	acceptRA    = "/accept_ra"
-	ipv6Conf    = "net/ipv6/conf/"
-	// proxySets is the prefix of the ipsets of kube-proxy's ipvs mode.
-	proxySets      = "KUBE-"
+	arpIgnore      = "/arp_ignore"
+	arpAnnounce    = "/arp_announce"
+	acceptRA       = "/accept_ra"
+	ipv6Conf       = "net/ipv6/conf/"
 	ipv6Forwarding = ipv6Conf + "all/forwarding"
 	localPorts     = "net/ipv4/ip_local_port_range"
 	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
@@ -155,14 +153,11 @@ func (f *Facts) readClock(h reader) {
 	f.ClockFree = !synchronized
 }
 
-func (f *Facts) readProxySets(h reader) {
-	names, err := h.SetNames(proxySets)
-	if err != nil {
-		f.unread("ipsets of kube-proxy", err)
-		return
+func (f *Facts) readLeftovers(h reader) {
+	var err error
+	if f.Leftovers, err = h.Leftovers(); err != nil {
+		f.unread("rules and sets of kube-proxy", err)
 	}
-	f.ProxySets = names
-	slices.Sort(f.ProxySets)
 }
 
 // parsePorts reads "8080,9000-9010", and "32768 60999" with spaces.

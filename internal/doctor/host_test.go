@@ -28,7 +28,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type node struct {
 	files    map[string]string
 	answers  map[string]Answer
-	sets     []string
+	left     []kernel.Leftover
 	clock    error
 	wrong    bool // nothing corrects the clock
 	links    []kernel.Interface
@@ -39,7 +39,7 @@ type node struct {
 	Facts
 }
 
-func (n *node) SetNames(string) ([]string, error) { return n.sets, nil }
+func (n *node) Leftovers() ([]kernel.Leftover, error) { return n.left, nil }
 
 func (n *node) ClockSynchronized() (bool, error) { return !n.wrong, n.clock }
 
@@ -128,6 +128,9 @@ const (
 	ourJump   = `-m comment --comment "kube-ipvs:0123456789 services" -j KUBE-SERVICES`
 	stat      = "entries  allocs   destroys\n%08x  00000000 00000000\n%08x  00000000 00000000\n"
 )
+
+// itsJump is one of kube-proxy's rules.
+var itsJump = kernel.Leftover{Place: "nft", Family: inet.IPv4, ChainID: kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, Spec: "-j KUBE-SERVICES"}
 
 // well is a node that lacks nothing.
 func well() *node {

@@ -57,7 +57,7 @@ func checkNeighbors(f Facts) (found []finding.Finding) {
 		}
 		found = append(found, finding.New(finding.Warning, "neighbor table of "+family.String(), "nearly full; when it is full, packets to new neighbors are dropped",
 			[]string{fmt.Sprintf("%d entries", f.Neighbors[family]), fmt.Sprintf("%s = %d", sysctl, limit)},
-			fmt.Sprintf("sysctl -w %s=VALUE, and make it permanent (/etc/sysctl.d)", strings.ReplaceAll(sysctl, "/", "."))))
+			fmt.Sprintf("run `sysctl -w %s=%d`, and make it permanent (/etc/sysctl.d)", strings.ReplaceAll(sysctl, "/", "."), 4*max(limit, f.Neighbors[family]))))
 	}
 	return found
 }

@@ -30,7 +30,11 @@ func checkProxies(f Facts) []finding.Finding {
 		}
 	}
 	running := len(evidence) > 0
-	evidence = append(evidence, proxyRules(f)...)
+	var left []string
+	for _, object := range f.Leftovers {
+		left = append(left, object.String())
+	}
+	evidence = append(evidence, examples(left)...)
 	beside := f.setting("serviceProxyName", "") != ""
 	const replace = "see docs/replace-kube-proxy.md to stop it, or docs/side-by-side.md to let each serve its own Services"
 	switch {
@@ -43,45 +47,7 @@ func checkProxies(f Facts) []finding.Finding {
 			evidence, replace)
 	}
 	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy runs on this node, or has left them behind", evidence,
-		"if kube-proxy runs, "+replace+"; otherwise run kube-proxy --cleanup, or reboot the node")
-}
-
-// proxyRules finds kube-proxy's jumps and its nftables tables. Some of the agent's chains have kube-proxy's names, for programs
-// that look for them, but the agent's jumps carry its mark.
-func proxyRules(f Facts) []string {
-	var found []string
-	for _, family := range inet.Families {
-		for _, chain := range sortedChains(f.Rules[family]) {
-			for _, rule := range f.Rules[family].Rules[chain] {
-				if builtIn(rule) && rule.Tag == "" && jumpsToProxy(rule) {
-					found = append(found, family.String()+": "+rule.String())
-				}
-			}
-		}
-	}
-	for _, c := range f.Chains {
-		if c.Table == "kube-proxy" {
-			found = append(found, fmt.Sprintf("nftables: table %s kube-proxy, chain %s", c.Family, c.Name))
-		}
-	}
-	if len(f.ProxySets) > 0 {
-		found = append(found, fmt.Sprintf("%d ipsets of kube-proxy, the first %s", len(f.ProxySets), f.ProxySets[0]))
-	}
-	return examples(found)
-}
-
-// jumpsToProxy reports whether a rule jumps to one of kube-proxy's chains. (The kubelet has some KUBE- chains, too.)
-func jumpsToProxy(r kernel.SavedRule) bool {
-	to, jumps := r.Rule.Verdict.(kernel.JumpTo)
-	return jumps && slices.Contains([]kernel.JumpTo{
-		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-NODE-PORT", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-IPVS-FILTER",
-		"KUBE-IPVS-OUT-FILTER",
-	}, to)
-}
-
-// builtIn reports whether a rule is in a built-in chain.
-func builtIn(r kernel.SavedRule) bool {
-	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain)
+		"if kube-proxy runs, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
 }
 
 func sortedChains(l kernel.RuleListing) []kernel.ChainID {
@@ -188,7 +154,7 @@ func checkTable(f Facts) []finding.Finding {
 func checkEstimators(f Facts) []finding.Finding {
 	if f.Sysctls[runEstimation] == "0" {
 		return finding.One(finding.Notice, "IPVS rates", "the kernel does not estimate rates, so `ipvsadm --rate` shows 0", []string{runEstimation + " = 0"},
-			"sysctl -w net.ipv4.vs.run_estimation=1, if you need rates")
+			"if you need rates, run `sysctl -w net.ipv4.vs.run_estimation=1`")
 	}
 	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
 		return finding.One(finding.Warning, "IPVS rates", "every two seconds this kernel estimates all rates in one interrupt, which delays packets",
@@ -221,7 +187,7 @@ func checkModules(f Facts) []finding.Finding {
 	}
 	return finding.One(finding.Notice, "kernel module "+bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
 		[]string{"it is not in /etc/modules-load.d"},
-		"echo "+bridgeModule+" > /etc/modules-load.d/"+bridgeModule+".conf, unless another program loads it")
+		"unless another program loads it, run `echo "+bridgeModule+" > /etc/modules-load.d/"+bridgeModule+".conf` on the host")
 }
 
 // checkReversePath: with several networks, a client's request may arrive on another interface than the one that routes back to it.
@@ -230,7 +196,7 @@ func checkReversePath(f Facts) []finding.Finding {
 	if len(routed) < 2 {
 		return nil
 	}
-	var strict []string
+	var strict, commands []string
 	for _, name := range routed {
 		if len(f.Uplinks) == 1 && name == f.Uplinks[0] {
 			continue // the route to every client that no other interface is connected to
@@ -239,6 +205,7 @@ func checkReversePath(f Facts) []finding.Finding {
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
 		if max(own, all) == "1" {
 			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, name, own, all))
+			commands = append(commands, "sysctl -w net/ipv4/conf/"+name+"/rp_filter=2") // a name may have dots
 		}
 	}
 	if len(strict) == 0 {
@@ -246,7 +213,7 @@ func checkReversePath(f Facts) []finding.Finding {
 	}
 	return finding.One(finding.Warning, "reverse path filter",
 		"strict, and this node is in several networks: requests of clients that another interface routes to are dropped", strict,
-		"sysctl -w net.ipv4.conf.INTERFACE.rp_filter=2, and make it permanent (/etc/sysctl.d)")
+		run(commands)+", and make it permanent (/etc/sysctl.d)")
 }
 
 // checkIdle compares the IPVS timeout of idle connections with the keepalive time.
@@ -261,5 +228,5 @@ func checkIdle(f Facts) []finding.Finding {
 	}
 	return finding.One(finding.Notice, "idle connections", fmt.Sprintf("IPVS forgets a TCP connection after %s without packets; the client's next packet is refused", timeout),
 		[]string{fmt.Sprintf("%s = %d", keepalive, seconds)},
-		"if applications keep idle connections, lower net.ipv4.tcp_keepalive_time or raise ipvs.tcpTimeout")
+		fmt.Sprintf("if applications keep idle connections, run `sysctl -w net.ipv4.tcp_keepalive_time=%d`, or raise ipvs.tcpTimeout", int(timeout.Seconds())*2/3))
 }

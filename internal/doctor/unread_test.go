@@ -59,11 +59,11 @@ func (h *failing) Get(url string) (int, string, error) {
 	return h.node.Get(url)
 }
 
-func (h *failing) SetNames(prefix string) ([]string, error) {
-	if err := h.fails("ipsets", ""); err != nil {
+func (h *failing) Leftovers() ([]kernel.Leftover, error) {
+	if err := h.fails("leftovers", ""); err != nil {
 		return nil, err
 	}
-	return h.node.SetNames(prefix)
+	return h.node.Leftovers()
 }
 
 func (h *failing) ClockSynchronized() (bool, error) {

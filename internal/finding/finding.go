@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,7 +33,18 @@ type Finding struct {
 	Problem string `json:"problem"`
 	// Evidence is the observed state, as a tool or file shows it. It is never nil.
 	Evidence []string `json:"evidence"`
-	Remedy   string   `json:"remedy"`
+	// Remedy says what to do. A command that does it follows the word run, in backticks, and is complete: it can be run as it is.
+	Remedy string `json:"remedy"`
+}
+
+var command = regexp.MustCompile("run `([^`]+)`")
+
+// Commands returns the commands in the remedy that solve the problem.
+func (f Finding) Commands() (commands []string) {
+	for _, m := range command.FindAllStringSubmatch(f.Remedy, -1) {
+		commands = append(commands, m[1])
+	}
+	return commands
 }
 
 // New returns a finding.

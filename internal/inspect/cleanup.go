@@ -22,6 +22,10 @@ type Cleanup struct {
 	Failed   []cleanupFailure `json:"failed"`
 	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has any.
 	ForeignAddresses []string `json:"foreignAddresses"`
+	// ForeignServers are virtual servers there that are not kube-ipvs's, and Kept says what else stays, and why. Only the removal of
+	// kube-proxy's leftovers lists them.
+	ForeignServers []string `json:"foreignServers,omitempty"`
+	Kept           []string `json:"kept,omitempty"`
 
 	out, notes io.Writer
 }
@@ -52,9 +56,31 @@ func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
 		c.ForeignAddresses = append(c.ForeignAddresses, addr.String())
 		fmt.Fprintf(c.notes, "address %s on %s belongs to another program; keeping the address and the device\n", addr, kernel.Device)
 	}
+	c.found(plan, "no objects of kube-ipvs on this node")
+}
+
+// FoundLeftovers takes what kube-proxy has left, and what stays: objects on kube-ipvs0 that are not kube-ipvs's, and what other programs use.
+func (c *Cleanup) FoundLeftovers(plan diff.Plan, addresses []netip.Addr, servers []kernel.ServerKey, kept []string) {
+	const unknown = "is not kube-ipvs's; kube-proxy's cannot be told from another program's, so it stays. If nothing needs it: "
+	for _, key := range servers {
+		c.ForeignServers = append(c.ForeignServers, key.String())
+		fmt.Fprintf(c.notes, "virtual server %s %sipvsadm -D %[1]s\n", key, unknown)
+	}
+	for _, addr := range addresses {
+		c.ForeignAddresses = append(c.ForeignAddresses, addr.String())
+		fmt.Fprintf(c.notes, "address %s on %s %sip addr del %[1]s/%[4]d dev %[2]s\n", addr, kernel.Device, unknown, addr.BitLen())
+	}
+	for _, why := range kept {
+		c.Kept = append(c.Kept, why)
+		fmt.Fprintln(c.notes, why)
+	}
+	c.found(plan, "kube-proxy has left no rules, sets or tables on this node")
+}
+
+func (c *Cleanup) found(plan diff.Plan, nothing string) {
 	switch {
 	case plan.Len() == 0:
-		fmt.Fprintln(c.out, "no objects of kube-ipvs on this node")
+		fmt.Fprintln(c.out, nothing)
 	case c.DryRun:
 		Plan(c.out, plan)
 		for _, op := range plan.Ops() {

@@ -26,7 +26,8 @@ type Op struct {
 	Object Object
 }
 
-// Object is one of SysctlSetting, Timeouts, DummyDevice, BoundAddress, Set, Member, Ruleset, OldRules, Server, ServerDestination.
+// Object is one of SysctlSetting, Timeouts, DummyDevice, BoundAddress, Set, Member, Ruleset, OldRules, Leftover, Server,
+// ServerDestination.
 type Object interface {
 	fmt.Stringer
 	kind() Kind
@@ -106,6 +107,8 @@ var commands = map[Kind]map[Verb]string{
 func (o Op) String() string {
 	text := commands[o.KindOf()][o.Verb]
 	switch obj := o.Object.(type) {
+	case Leftover:
+		return obj.removal()
 	case DummyDevice:
 		text += " " + obj.String()
 		if o.Verb == Create {

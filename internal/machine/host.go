@@ -9,18 +9,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/live"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
@@ -154,17 +153,9 @@ func (thisHost) ConnectPrograms() (count int, err error) {
 	return 0, err
 }
 
-// SetNames lists no ipsets on a kernel without them.
-func (h thisHost) SetNames(prefix string) (names []string, err error) {
-	err = using(ipset.New, func(b *ipset.Backend) error {
-		found, err := b.Summaries(h.ctx, prefix)
-		names = slices.Collect(maps.Keys(found))
-		return err
-	})
-	if errors.Is(err, kernel.ErrUnavailable) {
-		return nil, nil
-	}
-	return names, err
+func (h thisHost) Leftovers() ([]kernel.Leftover, error) {
+	found, err := live.FindLeftovers(h.ctx, compile.Chains)
+	return found.Objects, err
 }
 
 func (thisHost) ClockSynchronized() (bool, error) {

@@ -83,7 +83,7 @@ func (nothing) ReadFile(string) ([]byte, error)                           { retu
 func (nothing) Tail(string) ([]byte, error)                               { return nil, errNothing }
 func (nothing) Names(string) ([]string, error)                            { return nil, errNothing }
 func (nothing) Get(string) (int, string, error)                           { return 0, "", errNothing }
-func (nothing) SetNames(string) ([]string, error)                         { return nil, errNothing }
+func (nothing) Leftovers() ([]kernel.Leftover, error)                     { return nil, errNothing }
 func (nothing) ClockSynchronized() (bool, error)                          { return false, errNothing }
 func (nothing) Interfaces() ([]kernel.Interface, error)                   { return nil, errNothing }
 func (nothing) APIServer() string                                         { return "" }

@@ -43,13 +43,14 @@ type Machine struct {
 	Release func() string
 	// Host has the files and ports that doctor examines.
 	Host func(context.Context) doctor.Host
-	// ProxyModes are the URLs of kube-proxy's mode, and ProxyPatience is how long it may take to respond.
+	// ProxyModes are the URLs of kube-proxy's mode, ProxyHealth those of its health, and ProxyPatience is how long it may take to respond.
 	ProxyModes    []string
+	ProxyHealth   []string
 	ProxyPatience time.Duration
 	// Connect opens and closes a TCP connection.
 	Connect func(context.Context, netip.AddrPort) error
-	// FindProcess returns the ID of a process with this name; empty if there is none.
-	FindProcess func(name string) (id string)
+	// FindProcess returns the ID of a process with this name; empty if there is none. With unsure, it may be of another network namespace.
+	FindProcess func(name string, unsure bool) (id string)
 }
 
 // This is the machine that the process runs on.
@@ -57,7 +58,8 @@ func This() *Machine {
 	return &Machine{
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
-		ProxyModes: proxyModeURLs, ProxyPatience: proxyPatience, FindProcess: findProcess, Connect: connectTo,
+		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
+		Connect: connectTo,
 	}
 }
 

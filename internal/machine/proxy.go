@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 		return nil
 	}
 	return fmt.Errorf("kube-proxy may run on this node in ipvs mode (%s) and use the virtual servers that cleanup would remove; use --keep-services to "+
-		"keep them, or stop kube-proxy first and run kube-proxy --cleanup", why)
+		"keep them. If kube-proxy is gone for good, run cleanup --kube-proxy-leftovers while the agent serves, and this after that", why)
 }
 
 // kubeProxy returns the sign that a kube-proxy may run in ipvs mode; empty if there is none. Only a refused connection at every address proves
@@ -42,7 +43,7 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 			return "" // kube-proxy runs in another mode
 		}
 	}
-	if process := m.FindProcess("kube-proxy"); process != "" {
+	if process := m.FindProcess("kube-proxy", false); process != "" {
 		return "process " + process + " is called kube-proxy"
 	}
 	if rules != "" {
@@ -68,8 +69,9 @@ func (m *Machine) askMode(ctx context.Context, url string) (mode string, err err
 	return "", nil
 }
 
-// findProcess returns the ID of a process with this name in this network namespace; empty if none is visible.
-func findProcess(name string) (id string) {
+// findProcess returns the ID of a process with this name in this network namespace; empty if none is visible. With unsure, a process whose
+// namespace only a process with more privileges may read counts.
+func findProcess(name string, unsure bool) (id string) {
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return ""
@@ -81,7 +83,8 @@ func findProcess(name string) (id string) {
 		if err != nil || strings.TrimSpace(string(text)) != name {
 			continue // another process, or one that has ended
 		}
-		if namespace, err := os.Readlink(filepath.Join(process, "ns", "net")); err == nil && namespace == here {
+		namespace, err := os.Readlink(filepath.Join(process, "ns", "net"))
+		if err == nil && namespace == here || unsure && errors.Is(err, fs.ErrPermission) {
 			return filepath.Base(process)
 		}
 	}

@@ -152,7 +152,7 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
 		case have.value != s.Value && !have.writable:
 			found = append(found, lack(!s.Optional, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s, and is not writable from here", have.value, s.Value),
-				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run on the host: sysctl -w %s=%s", s.Name, s.Value)))
+				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run `sysctl -w %s=%s` on the host", s.Name, s.Value)))
 		}
 	}
 	return found
@@ -163,7 +163,7 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{warning("IPv6", "disabled on this host, so IPv6 Services are not served",
-		"run on the host: sysctl -w net.ipv6.conf.default.disable_ipv6=0, and boot without ipv6.disable=1; ignore this if the cluster has none")}
+		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has none")}
 }
 
 // unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A reply from
@@ -177,7 +177,7 @@ func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 			}
 			found = append(found, warning("bridge "+b.Name,
 				fmt.Sprintf("netfilter does not see %s packets between its ports, so pods on it get no reply from each other through a Service", family),
-				"run on the host: "+kernel.FilterBridges(family)+", and make both permanent (/etc/modules-load.d, /etc/sysctl.d); "+
+				"run `"+kernel.FilterBridges(family)+"` on the host, and make both permanent (/etc/modules-load.d, /etc/sysctl.d); "+
 					"ignore this if no pods are on the bridge"))
 		}
 	}

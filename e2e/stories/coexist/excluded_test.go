@@ -30,7 +30,7 @@ ipt -t raw -A OUTPUT -p udp --sport 53 -s `+svc.ip(f).String()+` -j NOTRACK
 ipt -A INPUT -p udp --dport 53 -d `+svc.ip(f).String()+` -j ACCEPT
 `, f)
 	}
-	w.repaired(t, node)
+	w.repaired(t, node, w.nearService())
 	table := node.MustRun(t, "ipvsadm", "-Sn") + node.MustRun(t, "ipset", "save") +
 		node.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0")
 	for _, f := range both {

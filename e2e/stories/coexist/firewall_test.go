@@ -85,7 +85,7 @@ func (w *world) ruleInFront(t *testing.T) {
 		}
 	}
 	refused()
-	w.repaired(t, w.node1)
+	w.repaired(t, w.node1, w.nearService())
 	refused()
 	if first := lines(w.node1.MustRun(t, "iptables", "-w", "-S", "INPUT"))[1]; !strings.Contains(first, "REJECT") {
 		t.Errorf("the first rule of INPUT is now %s", first)

@@ -53,7 +53,7 @@ func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
 	w.restartAgent(t, w.node1, "--ipvs-sync-period", period.String())
-	w.repaired(t, w.node1)
+	w.repaired(t, w.node1, w.nearService())
 	before := dump(t, w.node1, showOurTables)
 	for _, h := range havocs {
 		t.Run(h.name, func(t *testing.T) {

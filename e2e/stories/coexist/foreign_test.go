@@ -116,7 +116,7 @@ func TestForeign(t *testing.T) {
 	running := dump(t, node, showAll)
 	mustHave(t, "after the start", before, running)
 	w.agents[node].AwaitLog(t, patience, "default/empty") // its address is taken: the log names the Service
-	w.repaired(t, node)
+	w.repaired(t, node, w.nearService())
 	mustHave(t, "after several syncs", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
 		t.Errorf("cleanup while an agent runs: want an error, got %v\n%s", err, out)
@@ -170,10 +170,10 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
 }
 
-// repaired waits for a full sync after this call: it deletes a virtual server and waits until the agent recreates it.
-func (w *world) repaired(t *testing.T, node *cluster.Node) {
+// repaired waits for a full sync after this call: it deletes a Service's virtual server and waits until the agent recreates it.
+func (w *world) repaired(t *testing.T, node *cluster.Node, of service) {
 	t.Helper()
-	at := w.nearService().at(cluster.V4, http)
+	at := of.at(cluster.V4, http)
 	node.MustRun(t, "ipvsadm", "-D", "-t", at)
 	cluster.Eventually(t, patience, node.Name+" has "+at+" again", func() error {
 		servers, err := node.VirtualServers()

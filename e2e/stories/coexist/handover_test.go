@@ -17,11 +17,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, without conntrack limits, which only the initial network
+// kubeProxyConfig is kube-proxy's default configuration in a mode, without conntrack limits, which only the initial network
 // namespace can set.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: ipvs
+mode: %s
 hostnameOverride: %s
 clusterCIDR: %s
 clientConnection: {kubeconfig: %s}
@@ -29,8 +29,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 ipvs: {syncPeriod: 15m, strictARP: true}
 `
 
-// scripts returns the two scripts in docs/replace-kube-proxy.md: they remove what kube-proxy left, and what kube-ipvs left.
-func scripts(t *testing.T) (theirs, ours string) {
+// script returns the script in docs/replace-kube-proxy.md that removes what kube-ipvs left.
+func script(t *testing.T) string {
 	t.Helper()
 	root, err := upstream.Root()
 	if err != nil {
@@ -48,10 +48,10 @@ func scripts(t *testing.T) (theirs, ours string) {
 			}
 		}
 	}
-	if len(found) != 2 {
-		t.Fatalf("the pages show %d scripts, want 2", len(found))
+	if len(found) != 1 {
+		t.Fatalf("the pages show %d scripts, want one", len(found))
 	}
-	return found[0], found[1]
+	return found[0]
 }
 
 // TestHandover starts kube-proxy on node-3, replaces it with the agent, and switches back. Connections that are already open
@@ -63,7 +63,7 @@ func TestHandover(t *testing.T) {
 	proxy := kubeProxy(t)
 	_, config := w.controlPlane(t)
 	t.Cleanup(func() { w.wipe(t, node) })
-	startProxy := func() *cluster.Process { return w.startKubeProxy(t, proxy, config) }
+	startProxy := func() *cluster.Process { return w.startKubeProxy(t, proxy, config, "ipvs") }
 
 	theirs := startProxy()
 	w.awaitServed(t, node)
@@ -88,8 +88,9 @@ func TestHandover(t *testing.T) {
 	}
 
 	end(t, theirs)
+	socket := filepath.Join(t.TempDir(), "agent.sock")
 	ours := node.MustStart(t, cluster.AgentBinary(t), "run", "--kubeconfig", config, "--hostname-override", node.Name,
-		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0")
+		"--cluster-cidr", podCIDRs, "--conntrack-max-per-core", "0", "--status-socket", socket)
 	t.Cleanup(ours.Kill)
 	ours.AwaitLog(t, patience, "initial sync complete")
 	round()
@@ -98,8 +99,9 @@ func TestHandover(t *testing.T) {
 		t.Errorf("the agent did not take over the virtual server of kube-proxy:\n%s", ledger)
 	}
 
-	removeTheirs, removeOurs := scripts(t)
-	node.MustRun(t, "sh", "-ec", removeTheirs)
+	if out, err := cleanup(t, node, "--kube-proxy-leftovers", "--status-socket", socket); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 	for _, rules := range rulesOf(t, node) {
 		if strings.Contains(rules, "kubernetes ") || strings.Contains(rules, "KUBE-NODE-PORT") {
 			t.Errorf("rules of kube-proxy are left:\n%s", rules)
@@ -111,7 +113,7 @@ func TestHandover(t *testing.T) {
 	theirs = startProxy()
 	w.awaitTheirs(t, node)
 	round()
-	node.MustRun(t, "sh", "-ec", removeOurs)
+	node.MustRun(t, "sh", "-ec", script(t))
 	round()
 	end(t, theirs)
 	for _, rules := range rulesOf(t, node) {
@@ -189,10 +191,10 @@ status: {addresses: [{type: InternalIP, address: %q}]}
 	return api, kubeconfig
 }
 
-func (w *world) startKubeProxy(t *testing.T, program, kubeconfig string) *cluster.Process {
+func (w *world) startKubeProxy(t *testing.T, program, kubeconfig, mode string) *cluster.Process {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, w.node3.Name, podCIDRs, kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, mode, w.node3.Name, podCIDRs, kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := w.node3.MustStart(t, program, "--config", config, "-v=2")

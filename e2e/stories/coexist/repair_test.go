@@ -36,7 +36,7 @@ func TestRepairs(t *testing.T) {
 			}
 			drifts := func() int { return strings.Count(w.agents[w.node1].Log(), "kernel state drifted") }
 			w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // state that is damaged often is repaired less often
-			w.repaired(t, w.node1)
+			w.repaired(t, w.node1, w.nearService())
 			before, had := show(), drifts()
 			time.Sleep(time.Second)
 			w.node1.MustRun(t, "sh", "-ec", d.script)

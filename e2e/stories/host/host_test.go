@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +25,8 @@ const patience = 2 * time.Minute
 type machine struct {
 	process *os.Process
 	deb     string // the package's path on the machine
+	// enter is a command that runs the others, for instance in a namespace of its own.
+	enter []string
 }
 
 func boot(t *testing.T) *machine {
@@ -73,7 +76,8 @@ func boot(t *testing.T) *machine {
 
 // try runs a command on the machine.
 func (m *machine) try(args ...string) (string, error) {
-	c := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(m.process.Pid), "--all", "--root", "--wdns=/", "--"}, args...)...)
+	args = slices.Concat([]string{"-t", fmt.Sprint(m.process.Pid), "--all", "--root", "--wdns=/", "--"}, m.enter, args)
+	c := exec.Command("nsenter", args...)
 	c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	out, err := c.CombinedOutput()
 	return string(out), err
@@ -114,6 +118,17 @@ func (m *machine) awaitService(t *testing.T) {
 // TestPackage installs, uses, upgrades, removes and purges the package on one host.
 func TestPackage(t *testing.T) {
 	m := boot(t)
+	m.install(t)
+	t.Run("restrictions", func(t *testing.T) { m.restrictions(t) })
+	t.Run("doctor", func(t *testing.T) { m.doctor(t) })
+	t.Run("killed agent", func(t *testing.T) { m.killed(t) })
+	t.Run("upgrade", func(t *testing.T) { m.upgrade(t) })
+	t.Run("removal", func(t *testing.T) { m.removal(t) })
+}
+
+// install installs the package and starts the agent with one Service.
+func (m *machine) install(t *testing.T) {
+	t.Helper()
 	m.run(t, "dpkg", "-i", m.deb)
 	if m.isActive() {
 		t.Error("installation started the service; only the administrator may start it")
@@ -125,13 +140,9 @@ func TestPackage(t *testing.T) {
 	m.run(t, "sh", "-c", "cat > /etc/kube-ipvs/manifests/web.yaml <<'EOT'\n"+string(manifest)+"EOT\n")
 	// The conntrack limit is global, and this container may not set it.
 	m.run(t, "sh", "-c", "echo 'conntrack: {maxPerCore: 0, min: 0}' >> /etc/kube-ipvs/config.yaml")
+	m.run(t, "systemd-run", "--unit", "web", "systemd-socket-activate", "--listen", "192.168.50.12:8080", "--accept", "--inetd", "cat")
 	m.run(t, "systemctl", "enable", "--now", "kube-ipvs")
 	m.awaitService(t)
-	t.Run("restrictions", func(t *testing.T) { m.restrictions(t) })
-	t.Run("doctor", func(t *testing.T) { m.doctor(t) })
-	t.Run("killed agent", func(t *testing.T) { m.killed(t) })
-	t.Run("upgrade", func(t *testing.T) { m.upgrade(t) })
-	t.Run("removal", func(t *testing.T) { m.removal(t) })
 }
 
 // restrictions checks that the unit's restrictions are in force and that they block nothing the agent needs.

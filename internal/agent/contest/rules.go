@@ -62,8 +62,15 @@ var kubeProxyTexts = []string{
 // ChainOfKubeProxy names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none. Only this mode uses
 // sets.
 func ChainOfKubeProxy(read kernel.RulesView) string {
+	return chainWith(read, func(rule string) bool { return strings.Contains(rule, "--match-set "+kernel.ProxySets) })
+}
+
+// ChainOfAnyKubeProxy names a chain that kube-proxy has written in any mode since the agent did; empty if there is none.
+func ChainOfAnyKubeProxy(read kernel.RulesView) string { return chainWith(read, fromKubeProxy) }
+
+func chainWith(read kernel.RulesView, match func(rule string) bool) string {
 	for id, rules := range read.Foreign {
-		if slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule, "--match-set KUBE-") }) {
+		if slices.ContainsFunc(rules, match) {
 			return id.String()
 		}
 	}

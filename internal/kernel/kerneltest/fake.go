@@ -24,6 +24,7 @@ type Fake struct {
 	sets      map[string]*set
 	tables    map[inet.Family]tables
 	oldRules  []kernel.OldRules
+	leftovers kernel.Leftovers
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
 	// marked counts firewall-mark virtual servers; touched is another program's part of the summary of the rules.
@@ -222,6 +223,8 @@ func (f *Fake) dispatch(op kernel.Op) error {
 		return f.applyRules(op.Verb, obj)
 	case kernel.OldRules:
 		return f.applyOldRules(op.Verb, obj)
+	case kernel.Leftover:
+		return f.applyLeftover(op.Verb, obj)
 	case kernel.Server:
 		return f.applyServer(op.Verb, obj)
 	case kernel.ServerDestination:

@@ -335,3 +335,28 @@ func (f *Fake) applyOldRules(verb kernel.Verb, old kernel.OldRules) error {
 	f.oldRules = slices.DeleteFunc(f.oldRules, func(r kernel.OldRules) bool { return r == old })
 	return nil
 }
+
+// SetLeftovers replaces what kube-proxy has left.
+func (f *Fake) SetLeftovers(left kernel.Leftovers) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leftovers = left
+}
+
+// FindLeftovers implements the agent's kernel.
+func (f *Fake) FindLeftovers(ctx context.Context) (kernel.Leftovers, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
+		return kernel.Leftovers{}, fmt.Errorf("look for what kube-proxy has left: %w", err)
+	}
+	return kernel.Leftovers{Objects: slices.Clone(f.leftovers.Objects), Kept: f.leftovers.Kept}, nil
+}
+
+func (f *Fake) applyLeftover(verb kernel.Verb, left kernel.Leftover) error {
+	if verb != kernel.Delete {
+		return errVerb("leftovers")
+	}
+	f.leftovers.Objects = slices.DeleteFunc(f.leftovers.Objects, func(l kernel.Leftover) bool { return l == left })
+	return nil
+}

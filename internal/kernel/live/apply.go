@@ -35,8 +35,11 @@ func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 func (k *Kernel) backend(op kernel.Op) applier {
-	if isOld(op) {
+	switch op.Object.(type) {
+	case kernel.OldRules:
 		return k.old
+	case kernel.Leftover:
+		return k.leftovers
 	}
 	switch op.KindOf() {
 	case kernel.KindSysctl, kernel.KindDevice, kernel.KindAddress:

@@ -46,6 +46,7 @@ type Kernel struct {
 	patients   map[inet.Family]*patient // wait for iptables; nil with rules in nftables
 	nft        *nft.Backend             // of the rules; nil with rules in iptables
 	old        *old
+	leftovers  *leftovers
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
@@ -54,7 +55,7 @@ type Kernel struct {
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
-	k := &Kernel{families: cfg.Families}
+	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}}
 	rules, err := k.openRules(cfg)
 	if err != nil {
 		return nil, err

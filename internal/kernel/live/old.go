@@ -288,9 +288,3 @@ func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	}
 	return found, failure
 }
-
-// isOld reports whether an operation removes something from the old rule layer.
-func isOld(op kernel.Op) bool {
-	_, ok := op.Object.(kernel.OldRules)
-	return ok
-}

@@ -159,6 +159,13 @@ func NewTable() nlbatch.Request {
 	return request(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))
 }
 
+// TableRequest is a request about a table of another program, of any family.
+func TableRequest(msg uint16, family byte, name string) nlbatch.Request {
+	r := request(msg, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, name))
+	r.Payload[0] = family
+	return r
+}
+
 // Drop deletes the table with everything in it, in one step.
 func (c *Conn) Drop(ctx context.Context) error {
 	err := c.Commit(ctx, []nlbatch.Request{request(unix.NFT_MSG_DELTABLE, 0, nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName))})

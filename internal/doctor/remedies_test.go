@@ -1,0 +1,45 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestEveryCommandHasAStory: a story runs each command in a remedy on the damage that it is for. The commands are complete.
+func TestEveryCommandHasAStory(t *testing.T) {
+	stories, err := os.ReadFile("../../e2e/stories/host/remedies_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range breakages {
+		n := well()
+		b.spoil(t, n)
+		n.Read(n)
+		for _, f := range Examine(n.Facts).Findings {
+			for _, command := range f.Commands() {
+				if !strings.Contains(string(stories), fmt.Sprintf("finding: %q", f.Subject)) && len(n.Preflight) == 0 {
+					t.Errorf("%s: no story runs %q", f.Subject, command)
+				}
+				if placeholder.MatchString(command) {
+					t.Errorf("%s: %q is not complete", f.Subject, command)
+				}
+			}
+			rest := f.Remedy
+			for _, command := range f.Commands() {
+				rest = strings.ReplaceAll(rest, "run `"+command+"`", "")
+			}
+			if beginning.MatchString(rest) {
+				t.Errorf("%s: write run `COMMAND` in %q", f.Subject, f.Remedy)
+			}
+		}
+	}
+}
+
+var (
+	placeholder = regexp.MustCompile(`\b(VALUE|ADDRESS|INTERFACE|NAME|NODE)\b`)
+	// beginning finds the beginning of a command without backticks.
+	beginning = regexp.MustCompile(`\b(sysctl -w|ip addr|ipvsadm -[A-Z]|iptables -|nft [a-z]+ |echo |modprobe )`)
+)

@@ -11,8 +11,13 @@ import (
 
 // sample counts the Services in a random sample.
 type sample struct {
-	kinds map[view.Kind]int
+	kinds map[kindAndFamily]int
 	vital int
+}
+
+type kindAndFamily struct {
+	kind   view.Kind
+	family inet.Family
 }
 
 const (
@@ -31,15 +36,16 @@ func (n *sample) add(svc *compile.Compiled) bool {
 		n.vital++
 		return true
 	}
-	missing := false
-	for kind := range svc.Kinds {
-		missing = missing || n.kinds[kind] < sampledOfKind
+	missing, own := false, map[kindAndFamily]bool{}
+	for kind, family := range svc.Kinds {
+		key := kindAndFamily{kind, family}
+		missing, own[key] = missing || n.kinds[key] < sampledOfKind, true
 	}
 	if !missing || len(s.Slices) == 0 {
 		return false
 	}
-	for kind := range svc.Kinds {
-		n.kinds[kind]++
+	for key := range own {
+		n.kinds[key]++
 	}
 	return true
 }

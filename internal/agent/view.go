@@ -64,7 +64,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	for _, server := range w.Servers {
 		s.Totals.Destinations += len(server.Destinations)
 	}
-	taken := sample{kinds: map[view.Kind]int{}}
+	taken := sample{kinds: map[kindAndFamily]int{}}
 	for svc := range p.cluster.AllServices {
 		s.Compiled = append(s.Compiled, svc)
 		if svc.Source().ID == q.Service || q.Sample && taken.add(svc) || q.Address.IsValid() && svc.HasAddress(q.Address) {

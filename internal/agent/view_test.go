@@ -122,6 +122,9 @@ func TestViewSamplesServices(t *testing.T) {
 		}
 		for i := range 20 {
 			svc := compiletest.Service(fmt.Sprint("web-", i), fmt.Sprintf("10.96.1.%d", i+1), "10.244.0.1")
+			if i == 2 {
+				svc = compiletest.Service("six", "fd00:10:96::6", "fd00:10:244::1")
+			}
 			if i < 2 {
 				svc.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(i)})}
 			}
@@ -136,7 +139,8 @@ func TestViewSamplesServices(t *testing.T) {
 					kinds[f.Kind]++
 				}
 			}
-			if !names["default/kubernetes"] || !names["kube-system/dns"] || names["default/large"] || kinds[view.ExternalIP] != 2 || len(names) > 8 {
+			if !names["default/kubernetes"] || !names["kube-system/dns"] || names["default/large"] || !names["default/six"] || kinds[view.ExternalIP] != 2 ||
+				len(names) > 9 {
 				t.Fatalf("sampled %v, %v", names, kinds)
 			}
 		}

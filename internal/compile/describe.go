@@ -54,10 +54,10 @@ func (s *Compiled) Keys(yield func(kernel.ServerKey) bool) {
 	}
 }
 
-// Kinds iterates over the kinds of frontend that the Service has, each once.
-func (s *Compiled) Kinds(yield func(view.Kind) bool) {
-	for kind, name := range kinds {
-		if slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.kind == kind }) && !yield(name) {
+// Kinds iterates over the kind and the family of each frontend.
+func (s *Compiled) Kinds(yield func(view.Kind, inet.Family) bool) {
+	for i := range s.frontends {
+		if !yield(kinds[s.frontends[i].kind], s.frontends[i].key.Family()) {
 			return
 		}
 	}

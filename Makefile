@@ -16,7 +16,7 @@ help-all: ## List all targets
 
 ##@ Build and check: what a change needs
 
-# Without directory names in the compiled code, all clones on this machine share the build cache. Without C, programs link in half the time.
+# Compiled code contains no directory names, so that all clones on this machine share the build cache. Without C, programs link in half the time.
 export GOFLAGS := -trimpath $(filter-out -trimpath,$(GOFLAGS))
 export CGO_ENABLED := 0
 
@@ -33,7 +33,7 @@ build: ## Build bin/kube-ipvs
 kubectl-ipvs: ## Build bin/kubectl-ipvs for this machine; with it in the PATH, kubectl has the command ipvs
 	@go build -o bin/kubectl-ipvs ./cmd/kubectl-ipvs
 
-# Downloads fail now and then. apt, which downloads the lab's kernels, retries on its own; go does not.
+# Downloads fail now and then. apt (for the lab's kernels) retries on its own; go does not.
 retry = for pause in 5 30 0; do $1 && break; [ $$pause != 0 ] || exit 1; echo "trying again in $$pause s: $1" >&2; sleep $$pause; done
 sums := $(wildcard go.sum e2e/*/go.sum e2e/tools/*/go.sum e2e/testbed/upstream/*/go.sum)
 
@@ -53,7 +53,7 @@ fetch: .cache/fetched ## Download the Go modules that the tests need, with retri
 # The race detector needs a C compiler. Without one, make prints a note; CI has one.
 race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-# Packages with goroutines or locks. In all others, the race detector finds nothing, and tests take five times as long with it. A test keeps this list
+# Packages with goroutines or locks. In all others, the race detector finds nothing, and makes tests take five times as long. A test keeps this list
 # complete. The longest come first.
 concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/lastknown ./internal/loopback ./internal/machine ./internal/status ./internal/telemetry ./cmd/kube-ipvs
 
@@ -68,7 +68,7 @@ lint: $(linters) .cache/tools/actionlint ## Format and linters
 	@cd e2e/chart && $(CURDIR)/$(linters) run ./...
 	@.cache/tools/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml # only its own checks, on every machine
 
-# Tests that take thousands of syncs or answers, one after the other. The race detector sees the same goroutines in its other tests.
+# Tests with thousands of consecutive syncs or answers. The race detector sees the same goroutines in its other tests.
 many_syncs := ^Test(ManyNodes|Crash|EveryCallFails|AuditsOfAChangingCluster|ScriptsConverge|NoRaceToBeFirst|Cost|LargeServicesCostOthersNothing|RandomChangesConverge|FaultsAffectOneObject)$$
 
 sequential = $(filter-out $(concurrent),$(shell go list -f '.{{slice .Dir (len .Module.Dir)}}' ./cmd/... ./internal/...))
@@ -84,7 +84,7 @@ unit-plain:
 	@$(recording) go test -short ./e2e/ran ./e2e/conformance/... ./e2e/differential/draw ./e2e/differential/judge ./e2e/record ./e2e/scoreboard ./e2e/stories/guides ./e2e/testbed/debian ./e2e/testbed/manifest ./e2e/testbed/realcluster
 
 .PHONY: vuln
-vuln: .cache/tools/govulncheck ## Check the code that the agent calls for known vulnerabilities; needs vuln.go.dev or GOVULNDB
+vuln: .cache/tools/govulncheck ## Check the code called by the agent for known vulnerabilities; needs vuln.go.dev or GOVULNDB
 	@.cache/tools/govulncheck ./cmd/...
 
 # Skips slow tests that have no golden files. The chart's golden files depend on files in these directories only; rendering compiles Helm.
@@ -112,7 +112,7 @@ golden: ## Rewrite the golden files with the code's current output; read the dif
 lab_bin := .cache/lab/bin/lab
 lab_flags = -lab='$(LAB)' -kernel='$(KERNEL)' -timeout='$(TIMEOUT)' -out='$(OUT)'
 
-# Static, because the program also runs in the guest, which may have different libraries.
+# The lab is linked statically, because it also runs in the guest, which may have different libraries.
 .PHONY: lab-bin
 lab-bin:
 	@go build -o $(lab_bin) ./e2e/lab
@@ -166,12 +166,12 @@ package: ## Build the agent's deb and rpm for this machine's architecture in .ca
 contain:
 	@go build -o $(contain) ./e2e/testbed/contain
 
-# An agent that lets time pass after each write, so that tests find gaps on the virtual clock; see internal/kernel/live/pause.go.
+# This agent lets time pass after each write, so that tests find gaps on the virtual clock; see internal/kernel/live/pause.go.
 .PHONY: pausing
 pausing:
 	@go build -tags pause -o $(pausing) ./cmd/kube-ipvs
 
-# All tests start the agent with the privileges that the chart gives it. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
+# All tests start the agent with the privileges granted by the chart. To run it with full privileges: make e2e e2e_agent=bin/kube-ipvs
 e2e_agent := e2e/testbed/contained-agent
 e2e_image = $(if $(filter ./e2e/stories/image ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),image)
 e2e_deb = $(if $(filter ./e2e/stories/host ./e2e/... ./...,$(or $(PKG),$(e2e_packages))),package)
@@ -212,10 +212,10 @@ data-planes: ## Compare the agent with IPVS and the agent with nftables among 9,
 
 ##@ A cluster with kubelets
 
-# A control plane, two nodes and our chart in a guest of the lab; docs/cluster.md. RUN, TIMEOUT, OUT and KERNEL as for the lab.
-# LAB=qemu, or a KERNEL, takes a stock kernel, on which the cluster starts in minutes instead of seconds.
+# A control plane, two nodes and our chart in a guest of the lab; see docs/cluster.md. RUN, TIMEOUT, OUT and KERNEL work as for the lab.
+# LAB=qemu or KERNEL selects a stock kernel. The cluster then takes minutes instead of seconds to start.
 cluster_lab = $(or $(filter qemu uml,$(LAB)),$(if $(KERNEL),qemu,uml))
-# NODES, 2 if not set, are divided among ZONES, none if not set.
+# NODES (default 2) is the number of nodes. They are divided among ZONES (default none).
 realcluster := .cache/realcluster/bin/realcluster
 export LAB_NODES = $(NODES)
 export LAB_ZONES = $(ZONES)
@@ -241,7 +241,7 @@ cluster-shell: cluster-prepare ## Open a shell in a cluster with real kubelets
 cluster-test: cluster-prepare ## Test install, DNS, rolling updates, upgrades, failures, removal and the move from kube-proxy on real kubelets
 	@KUBE_IPVS_ROOT='$(CURDIR)' LAB_RUN='$(value RUN)' exec $(lab_bin) kernel-test $(cluster_flags) $(cluster_clock) -timeout='$(or $(TIMEOUT),90m)' -pkg=./e2e/stories/realcluster -v='$(V)'
 
-# All of the network's tests but those that need a cloud, the internet, a network plugin with policies, a change of kube-proxy, or SCTP clients
+# All network tests except those that need a cloud, the internet, a network plugin with policies, a change of kube-proxy, or SCTP clients
 # on nodes, which these tests do not have yet.
 k8s_e2e_focus := \[sig-network\]
 k8s_e2e_skip := \[Feature:(LoadBalancer|NetworkPolicy|Ingress|KubeProxy.*|Networking-.*|PerformanceDNS)\]|LoadBalancers ExternalTrafficPolicy|kube-proxy migration|\[Disruptive\]|\[Provider:|DNS configMap nameserver Forward|(node-pod communication|node-Service): sctp
@@ -267,7 +267,7 @@ bench: .cache/tools/benchstat ## Run the Go benchmarks and compare allocations w
 	@sed 's/[0-9.]* ns\/op//' '$(benchmarks).new' >'$(benchmarks)' && .cache/tools/benchstat e2e/bench/recorded.txt '$(benchmarks)' && \
 		.cache/tools/benchstat -filter .unit:sec/op '$(benchmarks).new' && rm '$(benchmarks).new'
 
-# Smaller cases first. Omits the modes of kube-proxy whose start would take too long.
+# Smaller cases come first. Modes of kube-proxy that would take too long to start are omitted.
 comma := ,
 bench_sizes := $(subst $(comma), ,$(or $(SIZES),100$(comma)1000$(comma)5000$(comma)10000$(comma)50000))
 bench_cases := $(foreach n,$(filter-out 50000,$(bench_sizes)),$(foreach p,kube-ipvs iptables ipvs nftables,$p/$n)) \
@@ -324,22 +324,22 @@ demo: lab-bin build ## Show the agent at work, step by step (a minute); DATA_PLA
 # run on a stock kernel whose clock counts instructions. make nightly runs the rest.
 virtual := LAB=uml LAB_CLOCK=virtual
 counted_stock := $(counted) KERNEL=6.1
-# Tests of what must hold at every instant: they run with PAUSE=1.
+# Tests of properties that must hold at every instant: they run with PAUSE=1.
 services := ./e2e/stories/services
 gap_tests := $(services):TestGaps|TestGuards \
 	./e2e/stories/coexist:TestTwoAgents|TestOthersFlush|TestBesideKubeProxy|TestHandover|TestMoveRules \
 	./e2e/stories/schedulers:TestAllPorts|TestChangesLoseNothing|TestSchedulerModuleLoadedLater|TestWeightsThatComeAndGo
 # Tests that would prove nothing on a virtual clock. e2e/ran/nightly.txt gives the reasons.
 real_clock_tests := ./e2e/stories/scale:TestChangesDuringAudits
-# Tests that need what only a real API server does.
+# Tests that need a real API server.
 real_api_tests := $(services):TestFamilies|TestHostileNeighbors
-# Tests of what nftables does not do where it balances.
+# Tests of features that are missing where nftables balances.
 ipvs_tests := $(services):TestBridge|TestIsolation
 # docs/known-limits.md lists what make test leaves out.
 gate_packages := $(filter-out ./e2e/stories/kubeproxy ./e2e/differential,$(e2e_packages))
-# Slow tests that depend little on the kernel: all backends together, iptables' programs, limits of settings, traces of packets.
+# Slow tests that depend little on the kernel: all backends together, the programs of iptables, limits of settings, packet traces.
 long_kernel_tests := ./internal/kernel/live ./internal/kernel/iptables ./internal/config ./internal/explain
-# Where make test keeps which tests ran, and the objects that stories gave to the small API server.
+# Here make test records which tests ran, and the objects that stories sent to the small API server.
 gate := $(CURDIR)/.cache/gate
 ran := $(CURDIR)/.cache/bin/ran
 sub := $(MAKE) --no-print-directory
@@ -358,7 +358,7 @@ prepare: fetch lab-bin build pausing contain upstream next-nft image $(linters) 
 test: export RAPID_SEED ?= 1
 
 # As many parts run at a time as there are CPUs. Guests of user-mode Linux slow each other down, because each changes the host's page
-# tables, so the first parts beside the stories, which take longest, are those that need no such guest.
+# tables, so the parts that need no such guest run first, next to the stories, which take longest.
 .PHONY: test
 test: started := $(shell date +%s)
 test: prepare ran ## Run the tests that a change must pass (14 minutes); fails if one is skipped, or runs nowhere
@@ -431,7 +431,7 @@ ages: ran
 	@'$(ran)' ages
 
 .PHONY: faults
-faults: ## Let each kernel call fail with each error, and calls fail during random changes
+faults: ## Make each kernel call fail with each error, and make calls fail during random changes
 	@$(recording) go test -count=1 -timeout=1h -run '^Test(EveryCallFails|FaultsAffectOneObject|Crash|RandomChangesConverge)$$' ./internal/agent -seeds=60
 
 # SEED, DAYS, SERVICES and EVENTS: see TestWeek.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every patch that breaks something on purpose applies, so that make broken can prove that a test notices.
+// Every patch in e2e/broken applies, so that make broken can prove that a test notices the break.
 func TestPatchesApply(t *testing.T) {
 	patches, err := filepath.Glob("../e2e/broken/*.patch")
 	if err != nil || len(patches) == 0 {

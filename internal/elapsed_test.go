@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// elsewhere are test files on a virtual clock, or with made-up times, that do not import what the other such files import.
+// elsewhere lists test files with a virtual clock or made-up times that cannot be recognized by their imports.
 var elsewhere = []string{"../internal/agent/drain/drain_test.go", "../internal/agent/watching_test.go"}
 
 // TestHostTestsDoNotCompareTimes: no test on the machine's own clock compares how long something took, because that depends on the machine.
@@ -58,7 +58,7 @@ func onVirtualClock(file *ast.File) bool {
 	})
 }
 
-// comparisonsOfTimes finds comparisons with time.Since, t.Sub, or a variable that has their result.
+// comparisonsOfTimes finds comparisons with time.Since, t.Sub, or a variable set to their result.
 func comparisonsOfTimes(decl ast.Decl) (found []token.Pos) {
 	times := map[string]bool{}
 	ast.Inspect(decl, func(n ast.Node) bool {

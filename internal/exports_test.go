@@ -38,7 +38,7 @@ func TestExportedNamesHaveUsers(t *testing.T) {
 	}
 }
 
-// declaredIn are the functions and variables of a file.
+// declaredIn returns the functions and variables of a file.
 func declaredIn(file *ast.File) (names []*ast.Ident) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {

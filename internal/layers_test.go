@@ -22,7 +22,7 @@ type layer struct {
 	why   string
 }
 
-// impure are the packages of the standard library that do I/O, or whose results depend on more than their input.
+// impure lists the packages of the standard library that do I/O, or with results that do not depend only on their input.
 var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
 
 var layers = map[string]layer{

@@ -77,8 +77,7 @@ func names(pattern *regexp.Regexp, text string) []string {
 	return found
 }
 
-// TestMakefileNamesTests: the tests that the Makefile selects by name exist. Otherwise make fails only when it reaches them, after
-// everything before has run.
+// TestMakefileNamesTests: the tests that the Makefile selects by name exist. Otherwise make fails only when it reaches the missing tests, after running everything before them.
 func TestMakefileNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../Makefile")
 	if err != nil {

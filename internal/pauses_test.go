@@ -34,7 +34,7 @@ func TestLoopsInGuestsPause(t *testing.T) {
 	}
 }
 
-// waits reports whether a loop's condition, or that of an if in it, depends on the time or on what another goroutine does.
+// waits reports whether the condition of a loop, or of an if inside it, depends on the time or on another goroutine.
 func waits(loop *ast.ForStmt) (found bool) {
 	asks := func(condition ast.Expr, names ...string) {
 		ast.Inspect(condition, func(n ast.Node) bool {
@@ -69,7 +69,7 @@ func pauses(loop *ast.ForStmt) (found bool) {
 	return found
 }
 
-// inLoop visits a loop's parts, but no functions that it contains.
+// inLoop visits the parts of a loop, except functions inside it.
 func inLoop(loop *ast.ForStmt, visit func(ast.Node)) {
 	ast.Inspect(loop, func(n ast.Node) bool {
 		if _, ok := n.(*ast.FuncLit); ok {

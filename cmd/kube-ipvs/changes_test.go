@@ -88,7 +88,7 @@ func TestCleanupThatFails(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideAnAgent: cleanup refuses to run, because the agent would recreate everything.
+// TestCleanupBesideAnAgent: cleanup refuses to run beside an agent, which would recreate everything.
 func TestCleanupBesideAnAgent(t *testing.T) {
 	s := newStage(t)
 	s.TryLock = func() (func(), error) { return nil, nodelock.ErrHeld }
@@ -128,7 +128,7 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	}
 }
 
-// proxyIn returns URLs, at one of which a fake kube-proxy reports its mode.
+// proxyIn returns URLs to query. At one of them, a fake kube-proxy reports its mode.
 func proxyIn(t *testing.T, mode string) []string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
@@ -217,7 +217,7 @@ func TestPlanOfTheKernel(t *testing.T) {
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
 }
 
-// TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as that of this node's gateway.
+// TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as the address of this node's gateway.
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)
 	const gateway = "203.0.113.10" // a load balancer address in testdata/inspect

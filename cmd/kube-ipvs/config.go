@@ -132,7 +132,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	return errors.New("the configuration is not valid")
 }
 
-// withSettings runs a command without arguments with the settings of its flags. Errors in these are usage errors.
+// withSettings runs a command without arguments with the settings of its flags. Invalid settings are usage errors.
 func withSettings(flags *config.Flags, run func(*cobra.Command, *config.Settings) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		loaded, err := flags.Load()

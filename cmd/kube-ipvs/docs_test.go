@@ -71,13 +71,13 @@ func TestCommandReference(t *testing.T) {
 	}
 }
 
-// foreignFlags are flags of other programs that pages name alone.
+// foreignFlags are flags of other programs that pages name without their program.
 var foreignFlags = map[string]string{
 	"--ctstate": "iptables", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
 	"--skip-phases": "kubeadm",
 }
 
-// TestPagesNameCommands: every command line and every flag of kube-ipvs that a page names exists.
+// TestPagesNameCommands: every kube-ipvs command line and flag in the pages exists.
 func TestPagesNameCommands(t *testing.T) {
 	root := newRoot(machine.This())
 	flag := regexp.MustCompile(`^--[a-z][a-z-]+`)
@@ -116,7 +116,7 @@ func handwritten(t *testing.T) map[string]string {
 	return pages
 }
 
-// TestPagesNameExitStatuses: the tables of verdicts, and the promise about exit statuses, are those of the commands.
+// TestPagesNameExitStatuses: the tables of verdicts and the promise about exit statuses match the commands.
 func TestPagesNameExitStatuses(t *testing.T) {
 	pages := handwritten(t)
 	statuses := map[string]int{

@@ -36,7 +36,7 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-broken", 2, args...)
 }
 
-// healthyHost has the files of a node that an agent has set up. Those of its ServiceAccount are in the agent's pod.
+// healthyHost has the files of a node that an agent has set up. The files of its ServiceAccount are in the agent's pod.
 func healthyHost(t *testing.T) fakeHost {
 	host := fakeHost{
 		"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200", "/proc/net/stat/arp_cache": "entries\n00000004\n",

@@ -78,8 +78,7 @@ func TestWithoutIPVS(t *testing.T) {
 	for name, cause := range map[string]struct {
 		err   error
 		wants string
-		// explained is the exit status of explain: 3 without IPVS, because no packet arrives, 1 without root, because that is
-		// unknown.
+		// explained is the exit status of explain: 3 without IPVS, because no packet arrives, and 1 without root, because the result is unknown.
 		explained int
 	}{
 		"no module": {errNoIPVS, "modprobe ip_vs", 3},
@@ -131,7 +130,7 @@ func TestWithoutAgent(t *testing.T) {
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
 	for line, want := range map[string]string{"services": "10.96.0.10:80/tcp", "conns": "203.0.113.10:80", "explain 10.96.0.11:53/udp": "10.96.0.11:53"} {
 		out, stderr, status := s.inspect(t, strings.Fields(line)...)
-		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only what the kernel has") {
+		if status != 0 && !strings.HasPrefix(line, "explain") || !strings.Contains(out, want) || !strings.Contains(stderr, "showing only the kernel state") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, stderr)
 		}
 	}
@@ -149,8 +148,7 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report that rules are missing which an agent next to another
-// proxy does not write.
+// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report missing rules that an agent beside another proxy never writes.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")

@@ -35,7 +35,7 @@ func (l *inspection) addFlags(cmd *cobra.Command) {
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
 	v, silence, err := l.askWhy(cmd, ask)
 	if silence != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only what the kernel has\n", silence)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only the kernel state\n", silence)
 	}
 	if v != nil && v.Agent.Busy {
 		fmt.Fprintf(cmd.ErrOrStderr(), "a sync of the agent takes long; showing its state of %s\n", v.Time.UTC().Format(time.RFC3339))

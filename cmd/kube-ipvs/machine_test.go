@@ -190,7 +190,7 @@ func settingsOf(t *testing.T) *config.Loaded {
 	return loaded
 }
 
-// commandFlags make the wanted state independent of the machine that runs the tests.
+// commandFlags make the wanted state independent of the test machine.
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
 // timeless replaces the values in a view that differ between runs.

@@ -66,7 +66,7 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 	return err
 }
 
-// initialize sets the sysctls that the agent cannot set with CAP_NET_ADMIN and CAP_NET_RAW alone.
+// initialize sets the sysctls that an agent with only CAP_NET_ADMIN and CAP_NET_RAW cannot set.
 func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)

@@ -42,7 +42,7 @@ func addForms(cmd *cobra.Command, output *string, forms []string) {
 	})
 }
 
-// addCheck adds a check of a command's flags. It runs before the checks that were added earlier. Its error is a usage error.
+// addCheck adds a check of a command's flags. The check runs before those added earlier. Its error is a usage error.
 func addCheck(cmd *cobra.Command, check func() error) {
 	others := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

@@ -77,7 +77,7 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 // errDiffers gives plan its exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
-// sayNFTables prints a note if the commands of a plan are not those that the agent runs.
+// sayNFTables prints a note if the agent does not run the commands of the plan as shown.
 func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	if node.Mode.RulesInNFTables() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())

@@ -71,13 +71,13 @@ type topCommand struct {
 	at       time.Time
 }
 
-// askAgain is how old the Services may be: on a large node, the agent has much to tell.
+// askAgain is how old the Services may be: on a large node, the agent's answer is large.
 const askAgain = 10 * time.Second
 
 // document reports whether the output is JSON or YAML.
 func (t *topCommand) document() bool { return t.list.output == asJSON || t.list.output == asYAML }
 
-// next reads the counters, and returns what happened since the reading before.
+// next reads the counters, and returns the changes since the previous reading.
 func (t *topCommand) next() (inspect.TopList, error) {
 	if time.Since(t.asked) >= askAgain {
 		services, err := t.list.services(t.cmd, t.machine, t.args)
@@ -138,7 +138,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// live shows a picture that keys change.
+// live shows a screen that the user controls with keys.
 func (t *topCommand) live(out *os.File) (err error) {
 	in := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(in)

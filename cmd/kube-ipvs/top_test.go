@@ -53,7 +53,7 @@ func topFails(t *testing.T, s *stage) {
 	}
 }
 
-// TestKeys: what a terminal sends for a key is that key.
+// TestKeys: each sequence that a terminal sends is read as the right key.
 func TestKeys(t *testing.T) {
 	for text, want := range map[string][]rune{
 		"q": {'q'}, "ab": {'a', 'b'}, "ü": {'ü'}, "\x1b[A": {inspect.Up}, "\x1bOB": {inspect.Down}, "\x1b[6~": {inspect.PageDown}, "\x1b[15~": nil, "\x1b": {27},

@@ -22,9 +22,9 @@ const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled is how many Services represent all, because each one that is not usable yet costs a request in each round.
+	// sampled is the number of Services that represent all Services. Only a sample is probed, because each Service that is not usable yet costs a request in each round.
 	sampled = 40
-	// mostChanges is how many changes are measured if they fit into changesTime.
+	// mostChanges is the number of changes that are measured if they fit into changesTime.
 	mostChanges  = 100
 	changesTime  = 3 * time.Minute
 	fewestChange = 20
@@ -122,7 +122,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		t.Fatal(a.err)
 	}
 	never := func(d time.Duration) bool { return d == 0 }
-	// nth returns when the given number of the sample was usable.
+	// nth returns the time when the given number of sampled Services was usable.
 	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {
@@ -182,7 +182,7 @@ func (b *bench) idle(t *testing.T, result *Result) {
 	result.Memory.Idle = b.memory(t)
 }
 
-// flip changes the only endpoint of a Service and returns how long it takes until a connection reaches the new one.
+// flip changes the only endpoint of a Service and returns how long it takes until a connection reaches the new endpoint.
 func (b *bench) flip(t *testing.T, to int) time.Duration {
 	t.Helper()
 	begin := monotonic() + 300*time.Millisecond // by then the probe is ready

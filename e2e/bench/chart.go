@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// chart is a picture over the number of Services, with a line for each program. Both axes are logarithmic.
+// chart is a picture with the number of Services on the x-axis and a line for each program. Both axes are logarithmic.
 type chart struct {
 	title string
 	value func(Result) float64 // 0 if missing
@@ -42,7 +42,7 @@ func (c chart) points(all []measured, program string) (points []point) {
 	return points
 }
 
-// shows reports whether there is a line to draw. For a single size, the table is enough.
+// shows reports whether there is a line to draw. A single size needs no line: the table is enough.
 func (c chart) shows(all []measured) bool {
 	return slices.ContainsFunc(programs, func(program string) bool { return len(c.points(all, program)) > 1 })
 }

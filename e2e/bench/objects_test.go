@@ -43,7 +43,7 @@ func ordinary(n int) netip.AddrPort {
 // endpoint returns the i-th endpoint of the n-th ordinary Service.
 func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
 
-// special returns endpoints of the other Services.
+// special returns endpoints of Services that are not ordinary.
 func special(i int) netip.Addr { return inRange(3<<20 + i) }
 
 func inRange(i int) netip.Addr {
@@ -84,7 +84,7 @@ func flippedSlice(which int) *discoveryv1.EndpointSlice {
 	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
 }
 
-// largeSlice returns a slice with 50 of the large Service's endpoints, the first of them replaced.
+// largeSlice returns a slice with 50 of the large Service's endpoints. The first ones are replaced.
 func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
 	var at []netip.Addr
 	for i := range 50 {

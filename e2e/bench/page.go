@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// PagePath is the path of the page, and PicturesPath that of its pictures, relative to the root of the repository.
+// PagePath and PicturesPath are the paths of the page and its pictures, relative to the root of the repository.
 const (
 	PagePath     = "docs/performance.md"
 	PicturesPath = "docs/images"
@@ -26,7 +26,7 @@ type measured struct {
 // Shows reports whether the page uses a result.
 func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
 
-// read returns the results among those of all tests, ordered by size, kube-ipvs first.
+// read returns the results of this package among all test results, ordered by size, kube-ipvs first.
 func read(tests []record.Test) (all []measured, err error) {
 	for _, t := range tests {
 		if !Shows(t) {

@@ -16,8 +16,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probe is a measurement by a process in a pod. It runs in a separate process whose thread gets the CPU only when no other
-// wants it, so the measured program does not wait for it.
+// probe is a measurement by a process in a pod. It runs in a separate process, with a thread that gets the CPU only when
+// no other thread needs it. The measured program therefore does not wait for it.
 type probe struct {
 	Kind string `json:"kind"`
 	// At are addresses and ports of Services, or of endpoints.
@@ -91,7 +91,7 @@ func (p probe) run() ([]time.Duration, error) {
 	return nil, fmt.Errorf("unknown probe %q", p.Kind)
 }
 
-// usable returns how long each Service took to become usable. Zero means not within the limit.
+// usable returns how long each Service took to become usable, or zero if it did not within the limit.
 func (p probe) usable() ([]time.Duration, error) {
 	times := make([]time.Duration, len(p.At))
 	own, err := cluster.UsedCPU(p.APIServer)
@@ -113,7 +113,7 @@ func (p probe) usable() ([]time.Duration, error) {
 	return times, nil
 }
 
-// lands returns when a connection first reached the backend.
+// lands returns the time when a connection first reached the backend.
 func (p probe) lands() ([]time.Duration, error) {
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
 		return nil, fmt.Errorf("sched_setattr: %w", err)

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// clusterCIDR contains the client's address. The endpoints' addresses are outside it, which makes no difference to a pod's
-// packets.
+// clusterCIDR contains the client's address. The endpoints' addresses are outside this range, which makes no difference to
+// a pod's packets.
 const clusterCIDR = "10.244.0.0/16"
 
 // program is one of the compared programs.

@@ -7,7 +7,7 @@ package bench
 
 import "time"
 
-// Result has one program's measurements with a given number of Services.
+// Result contains one program's measurements with a given number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
 	Version  string `json:"version,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// world has a node with a client's pod and another node with a pod that answers at the addresses of all endpoints.
+// world contains a node with a client pod, and another node with a pod that answers at the addresses of all endpoints.
 type world struct {
 	node       *cluster.Node
 	client     *cluster.Pod
@@ -86,7 +86,7 @@ func respond(t *testing.T, l net.Listener) {
 	}()
 }
 
-// sink receives datagrams and reads none, so that only sending is measured.
+// sink receives datagrams but never reads them, so that only sending is measured.
 func sink(t *testing.T, host *cluster.Host) {
 	t.Helper()
 	err := host.Do(func() error {

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm writes it, in ipvs mode.
+// kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
 // program builds the agent as the Dockerfile does.

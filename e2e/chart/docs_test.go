@@ -36,7 +36,7 @@ func TestGuideAndNotesAgree(t *testing.T) {
 	}
 }
 
-// TestGuideNamesWhatExists checks the presets in the guide, and the text that its sed replaces.
+// TestGuideNamesWhatExists checks that the presets named in the guide exist, and the text that its sed command replaces.
 func TestGuideNamesWhatExists(t *testing.T) {
 	text := guide(t, "install.md")
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))

@@ -53,7 +53,7 @@ func (s *apiServer) testPresets(t *testing.T) {
 	}
 }
 
-// testUpgrade goes from the defaults to everything except the kinds that only the Prometheus operator defines.
+// testUpgrade upgrades from the defaults to everything except the kinds that only the Prometheus operator defines.
 func (s *apiServer) testUpgrade(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func (s *apiServer) testPlainManifests(t *testing.T) {
 	}
 }
 
-// testPodsAreAdmitted creates the pods that the DaemonSet's controller would: a pod that the API server refuses runs nowhere.
+// testPodsAreAdmitted creates the pods that the DaemonSet's controller would create. A pod refused by the API server would not run anywhere.
 func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	for name, v := range map[string]values{"default": {}, "everything": parse(t, everything)} {
 		template := daemonSet(t, v).Spec.Template
@@ -112,8 +112,8 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// testRights compares the agent's rights, beyond those of any account, with the expected ones, and then runs the agent's
-// watches.
+// testRights compares the agent's rights with the expected ones, ignoring rights that every account has. It then runs
+// the agent's watches.
 func (s *apiServer) testRights(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ func TestLint(t *testing.T) {
 		"everything": parse(t, everything),
 	} {
 		for _, m := range lint.RunAll(chartDir, v, namespace, lint.WithKubeVersion(cluster)).Messages {
-			// Helm recommends an icon; the chart has none.
+			// Helm recommends an icon, but the chart has none.
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
 			}

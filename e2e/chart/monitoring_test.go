@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metric is a series in docs/metrics.md: its labels, each with its values if they are fixed.
+// metric contains the labels of a series in docs/metrics.md, each with its values if they are fixed.
 type metric struct {
 	kind   string
 	labels map[string][]string

@@ -145,7 +145,7 @@ func TestProbesDoNotRestartADrainingNode(t *testing.T) {
 	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
 		t.Errorf("liveness probe uses %s, want /livez", p)
 	}
-	// An agent that has not yet reached its API server reports that it is not live, but must not be restarted for that.
+	// An agent that has not reached its API server yet reports that it is not live, but must not be restarted for this reason.
 	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
 		t.Errorf("startup probe uses %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
 	}

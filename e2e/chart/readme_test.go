@@ -92,7 +92,7 @@ func compact(t *testing.T, n *yaml.Node) string {
 	return string(text)
 }
 
-// TestSchemaKnowsEveryValue checks that the schema has exactly the chart's values.
+// TestSchemaKnowsEveryValue checks that the schema contains exactly the chart's values.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {

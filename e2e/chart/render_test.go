@@ -33,7 +33,7 @@ const (
 // cluster is the Kubernetes version to render for, the same as these tests' API server.
 var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 
-// values are a user's values, in addition to the chart's own.
+// values are a user's values, which override the chart's own.
 type values = map[string]any
 
 // golden compares a file with generated text, or writes it.
@@ -121,7 +121,7 @@ func mustRender(t *testing.T, v values) *release.Release {
 	return rel
 }
 
-// everything has every optional object and field.
+// everything enables every optional object and field.
 const everything = `
 image: {registry: registry.example:5000, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [{name: registry}]

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// refused are values, and what the error contains.
+// refused contains values, and a text that the error must contain.
 type refused []struct{ values, want string }
 
-// refusedBySchema has values that are wrong by themselves.
+// refusedBySchema contains values that are wrong by themselves.
 var refusedBySchema = refused{
 	{"nodeselector: {a: b}", "nodeselector"},
 	{"image: {tagg: v1}", "tagg"},
@@ -80,7 +80,7 @@ var refusedBySchema = refused{
 	{"global: {imageRegistry: example.com/team}", "/global/imageRegistry"},
 }
 
-// refusedByTemplates has values that contradict each other.
+// refusedByTemplates contains values that contradict each other.
 var refusedByTemplates = refused{
 	{"{config: {clusterCIDR: 10.0.0.0/8}, kubeProxyConfig: {mode: ipvs}}", "config and kubeProxyConfig are set"},
 	{"{config: {clusterCIDR: 10.0.0.0/8}, existingConfigMap: {name: other}}", "config and existingConfigMap.name are set"},

@@ -44,7 +44,7 @@ func TestProbesFollowTheHealthAddress(t *testing.T) {
 	}
 }
 
-// target is the host and port that a probe asks; empty without a probe.
+// target returns the host and port that a probe connects to; empty if there is no probe.
 func target(c *corev1.Container, p *corev1.Probe) string {
 	if p == nil {
 		return ""
@@ -57,7 +57,7 @@ func target(c *corev1.Container, p *corev1.Probe) string {
 	return "no port " + p.HTTPGet.Port.StrVal
 }
 
-// A key that appears twice is an error to strict YAML parsers; others silently use one of the values.
+// Strict YAML parsers reject duplicate keys. Others silently use one of the values.
 func TestLabelsOfUsersAppearOnce(t *testing.T) {
 	v := with(parse(t, everything), parse(t, `
 commonLabels: {team: network, release: all, k8s-app: all}
@@ -164,7 +164,7 @@ func TestAlertsCanBeChanged(t *testing.T) {
 	}
 }
 
-// scc has the fields of OpenShift's SecurityContextConstraints (security.openshift.io/v1) that the chart sets.
+// scc contains the fields of OpenShift's SecurityContextConstraints (security.openshift.io/v1) that the chart sets.
 type scc struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -196,7 +196,7 @@ type sccRule struct {
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 }
 
-// The constraints allow what the pod needs, and nothing more.
+// The constraints allow everything that the pod needs, and nothing more.
 func TestOpenShiftConstraints(t *testing.T) {
 	var got scc
 	var others []string

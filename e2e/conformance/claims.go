@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Claims maps rows to the tests that prove them, by the names that the testing package reports.
+// Claims maps rows to the tests that prove them, by the names reported by the testing package.
 type Claims map[int][]string
 
 // A test claims rows with a comment in its body, or in the body of a t.Run with a literal name:

@@ -20,7 +20,7 @@ func TestRowsAreNumbered(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsClaimedOrExcused checks that each row has a test or an excuse, but not both.
+// TestEveryRowIsClaimedOrExcused checks that each row has either a test or an excuse, but not both.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	claims, err := FindClaims(filepath.Join(root, "e2e"))
 	if err != nil {
@@ -43,7 +43,7 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	}
 }
 
-// TestRowSpecs checks that each spec of Kubernetes' tests belongs to one row, and is named without its labels.
+// TestRowSpecs checks that each spec of Kubernetes' tests belongs to one row only, and is named without its labels.
 func TestRowSpecs(t *testing.T) {
 	rows := map[string]int{}
 	for _, row := range Rows {
@@ -148,7 +148,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestShows: the record keeps what the page needs, and drops results of tests and cases that no longer exist.
+// TestShows checks that the page uses the results that it needs, and no results of tests and cases that no longer exist.
 func TestShows(t *testing.T) {
 	claims := Claims{1: {"TestA/b"}}
 	for _, c := range []struct {

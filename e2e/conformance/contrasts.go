@@ -8,15 +8,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Contrast is a case in which kube-proxy's ipvs mode is wrong or was reported to be. A story runs it against kube-proxy and
-// against kube-ipvs.
+// Contrast is a case in which kube-proxy's ipvs mode is wrong, or was reported to be wrong. A story runs it against
+// kube-proxy and against kube-ipvs.
 type Contrast struct {
 	Name   string // story in e2e/stories/kubeproxy
 	Title  string
 	Issues []int // in kubernetes/kubernetes
 	// Ours and Theirs are the outcomes that the story must observe with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
-	// Right is why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
+	// Right explains why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
 	Right string
 }
 

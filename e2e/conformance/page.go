@@ -118,7 +118,7 @@ func proofs(row Row, claims Claims, results []record.Test) (tests, kernels, with
 		return row.Excuse, "", ""
 	}
 	var names []string
-	oldest := map[string]record.Test{} // by kernel: of the newest results of the tests
+	oldest := map[string]record.Test{} // the newest results of the tests, by kernel
 	passed := map[string]int{}         // tests by kernel
 	for _, name := range slices.Concat(claims[row.Number], row.UnitTests) {
 		names = append(names, "`"+name+"`")

@@ -15,11 +15,11 @@ import (
 type Row struct {
 	Number int
 	Title  string
-	// Excuse is the reason why no test is needed: a node's proxy is not responsible for the behavior.
+	// Excuse explains why no test is needed: a node's proxy is not responsible for the behavior.
 	Excuse string
-	// UnitTests prove it without packets; each is "directory.TestName".
+	// UnitTests are tests that prove it without packets; each is "directory.TestName".
 	UnitTests []string
-	// Specs of Kubernetes' own tests exercise it. The labels at the end of a name are left out.
+	// Specs are the specs of Kubernetes' own tests that exercise it, without the labels at the end of their names.
 	Specs []string
 }
 
@@ -54,10 +54,10 @@ func readRows(text string) (rows []Row) {
 	return rows
 }
 
-// specLabels are those at the end of a spec's name.
+// specLabels matches the labels at the end of a spec's name.
 var specLabels = regexp.MustCompile(`( ?\[[^\]]*\])+$`)
 
-// specName returns the spec's name as in Row.Specs.
+// specName returns a spec's name in the form used in Row.Specs.
 func specName(spec string) string {
 	return specLabels.ReplaceAllString(strings.TrimPrefix(spec, "[sig-network] "), "")
 }

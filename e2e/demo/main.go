@@ -20,7 +20,7 @@ const (
 	serviceIP = "10.96.0.10"
 	podCIDR   = "10.244.0.0/16"
 	podPort   = 8080
-	// patience is for slow machines. Nothing waits that long unless the demo fails.
+	// patience is for slow machines. Only a failing demo waits that long.
 	patience = 60 * time.Second
 )
 

@@ -76,7 +76,7 @@ func newContender(t *testing.T, name string) *contender {
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
-		// A proxy on the other node would have every virtual address, so that node could never reply to one.
+		// A proxy on the other node would bind every virtual address, so that node could never reply to one.
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
@@ -243,7 +243,7 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 	}
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
 	// From then on, kube-proxy notices when its zone changes. It registers its handler for Nodes after it starts its informers, so it may miss
-	// the zone that its Node has at the start, and then ignores hints until the zone changes.
+	// its Node's initial zone, and then ignores hints until the zone changes.
 	const ready = "Starting node config controller"
 	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {
@@ -262,7 +262,7 @@ func quoted(texts []string) string {
 	return strings.Join(list, ", ")
 }
 
-// relayAPI lets the nodes of a cluster reach the API server in another cluster at the same address.
+// relayAPI lets the nodes of a cluster reach the other cluster's API server at the same address.
 func relayAPI(t *testing.T, from, to *contender) {
 	t.Helper()
 	at := netip.AddrPortFrom(apiAddress, apiPort).String()

@@ -1,16 +1,14 @@
 // Package differential proves that kube-ipvs differs from the real kube-proxy in ipvs mode only where it intends to.
 //
-// It gives both the same random Services, EndpointSlices and Nodes, each on its own node, and compares virtual servers,
-// destinations with weights, the addresses on kube-ipvs0, and a sample of connections with the source that the server sees. A
-// difference that matches no rule of package judge is a bug; docs/differences.md lists the rules.
+// It gives both programs the same random Services, EndpointSlices and Nodes, each on its own node, and compares virtual
+// servers, destinations with weights, the addresses on kube-ipvs0, and a sample of connections with the source that the
+// server sees. A difference that matches no rule of package judge is a bug; docs/differences.md lists the rules.
 //
 // Package draw makes objects that are random but valid and cover every feature, and judge states what each program must do with them.
 //
 // The nodes belong to two clusters of network namespaces with identical addresses, and watch one API server. The test applies
 // a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
 // both programs with other nodePortAddresses.
-//
-// and follow one API server. => and watch one API server.
 //
 // Environment variables make the run longer, or repeat a part of it:
 //

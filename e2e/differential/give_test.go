@@ -22,7 +22,7 @@ import (
 const requests = 16
 
 // give makes the API server contain exactly these objects and the marker of the next epoch. It creates the marker last and then
-// removes the previous one: a program that has processed this removal has processed everything.
+// removes the previous one. A program that has processed this removal has processed everything.
 func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Helper()
 	s.epoch++
@@ -91,8 +91,8 @@ func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context
 	}
 }
 
-// put writes whole objects, as controllers do. Server-side apply, which would preserve other fields, takes an emulated API
-// server several times as long.
+// put writes whole objects, as controllers do. Server-side apply, which would preserve other fields, takes several times
+// as long in an emulated guest.
 func (s *stage) put(ctx context.Context, d draw.Document) error {
 	_, exists := s.applied[d.Key]
 	switch o := d.Object.(type) {
@@ -158,20 +158,20 @@ func markerAddress(epoch int, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, 255, host})
 }
 
-// points reports whether a virtual server belongs to the marker, which no rule covers.
+// points reports whether a virtual server belongs to the marker, which is not covered by any rule.
 func (s *stage) points(key judge.Key) bool {
 	a := key.Addr.Addr()
 	return slices.Contains(leaverAddresses, a) || a == markerAddress(s.epoch, a.Is6())
 }
 
-// pointerPort is the port of marker and leaver.
+// pointerPort is the port of the marker and the leaver.
 const pointerPort = 80
 
 func tcpKey(addr netip.Addr) judge.Key {
 	return judge.Key{Protocol: corev1.ProtocolTCP, Addr: netip.AddrPortFrom(addr, pointerPort)}
 }
 
-// current returns the pod behind marker and leaver.
+// current returns the pod behind the marker and the leaver.
 func (s *stage) current() draw.Pod { return s.world.Pods[s.epoch%2*3] }
 
 func (s *stage) pointers() (leaver, marker draw.Set) {

@@ -30,7 +30,7 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// happenings implement the kinds of events. A kind without an entry only changes objects.
+// happenings implement the kinds of events. Kinds without an entry only change objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
 	within time.Duration // time that the node has to converge; 0 for settled
@@ -48,7 +48,7 @@ var happenings = map[happening]struct {
 	tokensRenewed: {func(w *week, _ event, _ *rand.Rand) error { return w.renewToken(10 * time.Minute) }, 0},
 }
 
-// restored gives new objects to the API server, and then restores the previous ones from a backup.
+// restored writes new objects to the API server, and then restores the previous ones from a backup.
 func (w *week) restored(e event, _ *rand.Rand) error {
 	older, version := w.given, w.server.Version()
 	w.give(e.set)
@@ -62,7 +62,7 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 	return nil
 }
 
-// killed kills the agent. The next agent is killed after some writes of its start, if it writes that often.
+// killed kills the agent. The next agent is killed after a random number of writes, unless it makes fewer.
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
@@ -100,7 +100,7 @@ func (w *week) flush(e event, rng *rand.Rand) error {
 	return w.destroy(flushes[rng.IntN(len(flushes))])
 }
 
-// apiAway makes the API server unavailable while objects change. The node must keep serving the previous ones.
+// apiAway makes the API server unavailable while objects change. The node must keep serving the previous objects.
 func (w *week) apiAway(e event, rng *rand.Rand) error {
 	fault := outages[rng.IntN(len(outages))]
 	over := make(chan struct{})
@@ -143,7 +143,7 @@ func refuseWith(code int) func(http.ResponseWriter, *http.Request, chan struct{}
 	}
 }
 
-// mend ends the outage. After it, the API server accepts only the current token.
+// mend ends the outage. Afterwards, the API server accepts only the current token.
 func (w *week) mend() {
 	w.server.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Authorization") == "Bearer "+w.token {
@@ -154,7 +154,7 @@ func (w *week) mend() {
 	})
 }
 
-// renewToken gives the agent another token. The old one expires some time later.
+// renewToken gives the agent another token. The old token expires some time later.
 func (w *week) renewToken(later time.Duration) error {
 	w.t.Helper()
 	token := fmt.Sprintf("token-%d", time.Now().UnixNano())
@@ -165,7 +165,7 @@ func (w *week) renewToken(later time.Duration) error {
 	return err
 }
 
-// restore replaces the API server by one with the data of a backup.
+// restore replaces the API server with one that has the data of a backup.
 func (w *week) restore(set draw.Set, version int) {
 	w.objects = map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -220,7 +220,7 @@ func (w *week) destroy(script string) error {
 	return err
 }
 
-// jump changes the wall clock of the guest by up to two hours.
+// jump moves the guest's wall clock by up to two hours.
 func (w *week) jump(_ event, rng *rand.Rand) error {
 	by := time.Duration(rng.Int64N(int64(4*time.Hour))) - 2*time.Hour
 	now := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())

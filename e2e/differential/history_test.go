@@ -40,7 +40,7 @@ const (
 	nothingHappens happening = "nothing, for hours"
 )
 
-// often has the relative frequency of each kind. Kinds that restart the agent come only before restartsEnd, so that leaks have time to
+// often is the relative frequency of each kind. Kinds that restart the agent come only before restartsEnd, so that leaks have time to
 // grow.
 var often = map[happening]int{
 	objectsChange: 30, rollingUpdate: 12, nodeDrains: 4, apiAway: 8, apiRestored: 2, agentKilled: 6, agentRestarts: 4, agentStands: 4,

@@ -31,7 +31,7 @@ type heldConn struct {
 	from   string // the Service
 	server netip.AddrPort
 	opened time.Duration
-	// removed is when the endpoint left. reason is why the connection may end; empty if it must not.
+	// removed is the time when the endpoint left. reason explains why the connection may end; it is empty if it must not end.
 	removed time.Time
 	reason  string
 }
@@ -71,7 +71,7 @@ func (w *week) disturb(what happening) {
 	clear(w.contacts)
 }
 
-// speak sends data over each connection. A failure needs a reason.
+// speak sends data over every open connection. A failure needs a reason.
 func (w *week) speak() error {
 	w.excuseAll()
 	var kept []*heldConn

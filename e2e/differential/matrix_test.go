@@ -21,7 +21,7 @@ const (
 	perRule  = 4 // pairs of client and server for each rule about connections
 	atRandom = 24
 	together = 24 // concurrent connections in each cluster
-	// answerWithin is generous: on a loaded, emulated machine, a slow answer must not be mistaken for a dropped packet.
+	// answerWithin is generous, so that a slow answer from a loaded, emulated machine is not mistaken for a dropped packet.
 	answerWithin = 4 * time.Second
 )
 
@@ -50,7 +50,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 		if id == "" {
 			limit = atRandom
 		}
-		if s.planes { // all pairs together take no longer than one that fails
+		if s.planes { // all pairs together take no longer than a single failing pair
 			limit *= 8
 		}
 		tally.Concerned[id]++
@@ -71,7 +71,7 @@ func (s *stage) answers(servers ...judge.Server) bool {
 	return true
 }
 
-// allAnswer reports whether all addresses are those of pods that exist.
+// allAnswer reports whether all addresses belong to pods that exist.
 func allAnswer(world draw.World, servers []netip.AddrPort) bool {
 	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return podAt(world, s.Addr()) == "" })
 }
@@ -126,12 +126,12 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 	corev1.ProtocolTCP: cluster.TCP, corev1.ProtocolUDP: cluster.UDP, corev1.ProtocolSCTP: cluster.SCTP,
 }
 
-// reach connects once per destination of the virtual server. A persistent server chooses only once, and differently in the two
-// programs, so only the source is compared.
+// reach connects once per destination of the virtual server. A persistent virtual server chooses only once, and the two
+// programs' choices differ, so only the source is compared.
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
-	// Neither a persistent server nor nftables chooses endpoints in turn.
+	// Neither a persistent virtual server nor nftables chooses endpoints in turn.
 	persistent := strings.Contains(server.Options, "-p ") || s.planes && len(server.Serving()) > 1
 	times := max(1, len(server.Serving()))
 	if persistent {
@@ -154,8 +154,8 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 	return reach
 }
 
-// byChance is the source of a client that a persistent server has sent to itself. The other program's server may send it to another endpoint,
-// which sees another source. That is not a difference between the programs.
+// byChance is the source seen when a persistent virtual server sends a client to itself. The other program may send the client to another
+// endpoint, which sees another source. That is not a difference between the programs.
 const byChance = "itself by chance"
 
 func reachedItself(v judge.Value) bool {

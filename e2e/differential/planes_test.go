@@ -17,7 +17,7 @@ func TestDataPlanes(t *testing.T) {
 	runOn(t, newStage(t, true))
 }
 
-// planeBugs returns the differences. It ignores draining endpoints, which only the agent with IPVS keeps: it counts their connections.
+// planeBugs returns the differences. It ignores draining endpoints: only the agent with IPVS keeps them, because only IPVS counts their connections.
 func planeBugs(items []judge.Item, tally *judge.Tally) (bugs []judge.Bug) {
 	for _, i := range items {
 		if i.Kind == judge.Draining {
@@ -42,7 +42,7 @@ func alikeOnPlanes(i judge.Item) bool {
 	return ipvs.There == nftables.There
 }
 
-// failsOtherwise reports whether the only difference is the error that a process of the node gets at a port without endpoints.
+// failsOtherwise reports whether the only difference is the error that a process on the node gets at a port without endpoints.
 func failsOtherwise(i judge.Item) bool {
 	answered := i.KubeProxy.Reach.Outcome == judge.Answered || i.Ours.Reach.Outcome == judge.Answered
 	return !answered && i.Client == judge.Host && i.Key.Protocol != corev1.ProtocolTCP

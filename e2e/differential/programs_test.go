@@ -8,7 +8,7 @@ import (
 )
 
 // programs are started by kube-proxy: one process for each changed set entry, and a hundred more in each sync. In an emulated
-// guest, whose root is on the host, they spend most of their time opening files and libraries.
+// guest, the root file system is on the host, so they spend most of their time opening files and libraries.
 var programs = []string{"ipset", "modprobe", "iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 
 // inMemory copies the programs with their libraries into a directory and returns the environment in which the copies are used.
@@ -22,7 +22,7 @@ func inMemory(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The program may be a multi-call binary, whose name selects its function.
+		// The program may be a multi-call binary, which selects its function by its name.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"
 
-// plan has the settings from the environment.
+// plan contains the settings from the environment.
 type plan struct {
 	seed                                  uint64
 	first, batches, services, transitions int
@@ -73,7 +73,7 @@ type record struct {
 	Services int            `json:"services"`
 	Features map[string]int `json:"features"`
 	Changes  map[string]int `json:"changes"`
-	// Transitions are compared changes of a batch.
+	// Transitions counts the compared changes of batches.
 	Transitions int          `json:"transitions"`
 	Tally       *judge.Tally `json:"tally"`
 }
@@ -154,7 +154,7 @@ type run struct {
 	shrunk bool // shrink only once, because it takes long
 }
 
-// batch draws a batch and compares it and its changes. The record includes it only when it is complete.
+// batch draws a batch and compares it and its changes. The record includes a batch only when it is complete.
 func (r *run) batch(t *testing.T, number int) {
 	t.Helper()
 	drawer := draw.New(r.world, r.plan.seed, number)
@@ -215,8 +215,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge compares both programs' results for the set. Only a lasting difference is a bug: others come from connections that end, a sync in
-// progress, or a machine too busy to answer in time.
+// judge compares both programs' results for the set. Only a lasting difference is a bug. Other differences come from connections that
+// end, a sync in progress, or a machine too busy to answer in time.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)

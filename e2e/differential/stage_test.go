@@ -20,13 +20,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds how long a program may take for a set of objects. kube-proxy starts a process for every set entry.
+// patience is the maximum time that a program may take for a set of objects. kube-proxy starts a process for every set entry.
 const patience = 15 * time.Minute
 
-// stage has both contenders and the API server that they watch.
+// stage contains both contenders and the API server that they watch.
 type stage struct {
 	theirs, ours *contender
-	// planes is true if both programs are kube-ipvs: theirs with IPVS, ours with nftables.
+	// planes is true if both programs are kube-ipvs: one with IPVS ("theirs"), one with nftables ("ours").
 	planes    bool
 	world     draw.World
 	api       *controlplane.ControlPlane
@@ -51,7 +51,7 @@ func newStage(t *testing.T, planes bool) *stage {
 		ReadyTimeout: 5 * time.Minute, // for a busy emulated machine
 	})
 	admin := s.api.Client()
-	admin.WarningHandler = rest.NoWarnings{} // of fields that are deprecated, for every object
+	admin.WarningHandler = rest.NoWarnings{} // warnings about deprecated fields, for every object
 	s.client = kubernetes.NewForConfigOrDie(admin)
 	relayAPI(t, s.ours, s.theirs)
 	var namespaces strings.Builder

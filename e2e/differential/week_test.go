@@ -41,10 +41,10 @@ type week struct {
 	held     []*heldConn
 	contacts map[contact]stuck
 	probes   int
-	hasty    bool // waits at most twenty minutes between events, because few failures need hours
+	hasty    bool // waits at most twenty minutes between events, because few failures take hours to appear
 }
 
-// settled is the time that the agent may take for a change that nothing delays.
+// settled is the maximum time that the agent may take for a change that nothing delays.
 const settled = 30 * time.Second
 
 // TestWeek runs a node through the events of a random week. After each event it compares tables and connections with the objects.
@@ -107,8 +107,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together have at most three times as many events as
-// the history.
+// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together replay at most three times as many events
+// as the history contains.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50
@@ -194,7 +194,7 @@ func (w *week) makePrograms() {
 	}
 }
 
-// startAgent starts the agent. With kill, the agent dies after that many writes.
+// startAgent starts the agent. If kill is not 0, the agent dies after that many writes.
 func (w *week) startAgent(kill int) {
 	w.t.Helper()
 	command := []string{
@@ -249,7 +249,7 @@ func (w *week) everything() (all []runtime.Object) {
 	return all
 }
 
-// live plays a history. It returns what failed, and the event after which it failed; -1 stands for the start.
+// live plays a history. It returns the failure and the number of the event before it; -1 stands for the start.
 func (w *week) live(first draw.Set, events []event) (int, error) {
 	w.began = time.Now()
 	w.give(first)
@@ -321,7 +321,7 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	return errors.Join(w.probe(c, rand.New(rand.NewPCG(seed, 8)), state), w.hold(c), w.healthy())
 }
 
-// only returns what concerns one Service.
+// only returns the differences that concern one Service.
 func (w *week) only(id string) draw.Set {
 	set := w.given.Only(map[string]bool{id: true})
 	set.Nodes = w.given.Nodes[:1]

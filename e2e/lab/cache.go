@@ -36,7 +36,7 @@ func cacheDir(elem ...string) (string, error) {
 	return makeDir(cachedir.Path(root, append([]string{"lab"}, elem...)...))
 }
 
-// localDir returns a directory of this clone for the files of runs.
+// localDir returns a directory of this clone for files of runs.
 func localDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -53,14 +53,14 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a directory of one run. The kernel releases its lock when the process ends, which distinguishes directories in use from
-// those of a killed lab.
+// runDir is a directory of one run. The kernel releases its lock when the process ends, so the lock tells whether the directory is
+// in use or left by a killed lab.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// newRunDir creates a directory for this run and removes directories of the same kind that killed labs left behind.
+// newRunDir creates a directory for this run, and removes directories of the same kind left behind by killed labs.
 func newRunDir(kind string) (*runDir, error) {
 	base, err := localDir(kind)
 	if err != nil {
@@ -132,7 +132,7 @@ func withLock(name string, fn func() error) error {
 	}
 	defer file.Close()
 	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		notice("waiting for another lab that prepares %s", name)
+		notice("waiting for another lab that is preparing %s", name)
 		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 			return fmt.Errorf("lock %s: %w", file.Name(), err)
 		}

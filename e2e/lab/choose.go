@@ -6,13 +6,13 @@ import "fmt"
 type facts struct {
 	root       bool
 	ipvs       bool   // the running kernel has ip_vs, built in or as a module, or the command does not need it
-	nativeFail string // why the native probe failed; empty when it passed
+	nativeFail string // why the native probe failed; empty if it passed
 	release    string // of the running kernel
 	amd64      bool
 }
 
-// modeUML is user-mode Linux. It is used only on request, because its kernel is not a distribution's. modeFast uses it if the
-// running kernel has no IPVS.
+// modeUML is user-mode Linux. It is used only on request, because its kernel is not from a distribution. modeFast uses it if
+// the running kernel has no IPVS.
 const (
 	modeUML  = "uml"
 	modeFast = "fast"
@@ -42,7 +42,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	}
 }
 
-// nativeLack names what the running kernel lacks to serve as the lab, or returns "".
+// nativeLack explains why the running kernel cannot serve as the lab, or returns "" if it can.
 func nativeLack(f facts) string {
 	switch {
 	case !f.ipvs:

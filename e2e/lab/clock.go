@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU shows the guest the host's counter. A guest on a
-// busy host that measures the frequency itself may be wrong by a factor of eight, and its clock with it.
+// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU shows the guest the host's counter. If a guest
+// on a busy host measures the frequency itself, the result and the guest's clock may be wrong by a factor of eight.
 func tscKHz() uint64 {
 	const span = 50 * time.Millisecond
 	ticks, began := tscAndTime()
@@ -15,7 +15,7 @@ func tscKHz() uint64 {
 	return (later - ticks) * uint64(time.Millisecond) / uint64(ended.Sub(began))
 }
 
-// tscAndTime reads both clocks at the same moment: it returns the least interrupted of several attempts.
+// tscAndTime reads both clocks at the same moment. It returns the least interrupted of several attempts.
 func tscAndTime() (uint64, time.Time) {
 	var ticks, best uint64
 	var now time.Time
@@ -29,13 +29,13 @@ func tscAndTime() (uint64, time.Time) {
 	return ticks, now
 }
 
-// clockMargin is how far a guest's clock may be off, and clockSpan the shortest run that can show it.
+// clockMargin is the maximum error of a guest's clock. clockSpan is the shortest run in which an error can be detected.
 const (
 	clockMargin = 0.1
 	clockSpan   = 5 * time.Second
 )
 
-// clockTrouble compares a run's duration by the guest's clock and by the host's. It returns "" if they agree.
+// clockTrouble compares a run's duration on the guest's clock and on the host's. It returns "" if they agree.
 func clockTrouble(guest, host time.Duration) string {
 	if host < clockSpan {
 		return ""

@@ -16,7 +16,7 @@ type conversation struct {
 	out       string // the results directory
 	timeout   time.Duration
 	stops     <-chan os.Signal
-	ownClock  bool          // the guest's clock is not the host's
+	ownClock  bool          // the guest's clock is independent of the host's
 	lastWords func() string // of a broken guest
 }
 
@@ -54,7 +54,7 @@ func (v conversation) run(j job) (status int, keep bool, err error) {
 	}
 }
 
-// conclude handles a command that has ended without being stopped.
+// conclude handles a command that ended without being stopped.
 func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	if isBrokenPipe(r.err) {
 		return 128 + int(unix.SIGPIPE), false, nil

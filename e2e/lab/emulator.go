@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// emulator is a QEMU with the arguments that it needs at its location.
+// emulator is a QEMU binary, with the arguments that its location requires.
 type emulator struct {
 	program string
 	args    []string
 	version string
 }
 
-// goodQEMU is the first major version that emulates as fast as later versions. Version 7.2 of Debian 12 needs 50% more CPU.
+// goodQEMU is the first major version that emulates as fast as later ones. Version 7.2 of Debian 12 needs 50% more CPU.
 const goodQEMU = 10
 
-// findEmulator returns the host's QEMU. If that QEMU is slow and Debian has a newer one for this release, findEmulator unpacks the
-// newer one into the cache without installing it.
+// findEmulator returns the host's QEMU. If that QEMU is slow and Debian offers a newer one for this release, findEmulator unpacks
+// the newer one into the cache without installing it.
 func findEmulator() (emulator, error) {
 	installed, err := emulatorAt("qemu-system-x86_64")
 	if err != nil || installed.major() >= goodQEMU {

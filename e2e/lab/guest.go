@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// Names that the host and the guest share.
+// These names are shared by the host and the guest.
 const (
 	rootTag   = "labroot" // 9p share of the host's root
 	outTag    = "labout"  // 9p share of the results directory
@@ -34,7 +34,7 @@ type guestSpec struct {
 	Release string
 	Modules string   // directory with modules.dep, on the host
 	Load    []string // modules in the initramfs, in order
-	UML     bool     // the guest is user-mode Linux, with other devices and file systems
+	UML     bool     // the guest is user-mode Linux, which has other devices and file systems
 	TTY     bool
 	Window  windowSize
 }
@@ -57,7 +57,7 @@ func guestInitCommand([]string) (int, error) {
 		fmt.Fprintf(os.Stderr, "lab: guest: %v\n", err)
 	}
 	unix.Sync()
-	// User-mode Linux would boot again after a restart. QEMU runs with -no-reboot, and powering off would need ACPI there.
+	// User-mode Linux would boot again on a restart. QEMU runs with -no-reboot, and powering off would need ACPI there.
 	how := unix.LINUX_REBOOT_CMD_RESTART
 	if runtimeIsUML() {
 		how = unix.LINUX_REBOOT_CMD_POWER_OFF
@@ -124,9 +124,9 @@ func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint 
 	return mountPoint{tag, target, "9p", flags, data}
 }
 
-// switchRoot makes the host's root, under an in-memory layer that takes all writes, the root of every process.
+// switchRoot makes the host's root the root of every process, under an in-memory layer that takes all writes.
 func switchRoot(spec guestSpec) error {
-	// Any existing directory works; if the root is the host's, the guest cannot create one.
+	// Any existing directory works. The guest cannot create one if the root is the host's.
 	const base, new = "/tmp", "/tmp/new"
 	if err := mountAll(
 		mountPoint{"tmpfs", base, "tmpfs", 0, "size=80%,mode=755"},
@@ -190,7 +190,7 @@ func prepareSystem(spec guestSpec) error {
 	return os.WriteFile(runSpec, text, 0o600)
 }
 
-// linkModules puts the kernel's modules where modprobe, and therefore the kernel's own autoloading, looks.
+// linkModules links the kernel's modules to the place where modprobe looks, so that the kernel can load them automatically.
 func linkModules(spec guestSpec) error {
 	place := filepath.Join("/lib/modules", spec.Release)
 	if _, err := os.Stat(filepath.Join(place, "modules.dep")); err == nil {
@@ -206,7 +206,7 @@ func linkModules(spec guestSpec) error {
 	return os.Symlink(spec.Modules, place)
 }
 
-// linkDevices adds the links that udev would. Some kernels' devtmpfs already has them.
+// linkDevices adds the links that udev would. On some kernels, devtmpfs already contains them.
 func linkDevices() {
 	for link, target := range map[string]string{
 		"/dev/fd":     "/proc/self/fd",

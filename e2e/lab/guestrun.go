@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// drainTime is how long the runner still waits for output of processes that the command left behind.
+// drainTime is how long the runner waits, after the command has ended, for output of processes that the command left behind.
 const drainTime = 2 * time.Second
 
 // runner runs the command in the guest and relays its input and output through the port.
@@ -26,7 +26,7 @@ type runner struct {
 	input *io.PipeReader // standard input from the host
 	feed  *io.PipeWriter
 	tty   *os.File // the terminal's master side, if any
-	// window has an element for each piece of output in transit.
+	// window contains an element for each piece of output in transit.
 	window chan struct{}
 }
 
@@ -182,14 +182,14 @@ func (r *runner) resize(size windowSize) {
 	if r.tty == nil || size.Rows == 0 {
 		return
 	}
-	// A terminal with the wrong size still works.
+	// Ignore errors: a terminal with the wrong size still works.
 	_ = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
 // obeyHost processes input and commands from the host until it closes the connection.
 func (r *runner) obeyHost(port io.Reader) {
-	// Input waits in a queue of one: the host sends the next piece only after this one was taken, so that its commands never wait
-	// behind unread input.
+	// Input waits in a queue of one. The host sends the next piece only after this one has been taken, so that its commands never
+	// wait behind unread input.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {
@@ -229,7 +229,7 @@ func (r *runner) feedInput(pieces <-chan []byte) {
 	}
 }
 
-// killEverything ends all processes of the guest except the first and this one.
+// killEverything kills all processes of the guest except for the first one and this one.
 func killEverything() {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	time.Sleep(200 * time.Millisecond)

@@ -16,7 +16,7 @@ type program struct{ name, debian, fedora, arch string }
 //go:embed packages.txt
 var packageList string
 
-// programsOf returns the programs of some groups in packages.txt.
+// programsOf returns the programs of the given groups in packages.txt.
 func programsOf(groups ...string) []program {
 	var programs []program
 	chosen := false
@@ -33,7 +33,7 @@ func programsOf(groups ...string) []program {
 	return programs
 }
 
-// installCommand installs the host programs that a cluster with kubelets needs in addition to the lab's.
+// installCommand installs the host programs needed by the lab and by a cluster with kubelets.
 func installCommand(args []string) (int, error) {
 	if len(args) != 1 || args[0] != "nodes" {
 		return 0, userErrorf("unexpected arguments; use lab install nodes")
@@ -53,7 +53,7 @@ func addSbin() {
 	_ = os.Setenv("PATH", path) // fails only for invalid names
 }
 
-// ensurePrograms installs missing programs of some groups if it has the rights, and otherwise names the packages to install.
+// ensurePrograms installs missing programs of the given groups if it has the rights, and otherwise names the packages to install.
 func ensurePrograms(groups ...string) error {
 	programs := programsOf(groups...)
 	missing := missingPrograms(programs)
@@ -80,7 +80,7 @@ func ensurePrograms(groups ...string) error {
 	})
 }
 
-// installed reports whether the program is in PATH; for an absolute name, whether the file exists.
+// installed reports whether the program is in PATH or, for an absolute name, whether the file exists.
 func (p program) installed() bool {
 	_, err := exec.LookPath(p.name)
 	if filepath.IsAbs(p.name) {

@@ -17,7 +17,7 @@ const (
 	testTimeout = 30 * time.Minute
 )
 
-// job is what to run, in any kind of lab.
+// job describes what to run, in any kind of lab.
 type job struct {
 	args  []string
 	tty   bool
@@ -115,7 +115,7 @@ func (j job) guestSpec(k kernel, out string) guestSpec {
 	return spec
 }
 
-// passedEnv returns the variables that a command in the lab gets; docs/lab.md lists them.
+// passedEnv returns the variables that are passed to a command in the lab; docs/lab.md lists them.
 func passedEnv(environ []string) []string {
 	names := map[string]bool{
 		"PATH": true, "HOME": true, "USER": true, "LOGNAME": true, "SHELL": true, "TERM": true, "COLORTERM": true,

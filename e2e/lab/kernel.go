@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// debianKernels are the kernels that can be named by version, with the Debian suite whose linux-image-amd64 has that version.
+// debianKernels are the kernels that can be named by version, each with the Debian suite whose linux-image-amd64 is of that version.
 var debianKernels = map[string]string{
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",
@@ -29,7 +29,7 @@ type kernel struct {
 	modules string // the directory with modules.dep
 }
 
-// findKernel resolves the KERNEL option and fetches a Debian kernel if the cache has none.
+// findKernel resolves the KERNEL option, and fetches a Debian kernel if it is not in the cache.
 func findKernel(want string) (kernel, error) {
 	suite, known := debianKernels[want]
 	if !known {
@@ -72,7 +72,7 @@ func updatedApt(suite string) (debian.Apt, error) {
 	return apt, err
 }
 
-// fetchKernel unpacks the suite's kernel into tree, which appears only when it is complete.
+// fetchKernel unpacks the suite's kernel into tree. The tree appears only when it is complete.
 func fetchKernel(version, suite, tree string) error {
 	notice("fetching kernel %s from Debian %s (once)", version, suite)
 	apt, err := updatedApt(suite)
@@ -86,7 +86,7 @@ func fetchKernel(version, suite, tree string) error {
 	return apt.UnpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
 }
 
-// checkKernel makes an unpacked kernel usable and checks that it has the right version.
+// checkKernel makes an unpacked kernel usable, and checks its version.
 func checkKernel(tree, version, suite string) error {
 	// Packages for merged-/usr releases have no /lib, where depmod looks.
 	if _, err := os.Stat(filepath.Join(tree, "lib")); os.IsNotExist(err) {
@@ -184,8 +184,8 @@ func imageIn(dir string) (string, error) {
 	return images[0], nil
 }
 
-// imageRelease reads the release from a bzImage, whose header points to the version text (the kernel's
-// Documentation/arch/x86/boot.rst, kernel_version).
+// imageRelease reads the release from a bzImage. Its header points to the version text (see
+// kernel_version in the kernel's Documentation/arch/x86/boot.rst).
 func imageRelease(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -213,7 +213,7 @@ func bzImageRelease(path string, head []byte) (string, error) {
 	return release, nil
 }
 
-// modulesFor looks for an image's modules beside it, in the tree into which it was unpacked, and on the host.
+// modulesFor looks for an image's modules next to the image, in the tree into which it was unpacked, and on the host.
 func modulesFor(image, release string) (string, error) {
 	dir := filepath.Dir(image)
 	above := filepath.Dir(dir)
@@ -261,7 +261,7 @@ func (k kernel) index() (moduleIndex, error) {
 	return parseModules(string(dep), string(builtin)), nil
 }
 
-// readModule returns an uncompressed module. The guest's first process has no decompressor, and not every kernel has one.
+// readModule returns an uncompressed module. The guest's first process cannot decompress modules, and not every kernel can.
 func (k kernel) readModule(file string) ([]byte, error) {
 	path := file
 	if !filepath.IsAbs(path) {

@@ -12,7 +12,7 @@ import (
 // kernelLogName is a file in the results directory.
 const kernelLogName = "dmesg.txt"
 
-// Bits of /proc/sys/kernel/tainted that mean the kernel detected a bug in itself.
+// These bits of /proc/sys/kernel/tainted mean that the kernel detected a bug in itself.
 const (
 	taintDie        = 1 << 7
 	taintWarn       = 1 << 9

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packages with which tests request a kernel, relative to the module's path.
+// Tests request a kernel with these packages (relative to the module's path).
 const (
 	labtestSuffix = "/internal/kernel/labtest"
 	clusterSuffix = "/e2e/testbed/cluster"
@@ -60,7 +60,7 @@ func kernelTestCommand(args []string) (int, error) {
 	return start(opts, job{args: command})
 }
 
-// built returns the exit status: whether every unit could be compiled.
+// built returns the exit status, which tells whether every unit could be compiled.
 func (plan testPlan) built() int {
 	if slices.ContainsFunc(plan.Units, func(u testUnit) bool { return u.Binary == "" }) {
 		return 1
@@ -81,7 +81,7 @@ func (plan testPlan) command(file string) ([]string, error) {
 	return []string{exe, "run-tests", file}, err
 }
 
-// listedPackage has the fields of "go list -json" that the plan needs.
+// listedPackage contains the fields of "go list -json" that the plan needs.
 type listedPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
@@ -108,7 +108,7 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	return plan, nil
 }
 
-// partsOf returns the tests that words name, by package pattern.
+// partsOf returns the tests named by words, by package pattern.
 func partsOf(words []string) map[string][]string {
 	parts := map[string][]string{}
 	for _, word := range words {
@@ -189,8 +189,8 @@ func joinPatterns(a, b string) string {
 	return a + "|" + b
 }
 
-// compile builds the unit's test binary, in a directory that all runs in this clone share, so that go does not rebuild what is up to date. A failed
-// build is a failed unit; the compiler's errors go to stderr.
+// compile builds the unit's test binary. All runs in this clone share the directory, so that go does not rebuild binaries that are up to date.
+// If the build fails, the unit fails; the compiler's errors go to stderr.
 func (u *testUnit) compile(ctx context.Context) error {
 	dir, err := localDir("binaries")
 	if err != nil {

@@ -45,7 +45,7 @@ func TestUnitsShareAPackage(t *testing.T) {
 	}
 }
 
-// The output of a test binary, with @ for the frame mark.
+// This is the output of a test binary, with @ for the frame mark.
 const sampleLog = `@=== RUN   TestA
 @=== ATTR  TestA figure 3 kills of 5
 @=== ATTR  TestA other 1

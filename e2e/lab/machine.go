@@ -20,8 +20,8 @@ import (
 // root on demand.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
-// counted is emulation by a CPU that executes one instruction per nanosecond of the guest's clock. Durations there do not depend on
-// the host's load.
+// counted is emulation with a CPU that executes one instruction per nanosecond of the guest's clock. Durations there do not depend
+// on the host's load.
 const counted = "counted"
 
 // machine is a running QEMU.
@@ -40,7 +40,7 @@ type machineConfig struct {
 	accel  string
 	mem    string
 	cpus   int
-	clock  string // of user-mode Linux, if it is one of umlClocks
+	clock  string // of user-mode Linux: one of umlClocks, or empty
 	spec   guestSpec
 }
 
@@ -59,8 +59,8 @@ func startMachine(c machineConfig) (*machine, error) {
 	return launch(cmd, initrd)
 }
 
-// launch starts the program that is or runs a guest. Its channels are open files, so no path needs cleaning up: descriptor 3 is the
-// port, 4 the console (also stdout), and 5 an optional file. The program dies with this process.
+// launch starts the program that runs a guest, or is the guest itself. Its channels are open files, so no path needs cleaning up:
+// descriptor 3 is the port, 4 the console (also stdout), and 5 an optional file. The program dies with this process.
 func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	port, guestPort, err := socketPair()
 	if err != nil {
@@ -162,7 +162,7 @@ func kernelArgs(accel string, tsc uint64) string {
 	return strings.Join(append(args, specVar+"="+initSpec, "--", guestInit), " ")
 }
 
-// initramfsFile builds the initramfs for one run in memory in some 20 ms. Nothing needs invalidation or cleanup.
+// initramfsFile builds the initramfs for one run in memory, in about 20 ms. Nothing needs invalidation or cleanup.
 func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
 	exe, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

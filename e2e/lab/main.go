@@ -14,7 +14,7 @@ import (
 	"runtime"
 )
 
-// Exit statuses of the lab itself. Any other status is the command's.
+// These are exit statuses of the lab itself. Any other status is the command's.
 const (
 	exitUsage   = 2   // wrong arguments, or something the user must install
 	exitTimeout = 124 // as timeout(1)
@@ -57,7 +57,7 @@ func run(args []string) int {
 	return exitBroken
 }
 
-// commands are the subcommands. Those below the blank line are started by the lab itself.
+// commands are the subcommands. The lab itself starts the commands below the blank line.
 var commands map[string]func(args []string) (int, error)
 
 func init() {

@@ -15,11 +15,11 @@ import (
 
 const (
 	mappingsLimit = "/proc/sys/vm/max_map_count"
-	// manyPages is a number of pages below which the mappings need not be counted.
+	// manyPages is the number of pages below which the mappings need not be counted.
 	manyPages = 1 << 15
 )
 
-// watchMappings calls fail when a process in a directory such as /proc has as many mappings as the host allows.
+// watchMappings calls fail when a process in a directory such as /proc reaches the host's limit of mappings.
 func watchMappings(proc string, every time.Duration, stop <-chan struct{}, fail func(error)) {
 	text, err := os.ReadFile(mappingsLimit)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// dataPlaneEnv is nftables if the programs in the lab balance without IPVS.
+// dataPlaneEnv is set to nftables if the programs in the lab balance without IPVS.
 const dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 
 func withoutIPVS() bool { return os.Getenv(dataPlaneEnv) == "nftables" }
@@ -61,7 +61,7 @@ func hasIPVS() bool {
 }
 
 // nativeCommand prepares this program to run as the first process of fresh namespaces. When that process dies, the kernel kills all
-// others in them, so nothing is left behind.
+// other processes in the namespaces, so nothing is left behind.
 func nativeCommand(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -71,7 +71,7 @@ func nativeCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// probeNative returns why the namespaces, or IPVS in them, do not work, as in a container without the rights.
+// probeNative returns why the namespaces, or IPVS in them, do not work, such as in a container without the rights.
 func probeNative() string {
 	if !withoutIPVS() {
 		// modprobe fails if the module is built in. The probe decides.
@@ -169,7 +169,7 @@ func prepareNamespaces(keep []string) error {
 	if err := privateFolders(keep); err != nil {
 		return err
 	}
-	// Both file systems show the namespaces of the mounting process.
+	// Both file systems show the namespaces of the process that mounts them.
 	if err := mountAll(
 		mountPoint{"proc", "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},

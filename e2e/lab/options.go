@@ -28,7 +28,7 @@ type options struct {
 	// kernelNamed is true if the user chose the kernel.
 	kernelNamed bool
 	timeout     time.Duration
-	hostMost    time.Duration // of the host's time with a virtual clock; 0 for virtualLimit
+	hostMost    time.Duration // in the host's time, with a virtual clock; 0 for virtualLimit
 	out         string        // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
@@ -49,7 +49,7 @@ type flagValues struct {
 	build                                               bool
 }
 
-// parseRunFlags parses the flags that all three commands share and returns the remaining arguments.
+// parseRunFlags parses the flags shared by all three commands, and returns the remaining arguments.
 func parseRunFlags(name string, defaultTimeout time.Duration, args []string) (options, []string, error) {
 	var v flagValues
 	set := newFlagSet(name, &v)
@@ -169,24 +169,24 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// virtualClock is a clock of user-mode Linux that stands still while programs work, and jumps to the next timer when all of them
-// wait. The host's speed and load do not affect it, and a program in the guest can sleep for an hour in no time of the host's.
+// virtualClock is a clock of user-mode Linux that stands still while programs work, and jumps to the next timer when all of them wait. The
+// host's speed and load do not affect it, and a program in the guest can sleep for an hour while no time passes on the host.
 const virtualClock = "virtual"
 
-// skippingClock is a clock of user-mode Linux that counts the host's time while programs work, and skips the time in which all of them
-// wait. Programs that measure how long they work, such as containerd, need it to move.
+// skippingClock is a clock of user-mode Linux that counts the host's time while programs work, and skips the time during which all of
+// them wait. Programs that measure how long they work, such as containerd, need a clock that advances meanwhile.
 const skippingClock = "skipping"
 
-// umlClocks are the clocks that only user-mode Linux has, and the kernel's argument for each.
+// umlClocks are the clocks available only in user-mode Linux, and the kernel's argument for each.
 var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingClock: "time-travel"}
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is how long such a guest may run by the host's clock, unless LAB_HOST_LIMIT sets another limit. A program that never waits stops
+// virtualLimit is how long such a guest may run on the host's clock, unless LAB_HOST_LIMIT sets another limit. A program that never waits stops
 // the guest's own clock.
 const virtualLimit = 20 * time.Minute
 
-// hostLimit returns the time limit by the host's clock; 0 for none.
+// hostLimit returns the time limit on the host's clock; 0 for none.
 func (o options) hostLimit() time.Duration {
 	most := cmp.Or(o.hostMost, virtualLimit)
 	if o.virtual() && (o.timeout == 0 || o.timeout > most) {
@@ -195,7 +195,7 @@ func (o options) hostLimit() time.Duration {
 	return o.timeout
 }
 
-// setClock checks that the lab can have the clock that these options ask for. A clock that counts instructions needs QEMU, and a
+// setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU, and a
 // guest with one CPU, because several CPUs would share the clock.
 func (o *options) setClock() error {
 	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock, skippingClock); err != nil {

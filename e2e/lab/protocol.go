@@ -27,21 +27,21 @@ const (
 
 const maxFrame = 1 << 20
 
-// Both directions travel in small pieces, and only a limited number may be in transit. User-mode Linux's serial line fails a write that the host
-// does not take immediately, so all output in transit must fit into the socket behind the line. Its input stops permanently once the terminal's
-// buffer of 4 KiB has been full.
+// Both directions travel in small pieces, and only a limited number may be in transit. On user-mode Linux's serial line, a write fails if the
+// host does not take it immediately, so all output in transit must fit into the socket behind the line. Its input stops permanently once the
+// terminal's buffer of 4 KiB has been full.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16
 	inPiece   = 2 << 10
 )
 
-// exitReport is how the command ended, and whether the kernel had a problem.
+// exitReport tells how the command ended, and whether the kernel had a problem.
 type exitReport struct {
-	Status int           // as a shell would give it: 128+n for signal n
+	Status int           // as in a shell: 128+n for signal n
 	Error  string        // why the command could not be started or followed
-	Kernel string        // excerpt of the kernel log when it oopsed or warned
-	Took   time.Duration // from frameHello to this report, by the guest's clock
+	Kernel string        // excerpt of the kernel log after an oops or warning
+	Took   time.Duration // from frameHello to this report, on the guest's clock
 }
 
 type windowSize struct{ Rows, Cols uint16 }

@@ -146,7 +146,7 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-// boots reports whether a guest reaches its runner, which then has nothing to do.
+// boots reports whether a guest gets as far as starting its runner. The runner gets no command.
 func boots(c machineConfig, out string, limit time.Duration) bool {
 	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
 	m, err := c.start()

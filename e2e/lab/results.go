@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// results is the directory that the command finds in $LAB_OUT.
+// results is the directory that $LAB_OUT names for the command.
 type results struct {
 	path string
 	run  *runDir // nil if the user named the directory
@@ -22,7 +22,7 @@ func openResults(given string) (results, error) {
 	return results{run.path, run}, nil
 }
 
-// close removes the directory unless the user named it, the command left files in it, or there was trouble to examine.
+// close removes the directory, unless the user named it, it contains files of the command, or there was trouble to examine.
 func (r results) close(trouble bool) error {
 	if r.run == nil {
 		return nil

@@ -34,8 +34,8 @@ type testUnit struct {
 	Expected []string // tests that must have run on the kernel
 }
 
-// runTestsCommand runs the planned units in sequence. They share one kernel, parts of which, such as the IPVS service table, are
-// not divided by namespace.
+// runTestsCommand runs the planned units in sequence. They share one kernel, and parts of it, such as the IPVS service table,
+// are not divided by namespace.
 func runTestsCommand(args []string) (int, error) {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
@@ -104,7 +104,7 @@ func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	return count, writeResults(os.Getenv("LAB_OUT"), p, log)
 }
 
-// expected returns the tests that must have run: with a -run expression, only those that were started.
+// expected returns the tests that must have run. With a -run expression, these are only the tests that were started.
 func (plan testPlan) expected(p testUnit, log *testLog) []string {
 	if plan.Run == "" {
 		return p.Expected

@@ -173,7 +173,7 @@ func TestLabEnforcesTheTimeLimit(t *testing.T) {
 	}
 }
 
-// TestLabEndsOnSignals checks in its cleanups that no process is left.
+// The cleanups of TestLabEndsOnSignals check that no process is left.
 func TestLabEndsOnSignals(t *testing.T) {
 	for _, test := range []struct {
 		signal syscall.Signal
@@ -243,7 +243,7 @@ func TestLabKeepsResults(t *testing.T) {
 	}
 }
 
-// TestVirtualClock sleeps for longer than the test may run.
+// TestVirtualClock sleeps in the guest for longer than the test may run.
 func TestVirtualClock(t *testing.T) {
 	got := runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=1m", "--", "sh", "-c",
 		`began=$(date +%s); sleep 36000; echo "$LAB_MODE" $(($(date +%s) - began))`)

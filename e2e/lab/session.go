@@ -107,5 +107,5 @@ func (s *session) followWindow(tty *os.File) {
 	}
 }
 
-// isBrokenPipe reports whether the reader of the lab's output has ended, as with "| head".
+// isBrokenPipe reports whether the reader of the lab's output is gone, as with "| head".
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -22,7 +22,7 @@ func (c *testCount) add(other testCount) {
 	c.Broken = c.Broken || other.Broken
 }
 
-// ok reports whether every kernel test ran. A test skipped here would run nowhere.
+// ok reports whether every kernel test ran. A test that is skipped here would not run anywhere.
 func (c testCount) ok() bool {
 	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0 && !c.Broken
 }
@@ -44,7 +44,7 @@ func (c testCount) conclude(w io.Writer, where string) int {
 }
 
 // countTests compares a test binary's results with recorded, the tests that requested the kernel from labtest, and with expected,
-// the tests whose source requests it. Subtests of a recorded test count; a test with subtests counts only through them.
+// the tests whose source requests it. Subtests of a recorded test count; a test with subtests counts only through its subtests.
 func countTests(log *testLog, recorded, expected []string) testCount {
 	var c testCount
 	parents := map[string]bool{}

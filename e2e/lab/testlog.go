@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// testLog reads the output of a test binary run with -test.v=test2json, where ^V marks the lines of the testing package, so that a
-// test's own output is never mistaken for a result. It prints what "go test" would print and keeps the results.
+// testLog reads the output of a test binary run with -test.v=test2json. In this output, ^V marks the lines of the testing package,
+// so that a test's own output is never mistaken for a result. It prints what "go test" would print and keeps the results.
 type testLog struct {
 	out     io.Writer
 	verbose bool
@@ -110,7 +110,7 @@ func (l *testLog) hold(line []byte) {
 	l.held[l.current] = append(l.held[l.current], line...)
 }
 
-// result drops the output of passed tests and prints that of others.
+// result drops the output of passed tests, and prints the output of other tests.
 func (l *testLog) result(r testResult, line []byte) {
 	l.results = append(l.results, r)
 	if r.status != "PASS" && !l.verbose {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// resultsFile is what run-tests leaves in $LAB_OUT: a record.Test in each line.
+// resultsFile is the file that run-tests writes to $LAB_OUT, with a record.Test in each line.
 const resultsFile = "test-results.jsonl"
 
 func writeResults(dir string, u testUnit, log *testLog) error {

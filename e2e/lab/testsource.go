@@ -12,7 +12,7 @@ import (
 )
 
 // testFunctions are the test functions of a package. All tests in a file that imports labtest, or a helper package that gives tests
-// a kernel, are kernel tests, so a file contains only one kind. The rest run on the host, in "make check".
+// a kernel, are kernel tests, so a file contains only one kind. The other tests run on the host, in "make check".
 type testFunctions struct{ kernel, host []string }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)

@@ -17,9 +17,9 @@ import (
 // emulated; only system calls cost more. It has one CPU here: two made it slower.
 //
 // The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. It therefore runs
-// in namespaces in which everything but the results directory is read-only (umlHostCommand).
+// in namespaces where everything except the results directory is read-only (umlHostCommand).
 
-// umlHost has umlHostCommand's settings, which it gets as its argument.
+// umlHost contains the settings that umlHostCommand gets as its argument.
 type umlHost struct {
 	Kernel string
 	Args   []string
@@ -77,9 +77,9 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 // umlSpecName is a file in the results directory. The guest removes it.
 const umlSpecName = ".lab-spec.json"
 
-// cheapGo returns a variable that spares Go programs in user-mode Linux what is expensive there. They switch goroutines only at function
-// calls, because Go interrupts its threads with signals: a kube-apiserver took 30 s to start with them, and takes 11 s without. And they
-// listen without multipath TCP: for each program that listens, the kernel would start modprobe twice.
+// cheapGo returns a variable that makes Go programs avoid expensive operations in user-mode Linux. First, goroutines are preempted only
+// at function calls: preemption by signals made a kube-apiserver take 30 s to start instead of 11 s. Second, programs listen without
+// multipath TCP, for which the kernel would start modprobe twice per program.
 func cheapGo() string {
 	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1,multipathtcp=0", ",")
 }
@@ -87,7 +87,7 @@ func cheapGo() string {
 // umlScratch is an in-memory file system for the guest's memory and the kernel's own files.
 const umlScratch = "/dev/shm"
 
-// umlAttributes put the kernel into new namespaces. When their first process dies, the host's kernel ends all others.
+// umlAttributes put the kernel into new namespaces. When the first process of the namespaces dies, the host's kernel kills all others.
 func umlAttributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
@@ -118,8 +118,8 @@ func umlHostCommand(args []string) (int, error) {
 		return 0, err
 	}
 	// In each system call of the guest, two processes on the host take turns. With busy neighbors each turn would wait for a time
-	// slice, which made guests fifty times slower, whatever their nice value. Real-time scheduling makes turns immediate; the
-	// host's kernel reserves 5 % for other processes. Without the right to use it, the guest is only slower.
+	// slice, which made guests fifty times slower, regardless of their nice value. Real-time scheduling makes turns immediate;
+	// the host's kernel reserves 5 % for other processes. Without the right to use it, the guest is only slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 	go watchMappings("/proc", 5*time.Second, nil, func(err error) {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -155,7 +155,7 @@ func stayOnOneCPU(locks string) (*os.File, error) {
 	}
 }
 
-// protectHost makes the whole file system read-only in this mount namespace, except the results directory.
+// protectHost makes the whole file system except the results directory read-only in this mount namespace.
 func protectHost(host umlHost) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// umlConfig names every kernel option that is on.
+// umlConfig names every kernel option that is enabled.
 //
 //go:embed uml.config
 var umlConfig []byte
 
-// umlPatch makes page faults cheaper. It has no lines of context, because it fits exactly one version.
+// umlPatch makes page faults cheaper. The patch has no lines of context, because it fits exactly one version.
 //
 //go:embed uml.patch
 var umlPatch []byte
@@ -34,13 +34,13 @@ const (
 	umlVersion = "7.2.13-1"
 )
 
-// umlMinutes is how long a build takes on two cores; umlObjects is about how many files it compiles.
+// umlMinutes is the duration of a build on two cores. umlObjects is the approximate number of files that it compiles.
 const (
 	umlMinutes = 12
 	umlObjects = 1030
 )
 
-// umlTried is a file in the directory of a build that has booted here.
+// umlTried is a file in the directory of a build, which shows that the build has booted here.
 const umlTried = "booted"
 
 // findUML returns the user-mode Linux in the cache, after building and trying it once.
@@ -87,7 +87,7 @@ func umlAt(dir string) (kernel, error) {
 	return kernel{release: release, image: image, modules: filepath.Join(dir, "lib/modules", release)}, nil
 }
 
-// tryUML boots the kernel once: it may build and still not run, for example if seccomp or mount namespaces are forbidden.
+// tryUML boots the kernel once. A kernel that could be built may still not run, for example if seccomp or mount namespaces are forbidden.
 func tryUML(dir string) error {
 	k, err := umlAt(dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func tryUML(dir string) error {
 	return os.WriteFile(filepath.Join(dir, umlTried), nil, 0o644)
 }
 
-// buildUML builds the kernel and its modules into dir, which appears only when it is complete.
+// buildUML builds the kernel and its modules into dir. The directory appears only when it is complete.
 func buildUML(dir string) error {
 	if err := ensurePrograms("uml"); err != nil {
 		return err
@@ -221,7 +221,7 @@ func showProgress(output io.Reader) {
 	}
 }
 
-// checkUMLConfig checks that every option took effect: an option with missing dependencies disappears silently.
+// checkUMLConfig checks that every option took effect, because an option with missing dependencies disappears silently.
 func checkUMLConfig(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

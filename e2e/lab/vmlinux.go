@@ -12,7 +12,7 @@ import (
 )
 
 // bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the bzImage. A bzImage
-// decompresses itself at boot, which takes an emulated CPU some 3 s; the host does it once.
+// decompresses itself at boot, which takes an emulated CPU about 3 s. The host does it only once.
 func bootImage(k kernel) string {
 	path, err := uncompressedImage(k)
 	if err != nil {
@@ -54,7 +54,7 @@ func uncompressedImage(k kernel) (string, error) {
 	})
 }
 
-// decompressKernel extracts the kernel proper from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the header's
+// decompressKernel extracts the kernel itself from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the header's
 // fields.
 func decompressKernel(image []byte) ([]byte, error) {
 	payload, err := bzImagePayload(image)

@@ -21,7 +21,7 @@ import (
 //go:embed nightly.txt
 var nightlyTests string
 
-// check prints every test function below root that passed in no step, and that nightly.txt does not name.
+// check prints every test function below root that did not pass in any step and is not listed in nightly.txt.
 func check(w io.Writer, root string, dirs []string) error {
 	tests, err := source(root)
 	if err != nil {
@@ -52,15 +52,15 @@ func check(w io.Writer, root string, dirs []string) error {
 	}
 	fmt.Fprintf(w, "%d test functions: %d ran, %d are named in e2e/ran/nightly.txt, %d ran nowhere\n", len(tests), ran, named, missing)
 	if missing > 0 {
-		return errors.New("a test that no step runs proves nothing: run it, or name it in e2e/ran/nightly.txt")
+		return errors.New("a test that no step runs proves nothing: run it, or list it in e2e/ran/nightly.txt")
 	}
 	return nil
 }
 
-// leftTest is a line of nightly.txt: tests that the gate leaves out, and the part that runs them.
+// leftTest is a line of nightly.txt: tests left out of the gate, and the part that runs them.
 type leftTest struct {
 	part string
-	name *regexp.Regexp // of a package, or of a package and a test
+	name *regexp.Regexp // matches a package, or a package and a test
 }
 
 func leftOut() (all []leftTest) {
@@ -74,7 +74,7 @@ func leftOut() (all []leftTest) {
 	return all
 }
 
-// forgotten lists the test functions that nightly.txt assigns to a part, but that did not end in it.
+// forgotten lists the test functions that nightly.txt assigns to a part, but that did not finish in that part.
 func forgotten(part, root string, ended []record.Test) (names []string) {
 	tests, err := source(root)
 	if err != nil {

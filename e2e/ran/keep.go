@@ -16,10 +16,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
 )
 
-// recordFiles are what a commit of the record changes. Such a commit does not age a part.
+// recordFiles are the files changed by a commit of the record. Such a commit does not age a part.
 var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
-// keptLines is how many runs of each part the record keeps.
+// keptLines is the number of runs of each part that the record keeps.
 const keptLines = 5
 
 // keep adds the collected results to the record, writes the pages, and commits both.
@@ -46,7 +46,7 @@ func keep() error {
 		}
 	}
 	if len(fresh) == 0 {
-		return errors.New("no results have gathered; make nightly makes some")
+		return errors.New("no results to record; run make nightly first")
 	}
 	if err := record.Write(record.LinesFile, newest(n.lines)); err != nil {
 		return err
@@ -73,7 +73,7 @@ func keep() error {
 	return errors.Join(os.Remove(n.gathered()), os.Remove(n.results()))
 }
 
-// newest drops all but the last runs of each part.
+// newest keeps only the last runs of each part.
 func newest(lines []record.Line) []record.Line {
 	seen := map[string]int{}
 	var kept []record.Line
@@ -86,7 +86,7 @@ func newest(lines []record.Line) []record.Line {
 	return kept
 }
 
-// writePages adds results to those of the record that pages show, and writes the pages.
+// writePages adds results to the record's results that pages show, and writes the pages.
 func writePages(fresh []record.Test) error {
 	p, err := readPages(fresh)
 	if err != nil {
@@ -98,7 +98,7 @@ func writePages(fresh []record.Test) error {
 	return errors.Join(err, record.Write(record.TestsFile, p.results))
 }
 
-// pages are the generated pages and pictures by their paths, and the results that they show.
+// pages returns the generated pages and pictures by path, and the results that they show.
 type pages struct {
 	texts   map[string]string
 	results []record.Test
@@ -131,7 +131,7 @@ func readPages(fresh []record.Test) (p pages, err error) {
 	return p, err
 }
 
-// ages prints how far each part is behind.
+// ages prints the age of each part's newest run.
 func ages(w io.Writer) error {
 	lines, err := record.Read[record.Line](record.LinesFile)
 	if err != nil {
@@ -144,7 +144,7 @@ func ages(w io.Writer) error {
 	return nil
 }
 
-// proven fails unless all parts passed lately.
+// proven fails unless all parts passed recently.
 func proven() error {
 	lines, err := record.Read[record.Line](record.LinesFile)
 	if err != nil {
@@ -157,12 +157,12 @@ func proven() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("not proven by the long tests (make nightly, then make nightly-record); DRAFT=1 builds all the same:\n%s", strings.Join(missing, "\n"))
+		return fmt.Errorf("not proven by the long tests (make nightly, then make nightly-record); DRAFT=1 builds anyway:\n%s", strings.Join(missing, "\n"))
 	}
 	return nil
 }
 
-// commitsAfter counts the commits after another one that change more than the record.
+// commitsAfter counts the commits after a given one, except for commits that change only the record.
 func commitsAfter(commit string) int {
 	if _, err := git(".", "merge-base", "--is-ancestor", commit, "HEAD"); err != nil {
 		return record.Unknown

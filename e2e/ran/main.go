@@ -1,14 +1,14 @@
 // Command ran records which tests ran, so that the gate misses no test.
 //
 //	ran test FILE go test ARGS...   runs "go test" and appends the result of each test to FILE
-//	ran check DIR...                fails if a test function of this repository passed in no step that left its results below DIR
+//	ran check DIR...                fails unless each test function of this repository passed in a step with results below DIR
 //	ran nightly [-part PART] [-hours N]   runs parts of the long tests in a clone of the last commit
 //	ran keep                        adds their results to the record, writes the pages, and commits both
-//	ran ages                        prints how far each part is behind
-//	ran proven                      fails unless every part passed lately
+//	ran ages                        prints the age of each part's newest run
+//	ran proven                      fails unless every part passed recently
 //	ran pages                       writes the pages again
 //
-// The lab leaves the results of kernel tests and stories in the same form. nightly.txt lists what the gate leaves out.
+// The lab writes the results of kernel tests and stories in the same form. nightly.txt lists the tests that the gate leaves out.
 package main
 
 import (

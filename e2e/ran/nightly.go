@@ -25,7 +25,7 @@ import (
 type night struct {
 	dir    string
 	screen io.Writer
-	lines  []record.Line // those of the record, then the new ones
+	lines  []record.Line // the record's lines, then the new ones
 }
 
 func (n *night) gathered() string { return filepath.Join(n.dir, "record.jsonl") }
@@ -47,7 +47,7 @@ func openNight() (*night, error) {
 	return n, err
 }
 
-// nightly runs the named part, or the oldest parts that fit into some hours, or all.
+// nightly runs the named part, or the oldest parts that fit into the given hours, or all parts.
 func nightly(args []string) error {
 	flags := flag.NewFlagSet("ran nightly", flag.ContinueOnError)
 	part := flags.String("part", "", "the part to run")
@@ -181,7 +181,7 @@ func (n *night) end(line record.Line, work string) error {
 	return os.Rename(work, kept)
 }
 
-// withoutExcused drops what the host skipped and a guest passed, and what nightly.txt gives to another part.
+// withoutExcused drops tests skipped on the host if they passed in a guest, or if nightly.txt assigns them to another part.
 func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
 	passed := map[string]bool{}
 	for _, t := range tests {
@@ -197,7 +197,7 @@ func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
 	return rest
 }
 
-// place returns the directory for a part's progress, and the commit that it tests: the last one, or an earlier one if the part resumes.
+// place returns the directory for a part's progress and the commit to test: the last commit, or an earlier one if the part resumes.
 func (n *night) place(p record.Part) (dir, commit string, err error) {
 	commit, err = git(".", "rev-parse", "HEAD")
 	if err != nil {
@@ -221,7 +221,7 @@ func (n *night) place(p record.Part) (dir, commit string, err error) {
 	return dir, commit, os.MkdirAll(dir, 0o755)
 }
 
-// checkout brings the clone to a commit. It keeps what git ignores, so that little has to be built again.
+// checkout brings the clone to a commit. It keeps files ignored by git, so that little has to be rebuilt.
 func (n *night) checkout(commit string) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -240,14 +240,14 @@ func (n *night) checkout(commit string) error {
 	return nil
 }
 
-// step is what one make command did.
+// step is the result of one make command.
 type step struct {
 	seconds int
 	tests   []record.Test
 	failed  bool
 }
 
-// step runs make in the clone, unless an earlier run has done so.
+// step runs make in the clone, unless an earlier run has already done so.
 func (n *night) step(ctx context.Context, dir, target string, resumes bool) (step, error) {
 	done := filepath.Join(dir, "done.json")
 	if ended, err := record.Read[[2]int](done); err == nil && len(ended) == 1 {
@@ -274,13 +274,13 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	}
 	fmt.Fprintf(n.screen, "%s make %s\n", time.Now().Format(time.TimeOnly), target)
 	began := time.Now()
-	// The shell splits the words of target. Every program that leaves results gets a directory for them.
+	// The shell splits the words of target. Every program that writes results gets a directory for them.
 	cmd := exec.CommandContext(ctx, "sh", "-c", `exec make --no-print-directory OUT="$0" gate="$0/gate" recording="$1 test $0/host.jsonl" `+target, out, exe)
 	cmd.Dir = n.clone()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })
 	cmd.Stdout = io.MultiWriter(n.screen, log)
 	cmd.Stderr = cmd.Stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make alone would not pass the signal on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make itself would not forward the signal
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute // for guests to stop
 	failure := cmd.Run()
@@ -302,7 +302,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	return step{ended[0], tests, failure != nil}, err
 }
 
-// seedOf reads the seed of a run that resumes, or draws a new one.
+// seedOf reads the seed of a resumed run, or draws a new one.
 func seedOf(file string) (int64, error) {
 	if text, err := os.ReadFile(file); err == nil {
 		return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// newRepository changes into a repository with a Makefile. OUT is what ran gives to make.
+// newRepository changes into a repository with a Makefile. OUT is the directory that ran passes to make.
 func newRepository(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -60,7 +60,7 @@ func newNight(t *testing.T) (*night, *bytes.Buffer) {
 	return &night{dir: t.TempDir(), screen: &screen}, &screen
 }
 
-// TestNight: a part runs on the last commit, not on the checkout, and leaves one line and the result of each test.
+// TestNight checks that a part tests the last commit, not the checkout, and leaves one line and the result of each test.
 func TestNight(t *testing.T) {
 	newRepository(t)
 	n, screen := newNight(t)
@@ -105,7 +105,7 @@ func onlyTheLastFailureIsKept(t *testing.T, n *night) {
 	}
 }
 
-// TestExcused: the host may skip what a guest passed, and what another part runs.
+// TestExcused checks that the host may skip tests that passed in a guest or that another part runs.
 func TestExcused(t *testing.T) {
 	host := func(name, status string) record.Test {
 		return record.Test{Package: "e2e/lab", Test: name, Status: status}
@@ -133,8 +133,8 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestInterruptedNight: an interrupted part leaves no line. The next run does not repeat the targets that had ended, and a part that resumes
-// continues with the commit that it began with.
+// TestInterruptedNight checks that an interrupted part leaves no line. The next run does not repeat completed targets, and a resumed part
+// keeps testing its first commit.
 func TestInterruptedNight(t *testing.T) {
 	newRepository(t)
 	began := must(t, "rev-parse", "HEAD")
@@ -166,7 +166,7 @@ func TestInterruptedNight(t *testing.T) {
 	}
 }
 
-// TestInterruptedTarget: the processes that a target has started end with it.
+// TestInterruptedTarget checks that processes started by a target end with it.
 func TestInterruptedTarget(t *testing.T) {
 	newRepository(t)
 	n, _ := newNight(t)
@@ -192,13 +192,13 @@ func TestInterruptedTarget(t *testing.T) {
 	}
 }
 
-// TestCommitsAfter: commits of the record alone do not count, and neither does another history.
+// TestCommitsAfter checks that commits that change only the record do not count, and that other histories cannot be counted.
 func TestCommitsAfter(t *testing.T) {
 	newRepository(t)
 	first := must(t, "rev-parse", "HEAD")
 	commit(t, record.LinesFile, "")
 	if n := commitsAfter(first); n != 0 {
-		t.Errorf("a commit of the record made it %d commits old", n)
+		t.Errorf("a commit of the record alone counts as %d commits", n)
 	}
 	commit(t, "other", "")
 	if n := commitsAfter(first); n != 1 {
@@ -207,11 +207,11 @@ func TestCommitsAfter(t *testing.T) {
 	must(t, "checkout", "--quiet", "--orphan", "elsewhere")
 	must(t, "commit", "--quiet", "-m", "elsewhere")
 	if n := commitsAfter(first); n != record.Unknown {
-		t.Errorf("%d commits after one of another history", n)
+		t.Errorf("%d commits after a commit of another history", n)
 	}
 }
 
-// TestChoose: what has not passed comes first, then the oldest, as far as it fits.
+// TestChoose checks that parts that have not passed come first, and then the oldest parts that fit.
 func TestChoose(t *testing.T) {
 	at := func(name string, minutes int, date string, state record.State) record.Age {
 		return record.Age{Part: record.Part{Name: name, Minutes: minutes}, Line: &record.Line{Date: date, State: state}}
@@ -253,7 +253,7 @@ func TestPagesAreFresh(t *testing.T) {
 	}
 }
 
-// TestNightlyNamesParts: nightly.txt names parts that exist.
+// TestNightlyNamesParts checks that nightly.txt names only existing parts.
 func TestNightlyNamesParts(t *testing.T) {
 	for _, l := range leftOut() {
 		if _, ok := record.Named(l.part); !ok && l.part != "none" {

@@ -19,7 +19,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestCheck: a test must have passed in some step. A test that failed or was skipped counts as not run, and so does one of which only a subtest
+// TestCheck checks that a test must pass in at least one step. A test counts as not run if it failed, if it was skipped, or if only a subtest
 // passed.
 func TestCheck(t *testing.T) {
 	root, results := t.TempDir(), t.TempDir()
@@ -49,7 +49,7 @@ func FuzzForgotten(f *testing.F) {}
 	}
 }
 
-// TestReporter: the screen shows packages and what failed; the file has every test.
+// TestReporter checks that the screen shows packages and failures, and that the file lists every test.
 func TestReporter(t *testing.T) {
 	events := `{"Action":"run","Package":"` + module + `a","Test":"TestGood"}
 {"Action":"output","Package":"` + module + `a","Test":"TestGood","Output":"    quiet\n"}

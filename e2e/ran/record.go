@@ -46,14 +46,14 @@ func recordTests(file string, command []string) error {
 	return errors.Join(cmd.Wait(), err, out.Close())
 }
 
-// fuzzed is a line in which go test prints how many inputs a fuzz target has seen.
+// fuzzed matches the line of go test with the number of inputs tried by a fuzz target.
 var fuzzed = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+)`)
 
 // reporter prints what "go test" prints without -json: a line for each package, and the output of tests that fail.
 type reporter struct {
 	screen  io.Writer
 	results *json.Encoder
-	held    map[string]string   // the output of each test that has not ended
+	held    map[string]string   // the output of each test that is still running
 	figures map[string][]string // what each test measured
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// How old the newest run of a part may be for a release.
+// The maximum age of a part's newest run at a release.
 const (
 	maxCommits = 200
 	maxDays    = 30
@@ -18,7 +18,7 @@ const Unknown = -1
 // Age is the age of the newest run of a part.
 type Age struct {
 	Part    Part
-	Line    *Line // nil: it has never run to its end
+	Line    *Line // nil if it has never finished
 	Commits int   // since then, or Unknown
 }
 
@@ -39,7 +39,7 @@ func Ages(lines []Line, commits func(after string) int) []Age {
 	return ages
 }
 
-// Unproven returns why the part is not proven, in a few words; empty if it is.
+// Unproven explains in a few words why the part is not proven. It returns "" if the part is proven.
 func (a Age) Unproven(now time.Time) string {
 	l := a.Line
 	if l == nil {

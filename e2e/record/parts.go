@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Part is a group of long tests. It runs without other programs at the same time, in at most an hour; one that takes longer keeps its progress, and
-// resumes when it is started again.
+// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or else keeps its progress and resumes when
+// it is started again.
 type Part struct {
 	Name    string
 	Proves  string
@@ -17,28 +17,28 @@ type Part struct {
 
 const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
-// Parts in the order in which they run if all have the same age: the shortest first. $SEED stands for the run's seed.
+// Parts are in the order in which they run if all have the same age: the shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
-	{"new-node", "how soon a new node among 5,000 Services works", []string{"new-node"}, 5, false},
-	{"kills", "the agent is killed after every write of its start, with open connections, on a real clock", []string{"kills"}, 8, false},
-	{"gate", "make test with other random examples", []string{"test RAPID_SEED=$SEED"}, 13, false},
-	{"broken", "the tests notice each defect that e2e/broken makes", []string{"broken"}, 12, false},
+	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},
+	{"kills", "the agent is killed after each write during its start, while connections are open, on a real clock", []string{"kills"}, 8, false},
+	{"gate", "make test, with different random examples", []string{"test RAPID_SEED=$SEED"}, 13, false},
+	{"broken", "the tests notice each defect introduced by e2e/broken", []string{"broken"}, 12, false},
 	{"kernel-6.1", "every kernel test on Debian's 6.1", []string{"kernel-test PKG=./internal/..." + counted + "6.1"}, 10, false},
 	{"kernel-6.12", "every kernel test on Debian's 6.12", []string{"kernel-test PKG=./internal/..." + counted + "6.12"}, 10, false},
 	{"stories-6.1", "every story on Debian's 6.1", []string{"stories" + counted + "6.1"}, 40, false},
 	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 40, false},
-	{"kubeproxy", "the known bugs of kube-proxy, compared with it", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
+	{"kubeproxy", "known bugs of kube-proxy, on kube-proxy and kube-ipvs", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
 	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
 	{"churn", "200 changes a second among 10,000 Services, with nftables: ten minutes, and an hour on the virtual clock", []string{
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 LAB_HOST_LIMIT=2h KUBE_IPVS_CHURN=1h",
 	}, 50, false},
-	{"week-nftables", "a random week of a node without IPVS", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
-	{"week", "a random week of a node", []string{"week SEED=$SEED"}, 30, false},
+	{"week-nftables", "a random week in the life of a node without IPVS", []string{"week SEED=$SEED DATA_PLANE=nftables"}, 40, false},
+	{"week", "a random week in the life of a node", []string{"week SEED=$SEED"}, 30, false},
 	{"fuzz", "fuzzing of everything that parses other programs' bytes", []string{"fuzz"}, 30, false},
 	{"lab", "the lab itself, in user-mode Linux and on Debian's 6.1", []string{"lab-test LAB=uml", "lab-test LAB=qemu KERNEL=6.1"}, 5, false},
-	{"release", "all files of a release, built twice, and the deb on a booted system", []string{"release-test"}, 12, false},
+	{"release", "all files of a release, built twice, and the deb package on a booted system", []string{"release-test"}, 12, false},
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 10, false},
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
 	{"bench", "times and CPU compared with kube-proxy, with up to 1,000 Services", []string{"bench-peers SIZES=100,1000"}, 120, true},

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Files of the record, relative to the root of the repository.
+// The files of the record, relative to the root of the repository.
 const (
 	LinesFile = "e2e/record/record.jsonl"  // a Line for each run of a part
 	TestsFile = "e2e/record/results.jsonl" // the newest Test of each kernel
@@ -26,7 +26,7 @@ const (
 // State is the verdict on a run of a part.
 type State string
 
-// The states of a run. A part that did not run to its end has no line.
+// The states of a run. A part that did not finish has no line.
 const (
 	Passed State = "passed"
 	Failed State = "failed"
@@ -47,18 +47,18 @@ type Line struct {
 	Passed  int      `json:"passed"`
 	Failed  int      `json:"failed"`
 	Seed    int64    `json:"seed,omitempty"`
-	Failing []string `json:"failing,omitempty"` // tests, or targets that failed without one
+	Failing []string `json:"failing,omitempty"` // failed tests, or targets that failed without a failed test
 }
 
-// Test is how a test ended. "ran test" and the lab write the first fields; the others are added when the run is recorded.
+// Test is the result of a test. "ran test" and the lab write the first fields; the others are added when the run is recorded.
 type Test struct {
 	Package string   `json:"package"` // directory in the repository, or "kubernetes"
 	Test    string   `json:"test"`
 	Status  string   `json:"status"` // PASS, FAIL or SKIP
 	Kernel  string   `json:"kernel,omitempty"`
 	Lab     string   `json:"lab,omitempty"`
-	Figures []string `json:"figures,omitempty"` // what the test measured: t.Attr("figure", ...)
-	Reason  string   `json:"reason,omitempty"`  // why it failed or was skipped, if it gives the reason in one line
+	Figures []string `json:"figures,omitempty"` // the test's measurements: t.Attr("figure", ...)
+	Reason  string   `json:"reason,omitempty"`  // why the test failed or was skipped, if it gives the reason in one line
 
 	Seconds int    `json:"seconds,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -66,10 +66,10 @@ type Test struct {
 	Date    string `json:"date,omitempty"`
 }
 
-// Figure is the key of an attribute with what a test measured.
+// Figure is the key of an attribute with a test's measurement.
 const Figure = "figure"
 
-// Name is a test's name with its package.
+// Name returns the test's name with its package.
 func (t Test) Name() string { return t.Package + " " + t.Test }
 
 // Where describes the kernel of a result and, once it is recorded, its commit, for a page.
@@ -84,7 +84,7 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// WithoutIPVS is the end of a lab's name if the agent balanced with nftables there.
+// WithoutIPVS is the suffix of a lab's name if the agent balanced with nftables there.
 const WithoutIPVS = " nftables"
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux, and results
@@ -105,7 +105,7 @@ func KernelName(release, lab string) string {
 	return name
 }
 
-// ClockOf is the clock of a lab.
+// ClockOf returns the clock of a lab.
 func ClockOf(lab string) string {
 	switch _, how, _ := strings.Cut(strings.TrimSuffix(lab, WithoutIPVS), " "); how {
 	case "virtual":
@@ -118,7 +118,7 @@ func ClockOf(lab string) string {
 	return "real"
 }
 
-// Conclude summarizes a run. tests are in the order in which they ended, and broken are the targets that failed. A test that every
+// Conclude summarizes a run. tests are in the order in which they ended, and broken are the failed targets. A test that every
 // target skipped counts as failed, because it proves nothing.
 func (l Line) Conclude(tests []Test, broken []string) Line {
 	last := map[string]string{} // by name and kernel
@@ -138,7 +138,7 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 	l.Clock = ClockOf(l.Lab)
 	l.Failing, l.State = failing(tests, last), Passed
 	if len(l.Failing) > 0 {
-		l.State = Flaky // if each one that failed passed when it was repeated
+		l.State = Flaky // if each failed test passed when it was repeated
 	}
 	if len(l.Failing) == 0 {
 		l.Failing = slices.Clone(broken)
@@ -152,7 +152,7 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 	return l
 }
 
-// failing are the tests that failed or were skipped, by name, without those of which only a subtest failed.
+// failing returns the tests that failed or were skipped, by name. It leaves out tests that failed only because a subtest did.
 func failing(tests []Test, last map[string]string) (names []string) {
 	for _, t := range tests {
 		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // by one of the part's targets, such as another lab
@@ -177,7 +177,7 @@ func joined(all []string) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// After makes a line flaky that passed if the part failed before at the same commit.
+// After marks a passed line as flaky if the part failed earlier at the same commit.
 func (l Line) After(earlier []Line) Line {
 	for _, e := range earlier {
 		if e.Part == l.Part && e.Commit == l.Commit && e.State != Passed && l.State == Passed {
@@ -212,7 +212,7 @@ func Read[T any](path string) ([]T, error) {
 // Write replaces a file.
 func Write[T any](path string, all []T) error { return put(path, all, os.O_TRUNC) }
 
-// Append adds to a file in one write, so that an interrupted program leaves whole lines.
+// Append adds lines to a file in one write, so that an interrupted program leaves only whole lines.
 func Append[T any](path string, all ...T) error { return put(path, all, os.O_APPEND) }
 
 func put[T any](path string, all []T, how int) error {

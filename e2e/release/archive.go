@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// entry is a file in an archive: a copy of a source, a link, or, with neither, a directory.
+// entry is a file in an archive: a copy of a source, a link or, if both are empty, a directory.
 type entry struct {
 	name   string
 	source string

@@ -87,8 +87,8 @@ func (b *build) markUnproven() {
 	b.changes.text = "**Not proven**: the long tests have not passed on this commit. Do not use it in production.\n\n" + b.changes.text
 }
 
-// readCheckout reads the commit from git and settings from the Dockerfile. A source archive has no git; the environment
-// provides the commit.
+// readCheckout reads the commit from git and settings from the Dockerfile. A source archive contains no git repository;
+// the environment then provides the commit.
 func (b *build) readCheckout() error {
 	var err error
 	if b.recipe, err = image.Read(b.checkout); err != nil {
@@ -182,7 +182,7 @@ func (b *build) file(suffix string) string {
 	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
 }
 
-// program returns the path of a platform's agent.
+// program returns the path of the agent for a platform.
 func (b *build) program(p platform) string { return filepath.Join(b.work, p.String(), "kube-ipvs") }
 
 // programs builds the agent for each platform, as the Dockerfile does, and packs it with its license and SBOM.

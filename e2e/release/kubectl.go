@@ -81,7 +81,7 @@ func (b *build) packClients() error {
 	return os.WriteFile(b.file("-krew.yaml"), text, 0o644)
 }
 
-// krewManifest is what krew, the package manager of kubectl's plugins, installs from.
+// krewManifest is the manifest from which krew, the package manager of kubectl plugins, installs.
 type krewManifest struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestParts builds every part that needs neither a compiler nor Debian's packages.
+// TestParts builds every part of a release that needs neither a compiler nor Debian's packages.
 func TestParts(t *testing.T) {
 	verifier, ring := throwAway(t)
 	b := stub(t, checkout)
@@ -80,7 +80,7 @@ func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
 	}
 }
 
-// krew: the manifest has the checksum of each archive, and each archive has the program that the manifest names.
+// krew checks that the manifest contains the checksum of each archive, and that each archive contains the program named in the manifest.
 func krew(t *testing.T, b *build) {
 	var manifest krewManifest
 	if err := yaml.UnmarshalStrict(read(t, b.file("-krew.yaml")), &manifest); err != nil {
@@ -144,13 +144,13 @@ func manifests(t *testing.T, b *build) {
 	}
 }
 
-// installed are the files of both packages, except the manual.
+// installed lists the files of both packages, except for the manual.
 var installed = []string{
 	"/etc/kube-ipvs/config.yaml", "/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service",
 	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
 }
 
-// checkUnit checks that the unit may write the file that the configuration names for a snapshot, and that only root can read it.
+// checkUnit checks that the unit may write the snapshot file named in the configuration, and that only root can read it.
 func checkUnit(t *testing.T, root string) {
 	t.Helper()
 	unit := string(read(t, filepath.Join(root, "usr/lib/systemd/system/kube-ipvs.service")))
@@ -222,7 +222,7 @@ func rpmFile(t *testing.T, b *build) {
 	}
 }
 
-// TestKeys checks that an unusable key is an error and does not lead to an unsigned release.
+// TestKeys checks that an unusable key is an error, instead of leading to an unsigned release.
 func TestKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("deriving a key from a password costs seconds and a gigabyte")

@@ -96,7 +96,7 @@ func unpacked(t *testing.T, b *build, p platform) []byte {
 	return out
 }
 
-// programs runs the programs that this machine can run: its own and, with an emulator, others.
+// programs runs all programs that this machine can run: its own and, with an emulator, those for other platforms.
 func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")

@@ -58,7 +58,7 @@ func library(module, version string) cdx.Component {
 	return cdx.Component{BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: reference}
 }
 
-// dependencies states that the program contains all components. The program does not record which component uses which.
+// dependencies states that the program contains all components. The program does not record which component uses which other component.
 func dependencies(main string, components []cdx.Component) *[]cdx.Dependency {
 	var references []string
 	for _, c := range components {

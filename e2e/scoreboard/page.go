@@ -50,7 +50,7 @@ func Shows(t record.Test) bool {
 	return slices.ContainsFunc(Rows, func(row Row) bool { return len(row.results([]record.Test{t})) > 0 })
 }
 
-// results are those of the row's tests.
+// results returns the results of the row's tests.
 func (row Row) results(all []record.Test) (found []record.Test) {
 	for _, p := range row.Probes {
 		found = append(found, p.results(all)...)
@@ -58,7 +58,7 @@ func (row Row) results(all []record.Test) (found []record.Test) {
 	return found
 }
 
-// results are those of the probe's tests, and of their subtests that measured something or failed.
+// results returns the results of the probe's tests, and of their subtests that measured something or failed.
 func (p Probe) results(all []record.Test) (found []record.Test) {
 	name := regexp.MustCompile(p.Tests)
 	for _, t := range all {
@@ -131,7 +131,7 @@ func summary(all []record.Test) string {
 // peerPrefix marks a figure of kube-proxy.
 const peerPrefix = "kube-proxy: "
 
-// figures are those of kube-ipvs or of kube-proxy, each with the names of its subtest.
+// figures returns the figures of kube-ipvs or kube-proxy, each with the names of its subtest.
 func figures(found []record.Test, ofPeer bool) (lines []string) {
 	for _, t := range found {
 		name := ""

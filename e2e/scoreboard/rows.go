@@ -3,11 +3,11 @@ package scoreboard
 // Row is one promise and the tests that measure it.
 type Row struct {
 	Name, Title string
-	Full        string // what the whole measurement asks for
+	Full        string // the target of the whole measurement
 	Probes      []Probe
 	Contrast    string // the case of the conformance page in which kube-proxy was measured
 	Peer        string // why kube-proxy has no figure
-	Missing     string // what no test measures
+	Missing     string // what is not measured by any test
 }
 
 // Probe selects tests of a package, or of all packages below it.
@@ -25,8 +25,8 @@ const (
 // Rows are in the order of the page.
 var Rows = []Row{
 	{
-		Name: "R1", Title: "the agent is killed after every single write of its start, under open connections",
-		Full:   "every write of a start with changed Services, with 60 connections, and of a start on an empty node",
+		Name: "R1", Title: "the agent is killed after each write during its start, while connections are open",
+		Full:   "each write of a start after Services changed, with 60 connections, and of a start on an empty node",
 		Probes: []Probe{{Package: services, Tests: "^TestKill9$", Part: "kills"}},
 		Peer:   "not measured",
 	},
@@ -43,17 +43,17 @@ var Rows = []Row{
 		Name: "R3", Title: "handover from kube-proxy to kube-ipvs and back, under load",
 		Full:   "10 handovers, none lost",
 		Probes: []Probe{{Package: coexist, Tests: "^TestHandover$"}},
-		Peer:   "takes part", Missing: "repetitions: one handover there and back",
+		Peer:   "takes part", Missing: "repetitions: there is one handover and one return",
 	},
 	{
 		Name: "R4", Title: "time from damage by another program to its repair",
-		Full:    "at most 1 s (median) and 2 s (worst) for whatever notifies or changes a count",
+		Full:    "at most 1 s (median) and 2 s (worst) if the damage causes a notification or changes a count",
 		Probes:  []Probe{{Package: "e2e/stories/kubeproxy", Tests: "^TestRepairTimes$"}},
-		Missing: "medians, and the other damages that `TestRepairs` repairs",
+		Missing: "medians, and the other kinds of damage in `TestRepairs`",
 	},
 	{
 		Name: "R5", Title: "open connections after another program flushes tables",
-		Full:   "every kind of flush, survivors published",
+		Full:   "every kind of flush, with the number of surviving connections",
 		Probes: []Probe{{Package: coexist, Tests: "^TestOthersFlush$"}},
 		Peer:   "not measured",
 	},
@@ -91,7 +91,7 @@ var Rows = []Row{
 		Name: "R11", Title: "the same slices in any order give the same state",
 		Full:   "1,000,000 orders",
 		Probes: []Probe{{Package: "internal/watch", Tests: "^(TestEveryHistoryEndsInTheSameModel|TestReorderedEventsGiveTheSameModel)$"}},
-		Peer:   "not measured", Missing: "this many orders: some hundreds are drawn",
+		Peer:   "not measured", Missing: "this many orders: only a few hundred are drawn",
 	},
 	{
 		Name: "R12", Title: "fuzzing of everything that parses other programs' bytes",
@@ -109,14 +109,14 @@ var Rows = []Row{
 		Name: "R14", Title: "endpoints drain: connections continue, and the destination is removed after the last one",
 		Full:   "1,000 connections, 50 removals",
 		Probes: []Probe{{Package: services, Tests: "^TestDisturbances/killed_while_an_endpoint_drains$"}, {Package: "internal/agent", Tests: "^TestDrain"}},
-		Peer:   "not measured", Missing: "this many connections at once",
+		Peer:   "not measured", Missing: "this many concurrent connections",
 	},
 	{
 		Name: "R15", Title: "clients that reuse a port while its old endpoint drains", Full: "1,000 reused ports, none reaches the removed endpoint",
 		Peer: "not measured", Missing: "everything",
 	},
 	{
-		Name: "R16", Title: "Services that claim addresses of nodes, of the API server, of pods and other forbidden ones",
+		Name: "R16", Title: "Services that claim addresses of nodes, the API server or pods, or other forbidden addresses",
 		Full: "none bound",
 		Probes: []Probe{
 			{Package: "internal/compile", Tests: "^(TestHostileServicesReachNothing|TestHostileNodesTakeNothingAway|TestPodRangesAreOutOfReach)$"},
@@ -128,7 +128,7 @@ var Rows = []Row{
 		Name: "R17", Title: "several Services claim one address and port",
 		Full:     "10,000 sequences, always the same winner",
 		Probes:   []Probe{{Package: "internal/compile", Tests: "^(TestClaimsPassToTheNextBest|TestResultIsIndependentOfHistory|TestLostClaimBindsNothing)$"}},
-		Contrast: "two Services claim one address", Missing: "this many sequences: some hundreds are drawn",
+		Contrast: "two Services claim one address", Missing: "this many sequences: only a few hundred are drawn",
 	},
 	{
 		Name: "R18", Title: "the agent has exactly the capabilities of the chart, in all stories",
@@ -137,10 +137,10 @@ var Rows = []Row{
 		Peer:   "its usual manifest is privileged", Missing: "a trial of each refused call",
 	},
 	{
-		Name: "R19", Title: "ports of the node's own programs are closed at the addresses of Services, from the first instant",
+		Name: "R19", Title: "ports of the node's own programs are always closed at Service addresses, from the first instant",
 		Full:     "a sample of 65,535 ports, none open",
 		Probes:   []Probe{{Package: services, Tests: "^TestLoadBalancer/the_node's_own_ports_are_closed_from_the_first_instant"}},
-		Contrast: "host ports from the first instant", Missing: "a sample of all ports: a few are tried",
+		Contrast: "host ports from the first instant", Missing: "a sample of all ports: only a few are tried",
 	},
 	{
 		Name: "R20", Title: "two agents, or an agent and kube-proxy, on one node",
@@ -150,7 +150,7 @@ var Rows = []Row{
 	},
 	{
 		Name: "R21", Title: "goroutines, file descriptors and memory over R7", Full: "no growth",
-		Peer: "not measured", Missing: "descriptors and memory over time; every test of the agent fails if a goroutine is left over",
+		Peer: "not measured", Missing: "descriptors and memory over time; every test of the agent fails if a goroutine is left running",
 	},
 	{
 		Name: "R22", Title: "race detector, random order of tests",

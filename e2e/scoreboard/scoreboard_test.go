@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// TestRowsNameTests: rows are numbered, and their tests and contrasts exist.
+// TestRowsNameTests checks that rows are numbered, and that their tests and contrasts exist.
 func TestRowsNameTests(t *testing.T) {
 	for i, row := range Rows {
 		if want := fmt.Sprintf("R%d", i+1); row.Name != want {
@@ -59,7 +59,7 @@ func exists(t *testing.T, pkg, test string) bool {
 	return false
 }
 
-// TestFigures: a row shows what its tests measured in the part that it names, kube-proxy's apart, and every failure.
+// TestFigures checks that a row shows the figures measured by its tests in its part, those of kube-proxy separately, and every failure.
 func TestFigures(t *testing.T) {
 	row := Row{Probes: []Probe{{Package: "e2e/a", Tests: "^TestA$", Part: "big"}, {Package: "internal/...", Tests: "^Fuzz"}}}
 	all := []record.Test{

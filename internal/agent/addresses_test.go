@@ -136,7 +136,7 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// A Service gets no address because the agent's first look at the node fails: what it claims counts as new until the node is known.
+// A Service gets no address just because the agent's first read of the node fails: its claims count as new until the node is known.
 func TestFirstLookFails(t *testing.T) {
 	for name, fail := range map[string]func(*kerneltest.Fake){
 		"nothing":              func(*kerneltest.Fake) {},
@@ -246,7 +246,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-// The zone of this node's object selects endpoints, and the report has the object, for health checks.
+// The zone in this node's object selects endpoints. The report contains the object, for health checks.
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")
@@ -271,7 +271,7 @@ func TestThisNodeChanges(t *testing.T) {
 	})
 }
 
-// The health check port is in the report whenever the Service is compiled, and so is its removal.
+// Whenever the Service is compiled, the report contains its health check port, or the port's removal.
 func TestHealthPortsAreReported(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := public()
@@ -292,8 +292,7 @@ func TestHealthPortsAreReported(t *testing.T) {
 	})
 }
 
-// IPv6 disabled on the device is logged once and is not a failure: everything else is written, and the addresses follow when IPv6 is enabled
-// again.
+// IPv6 disabled on the device is logged once and is not a failure. Everything else is written; the addresses are bound when IPv6 is enabled again.
 func TestIPv6Disabled(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		turn := func(value string) func(*kerneltest.Fake) error {
@@ -393,7 +392,7 @@ func TestClaimsAtNodesStay(t *testing.T) {
 	})
 }
 
-// A Service that asks for ports of the node does not make the agent list the node's sockets with each of its changes.
+// A Service that claims ports of the node can change without making the agent list the node's sockets every time.
 func TestRefusedPortsListNoSockets(t *testing.T) {
 	const changes = 50
 	for name, c := range map[string]struct {

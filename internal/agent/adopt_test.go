@@ -29,7 +29,7 @@ func (k *refusingRecords) Read(ctx context.Context) (*kernel.State, error) {
 	return k.Kernel.Read(ctx)
 }
 
-// I4, I10: the first sync adopts the records of an earlier start before it reads the kernel, and writes nothing before that has succeeded.
+// I4, I10: the first sync adopts the records of an earlier start before it reads the kernel, and writes nothing until that has succeeded.
 func TestFirstSyncAdoptsRecords(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		k := &refusingRecords{Kernel: w.fake, failures: 2}

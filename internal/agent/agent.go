@@ -16,7 +16,7 @@ type Agent struct {
 	*steps
 	// schedule decides when the next sync and the next audit begin.
 	schedule *schedule.Schedule
-	// audits, checks, walks and oldRules are jobs outside the loop; background returns their results to it.
+	// audits, checks, walks and oldRules are jobs outside the loop; background hands their results to the loop.
 	audits     *audits
 	checks     *checks
 	walks      *walks

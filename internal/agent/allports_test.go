@@ -128,7 +128,7 @@ func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	})
 }
 
-// Lingering servers are deleted with the Service. An address that becomes the node's own never has an all-ports server.
+// Lingering servers are deleted with the Service. An address that becomes the node's own never gets an all-ports server.
 func TestLingeringEndsWithItsService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -189,7 +189,7 @@ func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	})
 }
 
-// A connection limit stays while its virtual server lingers, and is removed even if its annotation is removed while no agent runs.
+// A connection limit stays while its virtual server lingers, and goes with its annotation, even if that is removed while no agent runs.
 func TestLimitsOfLingeringServers(t *testing.T) {
 	limited := func() *model.Service {
 		svc := shop("10.244.0.1")
@@ -240,7 +240,7 @@ func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	})
 }
 
-// Each port is shown with its own endpoints although one virtual server serves all.
+// Each port is shown with its own endpoints, although one virtual server serves all ports.
 func TestViewOfAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))

@@ -35,8 +35,8 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 	w.waited = nil
 }
 
-// mustYield reports whether the sync must end early because changes wait. The first sync and those after a failure always run to their end: the
-// agent is not ready before that.
+// mustYield reports whether the sync must end early because changes wait. The first sync, and each sync after a failure, always runs to completion: the agent is not ready before
+// that.
 func (w *writer) mustYield(s *syncRun) bool {
 	if s.reads || w.schedule.Retrying() || w.schedule.Wait(time.Now()) > 0 {
 		return false

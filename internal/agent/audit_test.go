@@ -92,7 +92,7 @@ func TestAuditsOfAChangingCluster(t *testing.T) {
 	}
 }
 
-// drained fails the test if a destination that a Service wants got weight 0 or was deleted.
+// drained fails the test if a wanted destination got weight 0 or was deleted.
 func (w *world) drained() {
 	w.Helper()
 	state := w.fake.State()
@@ -116,7 +116,7 @@ func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Ser
 	}
 }
 
-// ofTheLedger are the drifts that remove owner records.
+// ofTheLedger are the kinds of drift that remove owner records.
 var ofTheLedger = []string{"ledger flushed", "ledger destroyed", "set too small"}
 
 // TestDamageDuringAudits: other programs also damage the kernel, and calls fail. In the end the kernel reaches the wanted state.
@@ -153,7 +153,7 @@ func TestLostReplyAndLostRecord(t *testing.T) {
 	})
 }
 
-// damaged draws changes of the cluster and damage of these kinds, while audits read slowly.
+// damaged draws random cluster changes and damage of these kinds, while audits read slowly.
 func damaged(t *testing.T, kinds []string) {
 	t.Helper()
 	bubble(t, func(w *world) {

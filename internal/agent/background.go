@@ -22,8 +22,7 @@ type background struct {
 // tooLong is how long work may take on a busy node.
 const tooLong = 5 * time.Minute
 
-// kindsOfWork is how many results can wait at a time: those of four jobs, and of a write of rules in each family. So no work ever waits for the
-// loop.
+// kindsOfWork is how many results can wait at a time: one per job, and one per family for a write of rules. So no work ever waits for the loop.
 const kindsOfWork = 6
 
 func newBackground() *background {
@@ -98,7 +97,7 @@ const manyFailures = 3
 // trouble is the Problem of a job that fails or does not end.
 type trouble struct {
 	what string
-	// effect is what does not work meanwhile, remedy how to fix a failure.
+	// effect is what does not work meanwhile; remedy is how to fix a failure.
 	effect, remedy string
 }
 

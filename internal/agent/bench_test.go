@@ -34,7 +34,7 @@ type rollout struct {
 	source *oneService
 	// pods are the endpoints by number; deleted ones are nil.
 	pods []*model.Endpoint
-	// slices are the EndpointSlices that no change affects.
+	// slices are the EndpointSlices without changes.
 	slices map[int]*model.EndpointSlice
 }
 
@@ -111,7 +111,7 @@ func (r *rollout) put(pod int) {
 }
 
 // TestRolloutAllocatesLittle measures one change of a Service with 250 endpoints while others drain. The Service is compiled as a whole, so
-// its endpoints are copied a few times; no other cost grows with their number.
+// its endpoints are copied a few times; no other cost grows with the number of endpoints.
 func TestRolloutAllocatesLittle(t *testing.T) {
 	const pods, changes = 250, 4 * 250
 	r := newRollout(t, pods)

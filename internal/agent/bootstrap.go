@@ -13,7 +13,7 @@ import (
 // bootstrap serves the Services that a new node needs first, before it compiles the others: until then the node's pods reach neither the API
 // server nor the cluster's DNS.
 //
-// Compared with so few Services, everything that an earlier agent left would look superfluous. So bootstrap runs only on nodes without
+// Compared with so few Services, everything left by an earlier agent would look superfluous. So bootstrap runs only on nodes without
 // state, and does not apply a plan that deletes anything.
 func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p := a.planner

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// clusterDNS is a bootstrap Service with an external address to which another Service may have the better claim.
+// clusterDNS is a bootstrap Service with an external address; another Service may have the better claim to it.
 func clusterDNS() *model.Service {
 	svc := balanced(compiletest.Service("dns", "10.100.0.10", "10.244.0.53"), "203.0.113.9")
 	svc.ID.Namespace = "kube-system"

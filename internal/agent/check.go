@@ -67,7 +67,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 // distance is the minimum time between two audits triggered by changes in the kernel.
 func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
 
-// countDrift counts the differences that an audit found and nothing explains. Differences due to refused objects are expected.
+// countDrift counts the unexplained differences found by an audit. Differences due to refused objects are expected.
 func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	var repairs []kernel.Op
 	repaired := false

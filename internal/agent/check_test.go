@@ -23,7 +23,7 @@ func checking(w *world) {
 // notified are kinds of damage that rtnetlink reports.
 var notified = []string{"device deleted", "address deleted"}
 
-// A quick check finds each kind of damage within a second, repeatedly, and the repair is the last audit.
+// A quick check finds each kind of damage within a second, each time. The audit that repairs it is the last one.
 func TestQuickChecksFind(t *testing.T) {
 	for name, drift := range drifts {
 		if slices.Contains(notified, name) {
@@ -78,7 +78,7 @@ func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	})
 }
 
-// A program that writes rules before the agent's every second, all day, causes fewer and fewer audits.
+// A program that keeps writing rules before the agent's, every second, causes fewer and fewer audits.
 func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -103,7 +103,7 @@ func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	})
 }
 
-// Changes of the cluster are never counted as another program's.
+// Changes in the cluster are never counted as changes by another program.
 func TestQuickChecksDuringChanges(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -122,7 +122,7 @@ func TestQuickChecksDuringChanges(t *testing.T) {
 
 func addressOf(i int) string { return fmt.Sprintf("10.96.1.%d", i+1) }
 
-// Every virtual server gets a turn: a weight changed by hand is found after as many checks as all virtual servers need.
+// Every virtual server gets a turn. Quick checks find a weight changed by hand within two rounds through all virtual servers.
 func TestQuickChecksTakeTurns(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -183,7 +183,7 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	})
 }
 
-// Quick checks prove that the loop works while an audit of a slow node runs for minutes, but not while one never ends.
+// Quick checks prove that the loop works while an audit of a slow node takes minutes, but not if the audit never ends.
 func TestChecksDuringALongAudit(t *testing.T) {
 	for took, healthy := range map[time.Duration]bool{2 * time.Minute: true, time.Hour: false} {
 		calmBubble(t, func(w *world) {

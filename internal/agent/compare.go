@@ -37,7 +37,7 @@ func (p *planner) decide(
 	}
 }
 
-// own records as ours those of the looked up virtual servers that exist and should exist.
+// own records a looked up virtual server as ours if it exists and should exist.
 func (p *planner) own(looked map[kernel.ServerKey]struct{}, have *kernel.State) {
 	for key := range looked {
 		if _, exists := have.Servers[key]; exists && p.target.Server(key) != nil {

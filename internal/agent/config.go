@@ -29,7 +29,7 @@ type Kernel interface {
 	Read(context.Context) (*kernel.State, error)
 	// AdoptRecords copies the owner records of an earlier start that used the other rule layer into this one. Read must have read them before.
 	AdoptRecords(context.Context) error
-	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
+	// Audit reads the kernel as Read does. It returns the differences from the previous audit, and the parts named in the request. After an
 	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
 	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while other methods run.
@@ -45,7 +45,7 @@ type Kernel interface {
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
-	// Network returns addresses that the node's networks use themselves, such as gateways. On error it returns none.
+	// Network returns addresses used by the node's networks themselves, such as gateways. On error it returns none.
 	Network(context.Context) (kernel.Network, error)
 	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(context.Context) (kernel.Listeners, error)
@@ -83,11 +83,11 @@ type Config struct {
 	Reload <-chan Settings
 	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
-	// CompleteSource is true if the first list cannot lack Services by mistake, because it comes from this node.
+	// CompleteSource is true if the first list is known to be complete, because it comes from this node.
 	CompleteSource bool
 	// LastKnown is served if the source is unavailable at the start; nil if there is none.
 	LastKnown *LastKnown
-	// Contacts returns the addresses at which the source was tried; nil if it needs none.
+	// Contacts returns the addresses at which the agent tried to reach the source; nil if the source has no address.
 	Contacts func() []netip.AddrPort
 	// Checked is called with the time of every successful quick check, and between the parts of a plan. It may be nil.
 	Checked func(time.Time)

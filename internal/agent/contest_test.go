@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// kubeProxySyncs changes a chain that kube-proxy shares with the agent, as a sync of kube-proxy in ipvs mode does.
+// kubeProxySyncs changes a chain shared by kube-proxy and the agent, like a sync of kube-proxy in ipvs mode.
 func kubeProxySyncs(f *kerneltest.Fake) error {
 	return errors.Join(f.FlushChain(inet.IPv4, services4), f.AppendRule(inet.IPv4, services4,
 		"-m", "comment", "--comment", "Kubernetes service cluster ip + port for masquerade purpose", "-j", "RETURN"))
@@ -86,7 +86,7 @@ func TestNoRaceForTheDevice(t *testing.T) {
 	})
 }
 
-// TestRulesDriftWhileServicesChange: Services change at every audit, which explains no difference in the rules.
+// TestRulesDriftWhileServicesChange: Services change at every audit. That does not explain differences in the rules.
 func TestRulesDriftWhileServicesChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		endpoints := []string{"10.244.0.1"}

@@ -136,8 +136,8 @@ func neighbors(w *world) {
 	}
 }
 
-// rivals changes one of many Services that claim the same address, and one that claims the address of a large Service and loses. Neither
-// compiles another Service.
+// rivals changes one of many Services that claim the same address. It also changes a Service that claims a large Service's address and loses. Neither change compiles another
+// Service.
 func rivals(w *world) {
 	large := compiletest.Large("large", 1, 1000)
 	w.put(large)

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// crashSteps are the changes during which an agent is killed, in one run per operation.
+// crashSteps are the changes during which the agent is killed: one run for each operation.
 var crashSteps = []services{
 	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS()),
 	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly(), clusterDNS()),
@@ -94,7 +94,7 @@ func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed 
 	return crashed
 }
 
-// theRest is the part of the kernel that is not ours.
+// theRest is the kernel state that is not ours.
 func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	return func(f *kerneltest.Fake) error {
 		probe := kerneltest.New()

@@ -151,8 +151,7 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 	})
 }
 
-// A Service with many virtual servers whose endpoints keep changing has no more draining destinations than any other, and takes nothing from
-// the others.
+// A Service with many virtual servers whose endpoints keep changing can have no more draining destinations than any other Service, and takes none of their share.
 func TestDrainingIsBounded(t *testing.T) {
 	const most = 1 << 16
 	calmBubble(t, func(w *world) {

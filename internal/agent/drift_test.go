@@ -170,7 +170,7 @@ func (w *world) putQuietly(changed *model.Service) {
 	w.source.pending[changed.ID], w.services[changed.ID] = changed, changed
 }
 
-// What an audit writes because the cluster changed is not drift.
+// Writes of an audit due to a change in the cluster are not drift.
 func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -237,8 +237,7 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// A known limit: a connection limit that another program gives to an endpoint without one is not seen, because lists of destinations do not
-// show limits.
+// A known limit: the agent does not see a connection limit that another program sets on an endpoint without one, because lists of destinations do not show limits.
 func TestForeignLimitIsNotSeen(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestEveryCallFails: each operation of a scenario, or some of them, fails once, with each error, with and without effect. I7 holds
+// TestEveryCallFails: each operation of a scenario, or a group of operations, fails once with each error, with and without effect. I7 holds
 // after every step, and the kernel converges.
 func TestEveryCallFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.EEXIST, syscall.ENOENT, syscall.ETIMEDOUT}

@@ -264,7 +264,7 @@ func TestFlowsAfterALostReply(t *testing.T) {
 	}
 }
 
-// unanswered returns a TCP connection from which the kernel has only seen the client's first packet.
+// unanswered returns a TCP connection of which the kernel has seen only the client's first packet.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f

@@ -23,7 +23,7 @@ type reader struct {
 	moved bool
 	// lostAddresses is when the node lost its last address; zero while it has one.
 	lostAddresses time.Time
-	// listed is when the node's sockets were last listed, probed when missing schedulers were last probed.
+	// listed is when the node's sockets were last listed; probed is when missing schedulers were last probed.
 	listed, probed time.Time
 }
 
@@ -35,8 +35,8 @@ type gathered struct {
 
 func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
-// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers, and
-// whatever the cluster then asks for.
+// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers, and then whatever else the cluster
+// needs.
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
 	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
 	if r.moved || s.full() {
@@ -90,8 +90,7 @@ func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) boo
 const recheckSockets = time.Second
 
 // settle reads the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the first
-// read, and the sockets on which the node's processes listen. Every full read rechecks the claims that wait for a process to end, and so does a
-// change of their Service.
+// read, and the sockets on which the node's processes listen. Every full read and every change of the Service rechecks the claims that wait for a process to end.
 func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
 	unsettled, atNode, waits := c.Unsettled(s.full())
 	if len(unsettled) > 0 && k.State() == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// holdInherited is how long a new agent keeps everything because its first lists lack most virtual servers or their endpoints.
+	// holdInherited is how long a new agent keeps everything if its first lists lack most virtual servers or their endpoints.
 	holdInherited = 30 * time.Second
 	// fewInherited is the largest number of lost ClusterIPs that is always plausible.
 	fewInherited = 16

@@ -41,7 +41,7 @@ func withoutEndpoints(all services) services {
 	return less
 }
 
-// I15: if the first lists lack most of what the kernel has, a new agent changes nothing for half a minute, and then accepts the lists.
+// I15: if the first lists lack most of the virtual servers in the kernel, a new agent changes nothing for half a minute, and then accepts the lists.
 func TestFirstListLacksMostServices(t *testing.T) {
 	all := compiletest.Many(20, 2)
 	for name, listed := range map[string]services{

@@ -104,7 +104,7 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	})
 }
 
-// A refusal that affects most Services of most namespaces is the node's fault.
+// If the kernel refuses objects of most Services in most namespaces, the node is at fault.
 func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused []string // namespaces
@@ -212,7 +212,7 @@ func drawStep(t *rapid.T) step {
 }
 
 // TestFaultsAffectOneObject draws a hostile Service, some of whose objects the kernel refuses, and ordinary Services at the same node
-// address. The ordinary ones always and immediately have exactly the virtual servers that they would have without it. No sync fails, and the
+// address. At every step, the ordinary Services have exactly the virtual servers that they would have without the hostile one. No sync fails, and the
 // kernel is read no more often.
 func TestFaultsAffectOneObject(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -368,8 +368,8 @@ func TestStartWhileIPTablesHangs(t *testing.T) {
 	})
 }
 
-// I16: each family's programs fail separately. While those of IPv6 hang, IPv4 is served, from the start, and repaired. IPv6
-// behaves as while both hang: endpoints of virtual servers change, new ones wait. Reports name the programs that hang.
+// I16: each family's programs fail separately. While the IPv6 programs hang, IPv4 is served and repaired, even after a start. IPv6 behaves as if both families hung: endpoints
+// change, and new virtual servers wait. Reports name the programs that hang.
 func TestIP6TablesHangs(t *testing.T) {
 	for _, when := range []string{"at the start", "later"} {
 		t.Run(when, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 const (
 	// lastKnownAfter is how long the source may take before the last known state is served.
 	lastKnownAfter = 10 * time.Second
-	// lastKnownRetry is the delay after a failure.
+	// lastKnownRetry is the delay before another attempt after a failure.
 	lastKnownRetry = 5 * time.Second
 )
 

@@ -67,7 +67,7 @@ func TestServeLastKnown(t *testing.T) {
 	})
 }
 
-// What an earlier agent left in the kernel is newer than any snapshot.
+// The kernel state left by an earlier agent is newer than any snapshot.
 func TestLastKnownYieldsToTheKernel(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -120,7 +120,7 @@ func (k *addsOnly) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// Whatever state is known, and however often the kernel fails, serving it only adds objects, until all exist.
+// Serving the last known state only adds objects, until all exist. This holds for any state and any kernel failures.
 func TestLastKnownOnlyAdds(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.services = compiletest.Many(20, 2)

@@ -11,9 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestLargeServicesCostOthersNothing changes, creates and deletes a Service beside others of many shapes that the API server accepts, which also claim
-// the address that the new Service gets, or have an endpoint there: no sync fails, and each change takes the same operations, no reading, and
-// less than twice the allocations.
+// TestLargeServicesCostOthersNothing changes, creates and deletes a Service next to large ones of many shapes that the API server accepts. These also claim the new Service's
+// address, or have an endpoint
+// there. No sync fails. Each change takes the same operations as without them, no reads, and less than twice the allocations.
 func TestLargeServicesCostOthersNothing(t *testing.T) {
 	alone := besideLarge(t, 0)
 	shapes := [][3]int{{1049, 1000, 0}, {1, 70_000, 0}, {30_000, 1, 0}, {100, 250, 1000}, {1, 1, 30_000}, {1, 1000, 500}} // ports, endpoints, external IPs
@@ -45,7 +45,7 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 
 const inItsPlace = "a new Service at another's external IP"
 
-// besideLarge returns the allocations of changes of small Services among others that have some endpoints in the way.
+// besideLarge returns the allocations of changes to small Services, with some endpoints of large Services in the way.
 func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string]uint64 {
 	allocations := map[string]uint64{}
 	synctest.Test(t, func(t *testing.T) {

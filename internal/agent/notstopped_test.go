@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests in this file show what docs/threat-model.md lists as not stopped. If something stops one of them, that page is out of date.
+// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If something stops one of them, that page is out of date.
 
 // New virtual servers are looked up in one call, however many there are. No other change is applied meanwhile.
 func TestLookupsAreNotDivided(t *testing.T) {

@@ -12,7 +12,7 @@ type oldRules struct {
 	job[[]Result]
 	// removed is true once nothing is left.
 	removed bool
-	// results are those that no report contains yet.
+	// results are the results not yet in a report.
 	results []Result
 }
 
@@ -45,7 +45,7 @@ func removeOldRules(ctx context.Context, k Kernel) (results []Result, err error)
 	return results, err
 }
 
-// report adds what no report contains yet.
+// report adds the results not yet in a report.
 func (o *oldRules) report(r *Report) {
 	r.OldRules, r.OldRulesErr = o.results, o.err
 	o.results, o.err = nil, nil

@@ -16,7 +16,7 @@ func (p *planner) postpone(s *syncRun) {
 	p.ramps.Retry(s.now, schedule.RetryStep(s.now))
 }
 
-// finish records what the kernel has after a sync.
+// finish records the kernel state after a sync.
 func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r := s.report
 	p.known.Refusals.Postpone(s.now)
@@ -42,7 +42,7 @@ func (p *planner) prevailingRefusal() error {
 	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, p.cluster.Services(), most.Err)
 }
 
-// noteDrained reports the endpoints that an operator drains and whose last connection has ended since the previous full sync.
+// noteDrained reports the endpoints drained by an operator whose last connection has ended since the previous full sync.
 func (p *planner) noteDrained(s *syncRun) {
 	for _, entry := range p.stopped.Update(p.target, p.known.State()) {
 		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{

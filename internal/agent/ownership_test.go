@@ -152,7 +152,7 @@ func TestServerIsReplacedDuringRepair(t *testing.T) {
 	})
 }
 
-// An address stays ours, and goes with its Service, if another program destroys the set that lists it.
+// If another program destroys the set that lists an address, the address stays ours and is removed with its Service.
 func TestAddressIsReleasedWithoutItsSet(t *testing.T) {
 	cases := map[string]func(w *world){
 		"the set cannot be created again": func(w *world) {

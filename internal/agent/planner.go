@@ -54,7 +54,7 @@ func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Serv
 	p.took(s, p.cluster.Update(first, s.touched))
 }
 
-// took records a change of the wanted state.
+// took records a change to the wanted state.
 func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 	s.report.compiled(compiled)
 	p.target.Follow(s.touched)
@@ -62,7 +62,7 @@ func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 
 // inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it, the agent
 // cannot tell whether the objects were deleted while no agent ran, or whether the API server has lost its storage, hides objects or belongs to
-// another cluster. So it changes nothing at first (I15).
+// another cluster. So the agent changes nothing at first (I15).
 type inherited struct {
 	// until is when the agent accepts the lists in any case; zero before the first comparison.
 	until time.Time

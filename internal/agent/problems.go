@@ -50,7 +50,7 @@ func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
 	}
 }
 
-// replaces reports whether one Problem replaces another, which is then not resolved.
+// replaces reports whether one Problem replaces another. The other then does not count as resolved.
 func replaces(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }

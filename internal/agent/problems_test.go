@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Each Problem is new once and resolved once, unless another one of the same field replaces it; and the numbers are those of the last reports.
+// Each Problem is new once and resolved once, unless another Problem of the same field replaces it. The numbers are from the last reports.
 func TestProblemChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known, counts := agent.NewKnownProblems("node-1"), map[agent.Check]int{}

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// configurations are what an agent may be restarted with, each as a change of the tests' configuration. Families are no setting: a
-// machine that loses one can no longer remove what was there.
+// configurations lists the configurations of restarted agents. Each is a change to the tests' configuration. Families are not a setting: a machine that loses a family can no
+// longer remove its objects.
 var configurations = map[string]func(*compile.Config){
 	"default":                    func(*compile.Config) {},
 	"another cluster CIDR":       func(c *compile.Config) { c.Local.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
@@ -35,8 +35,8 @@ var configurations = map[string]func(*compile.Config){
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 
-// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is as if there had been no other before, except for
-// sysctls and timeouts, which no agent resets. Virtual servers that both configurations want are never deleted.
+// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is the same as if the earlier configuration had never applied. Sysctls and timeouts are an
+// exception, because agents do not reset them. Virtual servers that both configurations want are never deleted.
 func TestRestartWithAnyConfiguration(t *testing.T) {
 	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
 	for name := range configurations {

@@ -49,9 +49,9 @@ type Report struct {
 	Unreadable map[model.ObjectRef][]model.Problem
 	// ProblemChanges are the Problems that are new or resolved.
 	ProblemChanges []ProblemChange
-	// Foreign are the virtual servers that cannot be written because another program has one with the same key, each with its Service port.
+	// Foreign are the virtual servers whose keys are taken by foreign ones, so they cannot be written, each with its Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Found is what the kernel has in addition to what is wanted. It is reported, never deleted.
+	// Found is what exists in the kernel but is not wanted. It is reported, never deleted.
 	diff.Found
 	Results []Result
 	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for them.
@@ -93,7 +93,7 @@ type Check struct {
 type ProblemChange struct {
 	Check
 	Added, Resolved []model.Problem
-	// More is by how much their number has changed.
+	// More is the change in the number of Problems.
 	More int
 }
 

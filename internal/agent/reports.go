@@ -16,7 +16,7 @@ type reports struct {
 	// held counts the Services that are kept although they are missing from the API server's list.
 	held     int
 	problems *KnownProblems
-	// triggers are those of changes that the kernel may not have in full.
+	// triggers are the triggers of changes that may not be complete in the kernel.
 	triggers []model.Trigger
 }
 
@@ -32,7 +32,7 @@ func newReports(cfg *Config, log *zap.Logger) *reports {
 // maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// take records what the source delivers in addition to the objects.
+// take records what the source delivers besides objects.
 func (r *reports) take(changes model.Changes, to *Report) {
 	to.Unreadable, r.held = changes.Problems, changes.Held
 	triggers := append(r.triggers, changes.Triggers...)

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// slowRules makes each write of rules take this long. The result receives when one begins.
+// slowRules makes each write of rules take this long. The returned channel receives a message when a write begins.
 func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
 	began := make(chan struct{}, 100)
 	w.fake.OnOp(func(op kernel.Op, err error) {
@@ -115,7 +115,7 @@ func TestFirstRulesTakeLong(t *testing.T) {
 	})
 }
 
-// Writes that fail late are retried, but not without a pause. Each failure is reported, and not as a change by another program.
+// Writes that fail late are retried after a pause. Each failure is reported, but not as a change by another program.
 func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -148,7 +148,7 @@ func TestLateFailures(t *testing.T) {
 	})
 }
 
-// An agent that stops while rules are written waits for the write: nothing writes after its end.
+// An agent that stops while rules are written waits for the write: nothing is written after the agent has ended.
 func TestStopDuringRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(9 * time.Second)

@@ -71,7 +71,7 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 	})
 }
 
-// A module that is loaded later is used within the time between two audits, even where audits are rare because they take long.
+// A module loaded later is used within the time between two audits, even if audits are rare because they take long.
 func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second

@@ -231,7 +231,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// The same with random Services of all types, changing nodes and addresses, and no pauses.
+// I6 also holds for random Services of all types, with changing nodes and addresses, and without pauses.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
 	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))

@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it. What compile knows
-// about the machine does not change.
+// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it. The host facts of compile do not change.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())

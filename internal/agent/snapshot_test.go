@@ -34,7 +34,7 @@ func serving(tb testing.TB, services int) *Agent {
 	return a
 }
 
-// answering does the loop's part of a view, and counts its turns.
+// answering does the loop's part of a view, and counts the turns of the loop.
 func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	tb.Helper()
 	done := make(chan struct{})

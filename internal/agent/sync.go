@@ -122,7 +122,7 @@ func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	a.reports.finish(r, err == nil)
 }
 
-// describeProblems adds the Problems that may have changed: those of objects, and those of objects that the kernel refuses.
+// describeProblems adds the Problems that may have changed, including Problems of objects refused by the kernel.
 func (a *Agent) describeProblems(r *Report) {
 	refusals := a.planner.known.Refusals
 	refused := refusals.Problems()

@@ -71,7 +71,7 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	}
 }
 
-// A change of a middling Service is applied although smaller ones change all the time: the changes that have waited get half of a part.
+// A change of a middling Service is applied although smaller ones change all the time: half of each part is for changes that have waited.
 func TestSmallChangesDelayNoneForEver(t *testing.T) {
 	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {
 		svc := compiletest.Service(name, clusterIP)
@@ -126,7 +126,7 @@ func (k unhurried) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// While the agent writes a change for longer than health checks wait for the next sync, it signals after each part that it works.
+// If writing a change takes longer than health checks wait for the next sync, the agent signals after each part that it works.
 func TestLongSyncIsNoHungLoop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

@@ -20,9 +20,9 @@ import (
 // Query selects the Services of a View. The zero value selects none.
 type Query struct {
 	All bool
-	// Sample selects those that every pod needs, and some of each kind.
+	// Sample selects the Services that every pod needs, and some of each kind.
 	Sample bool
-	// Service selects a Service by name, Address those with a frontend at the address. Both are optional.
+	// Service selects a Service by name. Address selects the Services with a frontend at the address. Both are optional.
 	Service model.ServiceID
 	Address netip.Addr
 }

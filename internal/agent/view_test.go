@@ -73,7 +73,7 @@ func TestViewOfEndpoints(t *testing.T) {
 	})
 }
 
-// TestViewSelectsServices: a view has only the selected Services, but the totals and problems of all.
+// TestViewSelectsServices: a view contains only the selected Services, but the totals and problems of all Services.
 func TestViewSelectsServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -110,7 +110,7 @@ func TestViewSelectsServices(t *testing.T) {
 	})
 }
 
-// TestViewSamplesServices: a sample has the Services that every pod needs, some of each kind of the others, and none that is large.
+// TestViewSamplesServices: a sample has the Services that every pod needs and some of each other kind, but no large ones.
 func TestViewSamplesServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -291,7 +291,7 @@ func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	return &changed
 }
 
-// A view is answered in the middle of a sync that takes long, also of the first one, with what the sync has done so far.
+// A view is answered in the middle of a long sync, even the first one. It shows what the sync has done so far.
 func TestViewDuringALongSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true // checks after every operation would cost too much

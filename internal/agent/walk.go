@@ -13,12 +13,12 @@ import (
 type walks struct {
 	job[int]
 	flows *flows.Flows
-	// ended counts the connections that were ended since takeEnded.
+	// ended counts the connections ended since the last call of takeEnded.
 	ended int
 }
 
 // start begins a walk. It reads only its check, which is a copy (I10). The previous walk must have ended. request asks for a sync if the result
-// is worth a report. A single failure is not, because it would count until the next audit.
+// is worth a report. A single failure is not worth a report, because it would count until the next audit.
 func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows.Surroundings, request func()) {
 	check, failing, took := w.flows.Begin(around), w.failed >= manyFailures, time.Duration(0)
 	walk := func() (int, error) {

@@ -25,7 +25,7 @@ type watcher struct {
 	begun []string
 	// read is true after the agent has read the kernel.
 	read bool
-	// learned is true if the agent has learned something and not compiled it yet: before that, it reads further facts.
+	// learned is true if the agent has learned something and not compiled it yet: it first reads further facts.
 	learned bool
 }
 
@@ -147,7 +147,7 @@ func (k watchedKernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// A Lookup before the first Read asks for what an earlier agent left.
+// A Lookup before the first Read looks for virtual servers that an earlier agent left.
 func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	first := k.w.watcher != nil && !k.w.watcher.read
 	if !first {

@@ -65,7 +65,7 @@ func (w *wayOut) release(ctx context.Context) error {
 	return err
 }
 
-// wayToAPIServer lists the addresses of the API server; if its name cannot be resolved, those of the node's nameservers.
+// wayToAPIServer lists the addresses of the API server; if its name cannot be resolved, it lists the addresses of the node's nameservers.
 func (w *wayOut) wayToAPIServer(ctx context.Context) (addrs []netip.Addr, err error) {
 	for _, contact := range w.cfg.Contacts() {
 		addrs = append(addrs, contact.Addr())

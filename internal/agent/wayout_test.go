@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else, and nothing while the
-// source may still answer.
+// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else. It waits while the source may still answer.
 func TestWayOut(t *testing.T) {
 	const external, other = "203.0.113.1", "203.0.113.2"
 	at := func(addr string) []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(addr + ":80")} }
@@ -71,7 +70,7 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// The API server has moved to an address that a Service of the snapshot has. The snapshot is served without that address, or gives it up when
+// The API server has moved to an address of a Service in the snapshot. The snapshot is served without that address, or gives it up when
 // the agent learns of the move.
 func TestSnapshotLeavesTheWayOut(t *testing.T) {
 	const external = "203.0.113.1"

@@ -336,7 +336,7 @@ func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
 }
 
-// idealOver is ideal for a kernel with existing virtual servers: they keep an equivalent scheduler.
+// idealOver is ideal for a kernel with existing virtual servers, which keep an equivalent scheduler.
 func idealOver(t *testing.T, existing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)

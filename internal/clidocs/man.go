@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// man returns a page of section 1. It uses only man macros that every implementation has.
+// man returns a page of section 1. It uses only man macros supported by every implementation.
 func man(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %q 1 \"\" kube-ipvs \"User Commands\"\n", strings.ToUpper(pageName(c)))

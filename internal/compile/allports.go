@@ -13,7 +13,7 @@ import (
 
 // An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and keeps a client on one
 // endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close ports either:
-// the sets of served ports do and, for the node's own packets, the set allPorts.
+// the sets of served ports close them and, for the node's own packets, the set allPorts.
 //
 // An address of the node itself never has one, because it would receive the packets to every port of the machine.
 

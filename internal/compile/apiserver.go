@@ -7,17 +7,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// apiServer has the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API server
-// and never learn that the Service was deleted. A ClusterIP may be one, because the agent may reach the API server through its Service.
+// apiServer contains the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API
+// server and never learn that the Service was deleted. A ClusterIP may be one, because the agent may reach the API server through its Service.
 type apiServer struct {
-	// contacts are the addresses that the agent connects to, endpoints those of the Service default/kubernetes.
+	// contacts are the addresses that the agent connects to, endpoints the addresses of the Service default/kubernetes.
 	contacts, endpoints map[netip.AddrPort]struct{}
 	// addrs are the addresses of both.
 	addrs map[netip.Addr]struct{}
 }
 
-// kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. Anyone who may create
-// EndpointSlices could otherwise add more to reserve any address.
+// kubernetes is the API server's own Service, and the name of the EndpointSlice that the API server writes for it. No other slice
+// counts: anyone who may create EndpointSlices could otherwise reserve any address.
 var kubernetes = model.ServiceID{Namespace: "default", Name: "kubernetes"}
 
 func (s *apiServer) has(a netip.Addr) bool {
@@ -32,7 +32,7 @@ func (s *apiServer) at(a netip.AddrPort) bool {
 	return contact || endpoint
 }
 
-// set replaces the addresses, and returns those that were added or removed.
+// set replaces the addresses, and returns the added and removed ones.
 func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (changed map[netip.Addr]struct{}) {
 	addrs, changed := map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}
 	maps.Copy(changed, s.addrs)

@@ -8,8 +8,8 @@ import (
 )
 
 // backlog lists the Services that must be compiled again because other Services changed, in order. Without it, a tenant could make each
-// change of a small Service expensive: a large Service that claims the addresses of others would be compiled each time. If another Service
-// wins an address, the large one loses it immediately (want.State). Its other changes follow within a few syncs.
+// change of a small Service expensive: a large Service that claims other Services' addresses would be compiled each time. If another
+// Service wins an address, the large one loses it immediately (want.State). Its other changes follow within a few syncs.
 type backlog []model.ServiceID
 
 // work limits how much of the backlog Update compiles, in frontends, destinations and set entries. The limit is the size of the change itself,

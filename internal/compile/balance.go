@@ -77,9 +77,9 @@ func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []ker
 	return ds
 }
 
-// weightShift returns the binary logarithm of the number by which a port's weights are divided, so that the kernel finds an endpoint in no
-// more steps than there are endpoints in the largest Service. Other schedulers take as many steps. It depends on all endpoints of the port, ready
-// or not, so that it rarely changes.
+// weightShift returns the binary logarithm of the divisor of a port's weights. With it, the kernel finds an endpoint in no more steps than the
+// largest Service has endpoints. Other schedulers also need up to that many steps. The divisor depends on all endpoints of the port, ready or
+// not, so that it rarely changes.
 func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
 	if most == 0 {
@@ -104,7 +104,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 }
 
 // mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that number of slots in each frontend of the Service, up to its
-// own bound: all together must not exceed the destinations that a Service may have.
+// own bound: all slots together must not exceed the maximum number of destinations of a Service.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
 	if n.Mode.NFTablesBalances() {
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)

@@ -35,7 +35,7 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	panic("no server")
 }
 
-// A scheduler that the kernel lacks is replaced by the node's, with the latter's flags and weights, and with a Problem.
+// A scheduler missing from the kernel is replaced by the node's, with its flags and weights, and with a Problem.
 func TestMissingScheduler(t *testing.T) {
 	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A new weight of a Node recompiles the Services with endpoints on that node, and all Services if it is the first or the last weight, which
+// A new weight of a Node recompiles the Services with endpoints on that node. The first or last weight recompiles all Services, because it
 // affects the scheduler of new virtual servers.
 func TestNodeWeightAffectsItsServices(t *testing.T) {
 	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
@@ -103,8 +103,8 @@ func TestNodeWeightAffectsItsServices(t *testing.T) {
 	}
 }
 
-// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works, so the
-// kernel's scheduler is not changed, which would refuse connections.
+// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works. So the
+// kernel's scheduler stays: a change would refuse connections.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
 		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
@@ -146,8 +146,8 @@ func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	}
 }
 
-// With wrr and a connection limit, the kernel finds an endpoint in as many steps as there are endpoints in the largest Service, whatever the
-// weights are, and whichever endpoints are at their limit. Divided weights keep their order, and are divided no more than necessary.
+// With wrr and a connection limit, the kernel needs at most as many steps to find an endpoint as the largest Service has endpoints, for any
+// weights and any endpoints at their limit. Divided weights keep their order, and are divided no more than necessary.
 func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Service("web", "10.96.0.1")
@@ -189,8 +189,8 @@ func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	}
 }
 
-// nftables has as many slots for a frontend as its weights need. However many frontends a Service has, and whatever its weights are, all
-// together are no more than the destinations that it may have.
+// With nftables, a frontend has as many slots as its weights need. For any number of frontends and any weights, a Service's slots
+// never exceed its maximum number of destinations.
 func TestSlotsOfAServiceAreBounded(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Mode = kernel.NFTablesOnly
@@ -215,8 +215,8 @@ func TestSlotsOfAServiceAreBounded(t *testing.T) {
 	}
 }
 
-// wrrSteps returns the largest weight, and how many destinations the kernel's wrr looks at until it finds one, if the first ones by weight
-// are at their limit (net/netfilter/ipvs/ip_vs_wrr.c). While weights rise, they have no common divisor.
+// wrrSteps returns the largest weight, and how many destinations the kernel's wrr examines to find one, if the destinations with the
+// largest weights are at their limit (net/netfilter/ipvs/ip_vs_wrr.c). While weights rise, they have no common divisor.
 func wrrSteps(ds []kernel.Destination, full int, rising bool) (largest uint32, steps int) {
 	var weights []uint32
 	divisor := uint32(0)

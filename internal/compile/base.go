@@ -59,8 +59,8 @@ func timeouts(cfg Config) kernel.Timeouts {
 	return cfg.Timeouts
 }
 
-// strictARP makes this node answer ARP requests for an address only on the interface that has it; kube-ipvs0 never answers. Every node has a
-// load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
+// strictARP makes this node answer ARP requests for an address only on the interface with that address; kube-ipvs0 never answers. Every node
+// has a load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},

@@ -18,9 +18,9 @@ type bounds struct {
 	ports int
 	// endpoints bounds, in each family, the sum of all ports' endpoints.
 	endpoints int
-	// external bounds the virtual servers and source range entries, except for ClusterIPs and node ports.
+	// external bounds the virtual servers and source range entries, not counting ClusterIPs and node ports.
 	external int
-	// destinations bounds those of all virtual servers, except for ClusterIPs.
+	// destinations bounds the destinations of all virtual servers, not counting ClusterIPs.
 	destinations int
 	// room is the number of entries above which a set is nearly full.
 	room int
@@ -48,7 +48,7 @@ func (b bounds) tooMany() *refusal {
 
 var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
-// perFamily has a number for each family, at its index.
+// perFamily contains a number for each family, at the family's index.
 type perFamily [inet.IPv6 + 1]int
 
 // slicePort is a port of an EndpointSlice, with the slice's endpoints.
@@ -81,7 +81,7 @@ func (p slicePort) compare(f inet.Family, name string, protocol inet.Protocol) i
 	return cmp.Or(cmp.Compare(p.family, f), cmp.Compare(p.Protocol, protocol), strings.Compare(p.Name, name))
 }
 
-// of returns what serves a Service port in a family.
+// of returns the slice ports that serve a Service port in a family.
 func (all slicePorts) of(port model.ServicePort, f inet.Family) slicePorts {
 	begin, _ := slices.BinarySearchFunc(all, port, func(p slicePort, port model.ServicePort) int { return p.compare(f, port.Name, port.Protocol) })
 	end := begin

@@ -66,7 +66,7 @@ func TestLargeServicesAreServed(t *testing.T) {
 	}
 }
 
-// Whatever a Service asks for, it gets no more than the bounds, and a Problem for the rest.
+// No Service gets more than the bounds. What it asks for beyond them becomes a Problem.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(nil)
@@ -113,8 +113,8 @@ func TestBoundsHold(t *testing.T) {
 	})
 }
 
-// The tables that the kernel allocates for the schedulers of a Service take no more than 32 MiB. A Service for which they would take more gets
-// another scheduler and a Problem, and is served at the same addresses.
+// The kernel's scheduler tables of a Service take no more than 32 MiB. A Service that would need more gets another
+// scheduler and a Problem, and is served at the same addresses.
 func TestTablesOfSchedulersAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Large("any", rapid.IntRange(1, 40).Draw(t, "ports"), 1)
@@ -164,8 +164,8 @@ func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	}
 }
 
-// The largest Services that the API server accepts, of many shapes, take allocations in proportion to their objects: what multiplies is cut off
-// before it is built.
+// For the largest Services that the API server accepts, of many shapes, allocations grow in proportion to the objects: products beyond the
+// bounds are never built.
 func TestCompileTimeIsBounded(t *testing.T) {
 	const ports, addresses = 40_000, 40_000
 	for name, change := range map[string]func(*model.Service){
@@ -209,7 +209,7 @@ func TestCompileTimeIsBounded(t *testing.T) {
 }
 
 // One affinity for all ports of many addresses takes as much memory as one affinity for each port: the shared parts are built once for each address.
-// There may be thousands of ports. Their entries are sorted together, so no entry is searched for in the others.
+// There may be thousands of ports. All entries are sorted together, so compile never searches the list for an entry.
 func TestAllPortsCostIsBounded(t *testing.T) {
 	cost := func(all bool) uint64 {
 		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")

@@ -16,7 +16,7 @@ type claim struct {
 	bound bool
 }
 
-// claimant is the part of a claim on which worse claims to the same frontend depend, and which their Problems name.
+// claimant is the part of a claim that affects worse claims to the same frontend. Their Problems name it.
 type claimant struct {
 	ID   model.ServiceID
 	kind frontendKind
@@ -41,7 +41,7 @@ func removeClaim(claims []claim, c claim) []claim {
 }
 
 // compare orders the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can
-// name: otherwise an early external IP would take a ClusterIP or node port from the Service that is allocated it later.
+// name: otherwise an early external IP would take a ClusterIP or node port that is later allocated to another Service.
 func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
 }
@@ -55,7 +55,7 @@ func (c claim) existence() int {
 }
 
 // precedence depends on the allocator of the address or port: the API server, a load balancer's controller, or the author of the Service. A
-// health check comes after a node port: without it, connections still work.
+// health check comes after a node port, because connections work without a health check.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
 
 // balancersOf lists the Services whose load balancers claim a frontend.

@@ -48,8 +48,8 @@ func TestClaimsPassToTheNextBest(t *testing.T) {
 	owner("default/older:http", younger.ID)
 }
 
-// The author of a Service can write any address into it. No matter how early, it takes no frontend from the Service to which the API server
-// allocates the address.
+// The author of a Service can write any address into it. Even an early claim to such an address takes no frontend from the Service that the
+// API server allocates it to.
 func TestExternalIPTakesNothing(t *testing.T) {
 	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
 	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}

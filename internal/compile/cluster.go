@@ -89,8 +89,8 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// winner returns the Service that has a frontend: the one with the best claim, unless another one has a better claim to something wider that
-// includes the frontend.
+// winner returns the Service that gets a frontend: the Service with the best claim, unless another Service has a better claim to something
+// wider that includes the frontend.
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	best := c.node.claims[key][0]
 	if wide, exists := c.node.wider(key, best.kind, best.bound); exists {
@@ -101,10 +101,10 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	return best.service.ID
 }
 
-// changes are what Learn has learned since the last Compile.
+// changes are the facts learned since the last Compile.
 type changes struct {
 	services map[model.ServiceID]*model.Service
-	// affected are the Services to compile for another reason; late are those that can wait.
+	// affected are the Services to compile for another reason; late are the Services that can wait.
 	affected, late []func(*model.Service) bool
 	// base is true if the part that does not depend on Services has changed.
 	base bool

@@ -75,8 +75,8 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: the wanted state depends on the current Services, nodes and addresses and on what is served at node addresses, not on the order of the
-// changes that led to them.
+// I2: the wanted state depends on the current Services, nodes and addresses, and on the frontends served at node addresses. The order of
+// earlier changes does not matter.
 func TestResultIsIndependentOfHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -181,7 +181,7 @@ func TestTouchedNamesEveryChange(t *testing.T) {
 	})
 }
 
-// changed lists the elements that only one of two sequences has.
+// changed lists the elements that are in only one of two sequences.
 func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	in := map[T]int{}
 	for x := range a {
@@ -199,7 +199,7 @@ func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	return only
 }
 
-// catchUp compiles what waits in the backlog.
+// catchUp compiles the Services in the backlog.
 func catchUp(c *compile.Cluster) (compiled []model.ServiceID) {
 	for c.Behind() {
 		compiled = append(compiled, c.Update(nil, want.NewTouched())...)
@@ -207,8 +207,8 @@ func catchUp(c *compile.Cluster) (compiled []model.ServiceID) {
 	return compiled
 }
 
-// I12: Update compiles only the changed Services, those that claim a frontend whose best claim changed because of them, and those with an
-// endpoint at an address that became or ceased to be virtual because of them. So a Service that loses its claims makes no other one compile.
+// I12: Update compiles only the changed Services and the Services affected by them: through the best claim to a shared frontend, or through
+// an endpoint's address that became or ceased to be virtual. So a Service without a winning claim causes no other Service to be compiled.
 func TestOnlyAffectedServicesAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
@@ -277,7 +277,7 @@ func TestNothingRemainsAfterDeletion(t *testing.T) {
 	})
 }
 
-// Addresses that package watch should have rejected are also rejected here: a loopback VIP would cut a node off from itself.
+// Compile also rejects addresses that package watch should already have rejected: a loopback VIP would cut a node off from itself.
 func TestRefusedAddresses(t *testing.T) {
 	for _, bad := range []string{
 		"0.0.0.0", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1", "fd00:ec2::254",

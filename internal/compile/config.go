@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config has the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
+// Config contains the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
 type Config struct {
 	Host
 	Settings
@@ -21,7 +21,7 @@ type Host struct {
 	// Families that this machine can serve.
 	Families []inet.Family
 	Mode     kernel.Mode
-	// LocalPorts are those from which the kernel lets this node's own connections start.
+	// LocalPorts are the source ports that the kernel uses for this node's own connections.
 	LocalPorts kernel.Ports
 }
 
@@ -53,7 +53,7 @@ type Settings struct {
 	SideBySide bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
-	// Sysctls to set in addition to those that IPVS needs.
+	// Sysctls to set besides the ones that IPVS needs.
 	Sysctls []kernel.SysctlSetting
 	// Timeouts of IPVS connections; zero leaves the kernel's value.
 	Timeouts kernel.Timeouts
@@ -63,11 +63,11 @@ type Settings struct {
 type NodePortAddresses struct {
 	// Primary selects the first address of each family in the Node object instead.
 	Primary bool
-	// CIDRs select the addresses inside them. A family without a range here is not restricted.
+	// CIDRs select the addresses inside the ranges. A family without a range here is not restricted.
 	CIDRs []netip.Prefix
 }
 
-// loopback returns the loopback addresses that ranges select. A range must contain only loopback addresses: 0.0.0.0/0 selects none.
+// loopback returns the loopback addresses that the ranges select. A range must contain only loopback addresses: 0.0.0.0/0 selects none.
 func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 	for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
 		if slices.ContainsFunc(n.CIDRs, func(c netip.Prefix) bool { return c.Addr().IsLoopback() && c.Contains(a) }) {

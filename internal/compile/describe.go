@@ -37,7 +37,7 @@ func (c *Cluster) AllServices(yield func(*Compiled) bool) {
 // Source returns the Service's input.
 func (s *Compiled) Source() *model.Service { return s.service }
 
-// Problems returns what the Service asks for and cannot be served.
+// Problems returns the parts of the Service that cannot be served.
 func (s *Compiled) Problems() []model.Problem { return s.problems }
 
 // HasAddress reports whether the Service asks for a frontend at the address, served or not.
@@ -66,8 +66,8 @@ func (s *Compiled) Kinds(yield func(view.Kind, inet.Family) bool) {
 // FrontendCount returns the number of frontends.
 func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 
-// Frontends describes each address and port that the Service asks for, as it will be once everything is written: the caller adds what the
-// kernel has. Beside it are all endpoints of its port, also those that get no connections from it; frontends may share them.
+// Frontends describes each address and port that the Service asks for, as it will be once everything is written: the caller adds the
+// kernel state. Each comes with all endpoints of its port, even those that get no connections from it; frontends may share them.
 func (s *Compiled) Frontends(yield func(view.Frontend, []Endpoint) bool) {
 	to, ready, next := slicePortsOf(s.service), readinesses(nil), 0
 	for _, group := range groupByPort(s.frontends) {
@@ -114,7 +114,7 @@ func (s *Compiled) describe(f frontend, d decision) view.Frontend {
 	return front
 }
 
-// idleReason says why ready endpoints of a Service do not serve a port; empty if none is ready.
+// idleReason returns why ready endpoints of a Service do not serve a port; empty if none is ready.
 func idleReason(ready int, why string) string {
 	switch {
 	case why == "":
@@ -147,7 +147,7 @@ func (s *settings) add(name, value, from string) {
 	*s = append(*s, view.Setting{Name: name, Value: value, From: from})
 }
 
-// settings lists those of a frontend.
+// settings lists the settings of a frontend.
 func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	all.add("scheduler", d.scheduler, s.schedulerOrigin(d.scheduler))
 	if flags := flagNames(d); flags != "" {
@@ -184,7 +184,7 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	return all
 }
 
-// addSpan adds which ports share a client's affinity, if the Service asks for all.
+// addSpan adds the ports that share a client's affinity, if the Service asks for one affinity for all ports.
 func (s *settings) addSpan(of *Compiled, f frontend) {
 	switch {
 	case !of.service.Balancing.AllPorts || of.service.AffinityTimeout == 0:

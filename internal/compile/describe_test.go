@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A description has every effective setting with its origin.
+// A description contains every effective setting with its origin.
 func TestEverySettingIsDescribed(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}
@@ -60,7 +60,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// If a node lacks its configured scheduler, its problems and every Service name the scheduler in use.
+// If a node lacks its configured scheduler, the node's problems and every Service name the scheduler in use.
 func TestLastResortIsDescribed(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Scheduler = "twos"

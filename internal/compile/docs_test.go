@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestServicesPage: docs/services.md has the bounds of a Service, and the ports that the node needs.
+// TestServicesPage: docs/services.md names the bounds of a Service, and the ports that the node needs.
 func TestServicesPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/services.md")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestServicesPage(t *testing.T) {
 	}
 }
 
-// TestSchedulersPage: docs/schedulers.md describes every scheduler, and names those that the agent advises against.
+// TestSchedulersPage: docs/schedulers.md describes every scheduler, and names the schedulers that the agent advises against.
 func TestSchedulersPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/schedulers.md")
 	if err != nil {

@@ -98,8 +98,8 @@ func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 	copy(into[copy(into, a):], b)
 }
 
-// rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the other one
-// is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
+// rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the
+// terminating pod is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	remote := 1
 	if isOn(e, node) {

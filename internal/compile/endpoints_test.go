@@ -51,8 +51,8 @@ func state(e model.Endpoint) int {
 	return 4
 }
 
-// TestOneEndpointOnTwoNodes: slices that disagree about the node of an endpoint never take it from this node's policy Local, and never give
-// it an endpoint that is in a better state elsewhere.
+// TestOneEndpointOnTwoNodes: if slices disagree about an endpoint's node, this node's policy Local keeps the endpoint, but gets none that
+// is in a better state on another node.
 func TestOneEndpointOnTwoNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := repeated(t)

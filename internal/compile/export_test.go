@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// The following learn one fact, and compile what it affects.
+// Each of the following functions learns one fact, and compiles what it affects.
 
 func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []model.ServiceID {
 	return c.Apply(Facts{Addresses: append([]netip.Addr{}, addrs...)}, touched)
@@ -83,7 +83,7 @@ func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services
 // SetRoom sets the number of entries above which a set is nearly full.
 func (c *Cluster) SetRoom(entries int) { c.node.bounds.room = entries }
 
-// CompileLate leaves to the backlog whatever can wait.
+// CompileLate leaves all work that can wait to the backlog.
 func (c *Cluster) CompileLate() { c.node.work = work{} }
 
 // SmallBounds divides all bounds of a Service, and returns them.

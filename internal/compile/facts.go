@@ -13,15 +13,15 @@ import (
 // Facts are the inputs that may have changed. A nil field has not changed.
 type Facts struct {
 	Settings *Settings
-	// Addresses are those of the node's interfaces, except for kube-ipvs0. Network has the addresses that the node's networks use themselves.
+	// Addresses are the addresses of the node's interfaces, except for kube-ipvs0. Network contains the addresses that the node's networks use themselves.
 	Addresses []netip.Addr
 	Network   kernel.Network
-	// Schedulers reports for some schedulers whether the kernel has them.
+	// Schedulers tells for some schedulers whether they are in the kernel.
 	Schedulers map[string]bool
 	// Nodes and Services that changed; nil for a deleted one.
 	Nodes    map[string]*model.Node
 	Services map[model.ServiceID]*model.Service
-	// APIServer has the addresses at which the agent reaches the API server.
+	// APIServer contains the addresses at which the agent reaches the API server.
 	APIServer []netip.AddrPort
 	// Left are frontends that an earlier agent left in the kernel.
 	Left []FrontendKey
@@ -63,7 +63,7 @@ func (c *Cluster) Learn(f Facts) {
 	maps.Copy(c.changes.services, f.Services)
 }
 
-// Compile compiles the Services that have changed and those that other new facts affect, and returns them. It adds the affected kernel
+// Compile compiles the changed Services and the Services affected by other new facts, and returns them. It adds the affected kernel
 // objects to touched.
 func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 	learned := c.changes
@@ -78,10 +78,10 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 // Waiting are the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-// Unsettled lists frontends that are not served yet, of all Services or of those that Compile will compile: those at node and pod addresses, and
-// in the node's networks, except node ports. They are served depending on what an earlier agent left in the kernel (Facts.Left). atNode is true
-// if any also depends on where processes listen (Facts.Listeners). waits is true if, according to the last Listeners, a process has the port of
-// any.
+// Unsettled lists frontends that are not served yet, at node and pod addresses and in the node's networks, except node ports. It covers all
+// Services, or only those that Compile will compile. Whether they are served depends on what an earlier agent left in the kernel (Facts.Left).
+// atNode is true if any also depends on where processes listen (Facts.Listeners). waits is true if, according to the last Listeners, a process
+// has the port of any.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
 	which := c.changes.affected
 	if all {
@@ -101,7 +101,7 @@ func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bo
 // ForgetListeners makes new claims to ports at the node's own addresses wait until the sockets are known again.
 func (c *Cluster) ForgetListeners() { c.node.listeners = nil }
 
-// SchedulersToCheck lists the node's default scheduler and all missing ones, whose modules may have been installed since.
+// SchedulersToCheck lists the node's default scheduler and all missing schedulers, whose modules may have been installed since.
 func (c *Cluster) SchedulersToCheck() []string {
 	check := maps.Clone(c.node.missing)
 	check[c.node.Scheduler] = struct{}{}

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Each affected Service is compiled once, however many facts of a sync affect it.
+// An affected Service is compiled once per sync, even if several facts affect it.
 func TestManyFactsCompileOnce(t *testing.T) {
 	many := compiletest.Many(500, 10)
 	settings := compiletest.Config().Settings

@@ -18,7 +18,7 @@ type frontend struct {
 	port int
 	// ownAddress is true if the address is the node's own and so not bound to kube-ipvs0.
 	ownAddress bool
-	// field and value are the part of the Service that asks for the frontend.
+	// field and value identify the part of the Service that asks for the frontend.
 	field, value string
 }
 
@@ -64,7 +64,7 @@ func unique(all []frontend) []frontend {
 	})
 }
 
-// FrontendKey is a frontend that the kernel may already have: a virtual server, and whether its address is a ClusterIP.
+// FrontendKey is a frontend that may already be in the kernel: a virtual server, and whether its address is a ClusterIP.
 type FrontendKey struct {
 	Key       kernel.ServerKey
 	ClusterIP bool

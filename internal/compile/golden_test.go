@@ -28,7 +28,7 @@ import (
 
 var update = flag.Bool("update", false, "write what was compiled into the golden files")
 
-// Every file in testdata shows one feature: manifests in, and what they ask of the kernel out. The parts of a file are
+// Every file in testdata shows one feature: manifests as input, and the wanted kernel state as output. The parts of a file are
 //
 //	manifests.yaml   Services, EndpointSlices and Nodes
 //	config           settings, one per line (see settings); optional

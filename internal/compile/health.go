@@ -18,7 +18,7 @@ type HealthPort struct {
 }
 
 // healthPort counts the distinct ready addresses on this node that are not drained, for load balancers. A pod of a dual-stack Service
-// has two addresses, so the family with more of them counts.
+// has two addresses, so only the family with more addresses counts.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	here := map[inet.Family]map[netip.Addr]struct{}{}
 	for _, slice := range svc.Slices {

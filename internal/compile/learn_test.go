@@ -41,7 +41,7 @@ func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	}
 }
 
-// The first weight of a Node affects all Services. They are compiled little by little, and a change of one Service does not wait for them.
+// The first weight of a Node affects all Services. The agent compiles them little by little, and a change of one Service does not wait for the rest.
 func TestWeightsAreCompiledLater(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	c := scratch(many)
@@ -54,7 +54,7 @@ func TestWeightsAreCompiledLater(t *testing.T) {
 	}
 }
 
-// This node's pod ranges change the rules, but no objects of Services. They stay if the node's object is deleted or loses its ranges.
+// This node's pod ranges change the rules, but no objects of Services. The ranges stay if the node's object is deleted or loses its ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.LocalByNodeCIDR = true

@@ -15,8 +15,8 @@ type nodeContext struct {
 	learned
 	// claims to each frontend, sorted: the first one wins.
 	claims map[kernel.ServerKey][]claim
-	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. They have it
-	// or not depending on the load balancers that claim it.
+	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. Whether they
+	// get the frontend depends on the load balancers that claim it.
 	atNodes map[kernel.ServerKey]map[model.ServiceID]struct{}
 	// share bounds the entries of a Service in each set: see fitSets.
 	share  int
@@ -30,17 +30,17 @@ type nodeContext struct {
 type learned struct {
 	// addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
-	// network has the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on kube-ipvs0, it
-	// would be unreachable from this node. A nameserver's address may be a Service's, but not as an external IP.
+	// network contains the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on
+	// kube-ipvs0, it would be unreachable from this node. A nameserver's address may be a Service's, but not as an external IP.
 	network kernel.Network
 	// subnets are the networks that the node's interfaces are in.
 	subnets []netip.Prefix
 	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
 	// nil if unknown.
 	listeners kernel.Listeners
-	// left has the frontends that an earlier agent left in the kernel, until a Service has claimed and released them.
+	// left contains the frontends that an earlier agent left in the kernel, until a Service has claimed and released them.
 	left map[FrontendKey]struct{}
-	// apiServer has the addresses of the API server.
+	// apiServer contains the addresses of the API server.
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
@@ -52,10 +52,10 @@ type learned struct {
 	nodes map[string]*model.Node
 	// weighted counts the nodes whose weight is neither 0 nor 1.
 	weighted int
-	// podRanges maps the pod ranges of all nodes to node names; podRangeBits has their lengths.
+	// podRanges maps the pod ranges of all nodes to node names; podRangeBits contains the prefix lengths.
 	podRanges    map[netip.Prefix]string
 	podRangeBits map[int]struct{}
-	// missing are schedulers that this node's kernel lacks.
+	// missing are the schedulers that are not in this node's kernel.
 	missing map[string]struct{}
 	// otherNodes maps the addresses of all other nodes to their names.
 	otherNodes map[netip.Addr]string

@@ -36,7 +36,7 @@ func (n *nodeContext) setThisNode(object *model.Node) bool {
 	return true
 }
 
-// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name has it.
+// updateOtherNodes finds the nodes with the given addresses. If two nodes have the same address, the first by name gets it.
 func (n *nodeContext) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	if len(addrs) == 0 {
 		return
@@ -56,7 +56,7 @@ func (n *nodeContext) updateOtherNodes(addrs map[netip.Addr]struct{}) {
 	}
 }
 
-// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name has it.
+// updatePodRanges collects the pod ranges of all nodes. If two nodes have the same range, the first by name gets it.
 func (n *nodeContext) updatePodRanges() {
 	n.podRanges, n.podRangeBits = map[netip.Prefix]string{}, map[int]struct{}{}
 	for _, name := range slices.Sorted(maps.Keys(n.nodes)) {
@@ -69,8 +69,8 @@ func (n *nodeContext) updatePodRanges() {
 	}
 }
 
-// nodeOfPod returns the node whose pods may have an address; empty if there is none. Only Node objects count: the author of an EndpointSlice
-// could reserve any address.
+// nodeOfPod returns the node whose pods may have an address; empty if there is no such node. Only Node objects count: if
+// EndpointSlices did, their authors could reserve any address.
 func (n *nodeContext) nodeOfPod(a netip.Addr) string {
 	if within(n.podCIDRs, a) {
 		return n.NodeName

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The tests in this file show what docs/threat-model.md lists as not stopped. If something stops one of them, that page is out of date.
+// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of these attacks is stopped, that page is out of date.
 
 // A port of a pod at the node's address (hostPort) is a rule of the network plugin. No process listens, so the port counts as free.
 func TestHostPortsAreNotProtected(t *testing.T) {
@@ -22,7 +22,7 @@ func TestHostPortsAreNotProtected(t *testing.T) {
 	}
 }
 
-// The tables of schedulers are bounded for a Service, not for several.
+// Scheduler tables are bounded for each Service, not for several together.
 func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	all := services{}
 	for i, name := range []string{"one", "two"} {
@@ -42,7 +42,7 @@ func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	}
 }
 
-// Small Services together can overfill a set, because none of them has a port or an address that it could lose.
+// Small Services together can overfill a set, because the agent cannot take a port or an address from any of them.
 func TestManySmallServicesFillASet(t *testing.T) {
 	const room = 100
 	all := compiletest.Many(2*room, 1)

@@ -12,7 +12,7 @@ import (
 
 // This file decides which frontends a Service must not have on this node (I17).
 
-// objection is why a Service should not have a frontend on this node.
+// objection is the reason why a Service should not have a frontend on this node.
 type objection struct {
 	refusal
 	force force
@@ -59,7 +59,7 @@ func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) 
 }
 
 // served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
-// external IP's, and the other way round in the same Service: an external IP must not inherit the address of another Service's load balancer.
+// external IP's, and in the same Service also vice versa: an external IP must not inherit the address of another Service's load balancer.
 func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	claims := n.claims[f.key]
 	if f.kind == externalIP && slices.ContainsFunc(claims, func(c claim) bool { return c.kind == loadBalancerIP && c.service.ID != svc.ID }) {
@@ -95,8 +95,8 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 	return nil
 }
 
-// objectionAtOtherNode handles an address in another node's Node object. Anyone who controls a node can write any address there. If the
-// address were bound here, this node could not reach the other one.
+// objectionAtOtherNode handles an address in another node's Node object. Anyone who controls a node can write any address into its Node
+// object. If the address were bound here, this node could not reach the other one.
 func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name string) *objection {
 	o := &objection{
 		refusal{"the Node object " + name + " also has this address, so this node cannot reach that node there", "use " + validAddress[f.kind]},
@@ -107,7 +107,7 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	case f.kind == clusterIP:
 		o.force = warns
 	case n.served(svc, f) && n.apiServer.has(f.key.Addr.Addr()): // a Service may claim the address before the node joins
-		o.force, o.reason = refuses, "the address is one of the API server, on node "+name+", which this node could no longer reach"
+		o.force, o.reason = refuses, "the address is the API server's, on node "+name+", which this node could no longer reach"
 	case n.served(svc, f) && ofNetwork:
 		o.force, o.reason = refuses, fmt.Sprintf("the address is %s, on node %s, which this node could no longer reach", role, name)
 	case n.served(svc, f):
@@ -139,8 +139,8 @@ func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	return nil
 }
 
-// objectionToOwnClusterIP handles a ClusterIP that an interface of this node has. If the ClusterIP is new, the cluster's ranges overlap. A
-// served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
+// objectionToOwnClusterIP handles a ClusterIP that is also on an interface of this node. If the ClusterIP is new, the cluster's ranges
+// overlap. A served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
 func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr().String()
 	if n.served(svc, f) {

@@ -28,7 +28,7 @@ func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Servi
 	return svc
 }
 
-// toldOnly reports whether a Service has exactly one Problem, with this field and reason; if the reason is empty, whether it has none.
+// toldOnly reports whether a Service's only Problem has this field and reason or, if the reason is empty, whether it has no Problem.
 func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool {
 	ps := c.Problems(id)
 	if reason == "" {
@@ -37,7 +37,7 @@ func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool
 	return len(ps) == 1 && ps[0].Field == field && strings.Contains(ps[0].Reason, reason) && ps[0].Value != "" && ps[0].Remedy != ""
 }
 
-// I17: no Service takes a port that the node needs as its node port or health check port, whatever range the port comes from. Its other parts are
+// I17: no Service gets a port that the node needs as its node port or health check port, even outside the usual range. Its other parts are
 // served.
 func TestNodePortsThatTheNodeNeeds(t *testing.T) {
 	cfg := compiletest.Config()
@@ -88,8 +88,8 @@ func checkNodePort(t *testing.T, c *compile.Cluster, port uint16, reason string)
 	}
 }
 
-// A node port is refused as soon as the agent learns that the API server has the port at an address of the node, and served again when it
-// has moved.
+// A node port is refused as soon as the agent learns that the API server uses the port at an address of the node, and served again when
+// the API server has moved.
 func TestNodePortOfAnAPIServer(t *testing.T) {
 	web, probed := withNodePort("web", "10.96.0.1", 7443, inet.TCP, 0), withHealthPort("probed", "10.96.0.2", 7444, 0)
 	other := compiletest.Service("other", "10.96.0.3", "10.244.0.1")
@@ -117,8 +117,8 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 	}
 }
 
-// A health check port is not a TCP node port of any Service, and only one Service has it: the oldest, then the first by name. The next one
-// gets it when it is free.
+// A health check port is not a TCP node port of any Service, and only one Service gets it: the oldest, then the first by name. The next
+// Service gets the port when it is free.
 func TestHealthCheckPortsCollide(t *testing.T) {
 	const port = 32000
 	probed := withHealthPort("probed", "10.96.0.1", port, 1)

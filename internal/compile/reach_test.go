@@ -105,7 +105,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect(true)
 }
 
-// At its own address a node keeps the ports from which its own connections start: answers to them look like new connections to a Service.
+// At its own address a node keeps the ports from which its own connections start: answers to these connections look like new connections to a Service.
 func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	const own, other = "192.0.2.1", "203.0.113.7"
 	cfg := compiletest.Config()
@@ -131,7 +131,7 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	}
 }
 
-// A Node object takes no address from a served Service, but new Services cannot get the address. A Service that lists its nodes has no Problem.
+// A Node object takes no address from a served Service, but new Services cannot get an address of a node. A Service that lists its nodes has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"
 	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
@@ -159,8 +159,8 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// A Service claims the address of a control plane node, or of a gateway that is a node, before the node joins. It loses the address, whether the
-// node or its role becomes known first.
+// A Service claims the address of a control plane node, or of a gateway that is a node, before the node joins. It loses the address, no matter
+// whether the node or its role becomes known first.
 func TestAddressesOfFutureNodes(t *testing.T) {
 	const address = "198.51.100.20"
 	node := func(c *compile.Cluster) {
@@ -223,7 +223,7 @@ var reserved = map[string][]string{
 	"ordinary": {"203.0.113.1", "203.0.113.9", "2001:db8::9"},
 }
 
-// node1 has learned everything that reserved names.
+// node1 has learned every address in reserved.
 func node1(all services) *compile.Cluster {
 	in := home
 	in.Nodes = map[string]*model.Node{
@@ -247,8 +247,8 @@ func node1(all services) *compile.Cluster {
 	return c
 }
 
-// I17, and I14 for compile: whatever addresses and endpoints a hostile Service names, no address that the node needs is bound or served for
-// it, the ordinary Services compile as without it, and it has a Problem for each refusal.
+// I17, and I14 for compile: a hostile Service never gets an address that the node needs, with any addresses and endpoints. Ordinary
+// Services compile as without it, and each refusal is a Problem.
 func TestHostileServicesReachNothing(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -298,7 +298,7 @@ func TestHostileServicesReachNothing(t *testing.T) {
 	})
 }
 
-// takenFromNode lists what a hostile Service has of the node: its addresses, or the ports that it needs at its own.
+// takenFromNode lists what a hostile Service has taken from the node: addresses, or needed ports at the node's own addresses.
 func takenFromNode(c *compile.Cluster, hostile *model.Service) (taken []string) {
 	for _, class := range []string{"network", "API", "own", "node", "nobody", "link"} {
 		for _, a := range addrs(reserved[class]...) {
@@ -317,7 +317,7 @@ func takenFromNode(c *compile.Cluster, hostile *model.Service) (taken []string) 
 	return taken
 }
 
-// explained reports whether a Problem names an address, or a Service that lists nodes leaves it to another node.
+// explained reports whether a Problem names an address, or a Service that lists nodes leaves the address to another node.
 func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	if slices.Contains(reserved["node"], a.String()) &&
 		slices.ContainsFunc(slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs), func(a netip.Addr) bool { return slices.Contains(home.Addresses, a) }) {
@@ -328,8 +328,8 @@ func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	})
 }
 
-// I17: whatever addresses and pod ranges a hostile Node object has, the served Services do not change, except for Problems. External IPs in
-// a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's pods.
+// I17: a hostile Node object with any addresses and pod ranges changes nothing about served Services, except for their Problems. External
+// IPs in a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's pods.
 func TestHostileNodesTakeNothingAway(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -363,7 +363,7 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 	})
 }
 
-// An interface of this node that gets a ClusterIP does not take it from a served Service. A new Service cannot have an address of the node.
+// A served Service keeps its ClusterIP even if an interface of this node gets the address. A new Service cannot have an address of the node.
 func TestInterfaceTakesNoClusterIP(t *testing.T) {
 	const address = "10.96.0.1"
 	web := compiletest.Service("web", address, "10.244.0.1")

@@ -15,7 +15,7 @@ import (
 // API server allocates node ports from one range, so they rarely collide. Manifests, and an API server with an unusual range, may name any port.
 
 // neededFor names the purpose for which the node needs a port at any of its addresses; empty if there is none. A node port is served at many
-// addresses, so it is refused at all of them if it is needed at one.
+// addresses, so it is refused at all addresses if the node needs it at one.
 func (n *nodeContext) neededFor(protocol inet.Protocol, port uint16) string {
 	at := func(a netip.Addr) string {
 		return n.nodePortUse(frontend{kind: nodePort, key: kernel.ServerKey{Addr: netip.AddrPortFrom(a, port), Protocol: protocol}})
@@ -79,15 +79,15 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 
 const ftp = 21
 
-// isFTP reports whether IPVS treats a virtual server as one of FTP. For packets to port 20, and to ports from 1024 that have no virtual server
-// at the address, IPVS then finds this virtual server before an all-ports server. With affinity, it would take these packets, even from the
-// node's own programs, and share client records with an all-ports server.
+// isFTP reports whether IPVS treats a virtual server as an FTP server. For packets to port 20, and to ports from 1024 that have no virtual
+// server at the address, IPVS then finds this virtual server before an all-ports server. With affinity, it would take these packets, even
+// those of the node's own programs, and share client records with an all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
 // wider returns what a frontend takes beyond its own port, if anything. An FTP frontend takes every port of the address, where only one Service
-// may then have affinity. A port at an address of the node takes the health check port of that number, which an API server may allocate later.
+// may then have affinity. A port at an address of the node also takes the health check port with the same number, which an API server may allocate later.
 func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool) (wide kernel.ServerKey, exists bool) {
 	switch {
 	case bound && n.isFTP(key):
@@ -98,7 +98,7 @@ func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool)
 	return kernel.ServerKey{}, false
 }
 
-// widerClaims lists the claims of a Service to ports other than its own that its frontends receive.
+// widerClaims lists a Service's claims to ports that its frontends receive besides their own.
 func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	for _, f := range list {
 		if wide, exists := n.wider(f.key, f.kind, !f.ownAddress); exists {
@@ -108,7 +108,7 @@ func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	return unique(all)
 }
 
-// withoutAffinity is the Problem that a Service with affinity has none at a port.
+// withoutAffinity is the Problem that a port of a Service with affinity is served without affinity.
 func (n *nodeContext) withoutAffinity(svc *model.Service, fragment want.Fragment) []model.Problem {
 	if svc.AffinityTimeout == 0 || !slices.ContainsFunc(fragment, func(s want.Server) bool { return n.isFTP(s.Key) }) {
 		return nil

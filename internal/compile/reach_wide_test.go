@@ -32,7 +32,7 @@ func found(w *want.State, key kernel.ServerKey) *want.Server {
 	return at(0)
 }
 
-// A connection to a port that a Service serves finds that Service's virtual server, whatever other Services have at the address. At the node's
+// A connection to a port that a Service serves finds that Service's virtual server, regardless of other Services at the address. At the node's
 // own addresses, ports without a virtual server stay the node's. No health check port is a port of a virtual server there.
 func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	world := compiletest.Small
@@ -73,8 +73,8 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	})
 }
 
-// A port at the node's own address that an API server allocates for health checks is taken from an external IP and a load balancer that had it
-// before. The Service keeps the port at other addresses, and later gets it back.
+// If an API server allocates a port for health checks, an external IP and a load balancer at the node's own address lose the port. Their
+// Service keeps the port at other addresses, and later gets it back.
 func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	const port, own, other = 32000, "192.0.2.1", "203.0.113.7"
 	for _, kind := range []string{"external", "load balancer"} {
@@ -103,7 +103,7 @@ func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	}
 }
 
-// Only one Service has port 21 or one affinity for all ports of an address. Port 21 has no affinity, except as one of all ports.
+// Only one Service has port 21 or one affinity for all ports of an address. Port 21 has no affinity, except as part of one affinity for all ports.
 func TestFTP(t *testing.T) {
 	wide := compiletest.Service("wide", "10.96.0.1", "10.244.0.1")
 	wide.AffinityTimeout, wide.Balancing.AllPorts, wide.Slices[0].Ports[0].Port = time.Hour, true, 80

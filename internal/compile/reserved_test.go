@@ -61,8 +61,8 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// No external IP takes an unused address of the node's networks: a gateway or another host may get it. A range that names it, a load balancer
-// or a ClusterIP may have it, and what is served stays.
+// No external IP takes an unused address of the node's networks: a gateway or another host may get it. Such an address is allowed in a
+// configured range, as a load balancer's address, or as a ClusterIP. Served frontends stay.
 func TestSubnetsOfTheNode(t *testing.T) {
 	unused, away := netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("203.0.113.1")
 	for name, test := range map[string]struct {
@@ -96,13 +96,13 @@ func TestSubnetsOfTheNode(t *testing.T) {
 			c.SetNetwork(nil, want.NewTouched())
 			served(t, c, map[string]bool{unused.String(): true}) // the rule follows the node's networks
 			c.SetNetwork(subnet, want.NewTouched())
-			served(t, c, map[string]bool{unused.String(): true}) // the rule takes away nothing that is served
+			served(t, c, map[string]bool{unused.String(): true}) // served frontends stay
 		})
 	}
 }
 
-// An external IP does not inherit an unused address of the node's networks from another Service's load balancer, not even if it claimed it
-// while that served it.
+// An external IP does not inherit an unused address of the node's networks from another Service's load balancer, even if the external IP
+// was claimed while the load balancer served the address.
 func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	const unused = "192.0.2.77"
 	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")
@@ -120,7 +120,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	c.Update(services{own.ID: own}, touched())
 	served(t, c, map[string]bool{unused: true})
 
-	// After a restart, the kernel does not say whose the frontend was.
+	// After a restart, the kernel does not show which Service the frontend belonged to.
 	for _, order := range [][]*model.Service{{balancer, heir}, {heir, balancer}} {
 		c := scratch(nil)
 		c.SetNetwork(subnet, touched())
@@ -134,7 +134,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	}
 }
 
-// While a load balancer has an address of the node's network, no change of its Service compiles the Services that name the address.
+// If a load balancer has an address of the node's network, changes of its Service do not compile the Services that name the address.
 func TestBalancersCompileNoExternalIPs(t *testing.T) {
 	const unused = "192.0.2.77"
 	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")
@@ -175,7 +175,7 @@ func TestNameserversAreOutOfReach(t *testing.T) {
 	}
 }
 
-// The address that a cloud translates to the node's is the node's own, although no interface has it.
+// An address that a cloud translates to the node's address is the node's own, although no interface has it.
 func TestPublicAddressOfTheNode(t *testing.T) {
 	public := netip.MustParseAddr("203.0.113.7")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
@@ -224,9 +224,9 @@ func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// No Service can cut a node off from the API server: neither from the address that the agent connects to, nor from the endpoints of
-// default/kubernetes, no matter when they are learned. The agent may reach it at a ClusterIP, and an address of the node itself is not bound
-// anyway.
+// No Service can cut a node off from the API server: neither at the address that the agent connects to, nor at the endpoints of
+// default/kubernetes, no matter when the agent learns them. The agent may reach the API server at a ClusterIP, and an address of the node
+// itself is not bound anyway.
 func TestAddressesOfTheAPIServer(t *testing.T) {
 	learn := map[string]func(*compile.Cluster, string){
 		"connected": func(c *compile.Cluster, addr string) {
@@ -264,7 +264,7 @@ func kubernetesService(endpoint string) *model.Service {
 	return svc
 }
 
-// Only the API server's own slice contains its address: the author of another slice cannot reserve addresses.
+// Only the API server's own slice counts, so the author of another slice cannot reserve addresses.
 func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	web, api := compiletest.Service("web", "10.96.0.1", "10.244.0.1"), kubernetesService("203.0.113.1")
 	web.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}

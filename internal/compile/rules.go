@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Our chains that kube-proxy does not have, or whose jumps it leaves behind.
+// Our chains that do not exist in kube-proxy, or whose jumps kube-proxy leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
 	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
@@ -25,12 +25,12 @@ var (
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
 
-// chains are our chains that kube-proxy also has.
+// chains are our chains that also exist in kube-proxy.
 type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
 
 var (
 	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain
-	// atomically: whichever program starts replaces the other's rules, and no packet passes without the rules of one of them.
+	// atomically: the program that starts last replaces the other's rules, and every packet meets the rules of one of them.
 	instead = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
@@ -119,8 +119,8 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
-// outputRules see the node's own packets. Their source is often the address that they are sent to. If that is a virtual address, replies do
-// not return to this node; if it is the node's own, other nodes may have no route to it.
+// outputRules see the node's own packets. A packet's source is often the address that it is sent to. If that is a virtual address, replies
+// do not return to this node; if it is the node's own, other nodes may have no route to it.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
@@ -246,7 +246,7 @@ func (cfg Config) serveVerdict() kernel.Verdict {
 }
 
 // Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports must
-// therefore see it earlier. These chains do what those of the same names do in the table filter.
+// therefore see it earlier. These chains do the same as the chains of the same names in the table filter.
 var (
 	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
 	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}

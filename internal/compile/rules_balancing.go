@@ -39,8 +39,8 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 	}
 }
 
-// untranslatedRules drop the packets to served ports that reach the node itself: those of connections that began before the Service existed. Their
-// client sends them again, and is balanced when the agent has deleted the connection's entry in conntrack. The node would refuse them.
+// untranslatedRules drop packets to served ports that reach the node itself: packets of connections that began before the Service existed. The
+// client sends such packets again, and is balanced once the agent has deleted the connection's conntrack entry. The node would refuse them.
 func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	for _, set := range served {
 		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, toPort(set, f)))
@@ -48,14 +48,14 @@ func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	return rs
 }
 
-// invalidRules drop what conntrack cannot assign to a connection. An endpoint's reply outside the window of its connection, for instance,
-// would reach the client from the endpoint's own address, and the client would reset the connection (kubernetes/kubernetes#74839). IPVS
-// translates such replies.
+// invalidRules drop packets that conntrack cannot assign to a connection. An endpoint's reply outside the window of its connection, for
+// instance, would reach the client from the endpoint's own address, and the client would reset the connection
+// (kubernetes/kubernetes#74839). IPVS translates such replies.
 func invalidRules() []kernel.Rule {
 	return []kernel.Rule{rule("a reply without translation would make the client reset its connection", kernel.Drop, kernel.Invalid{})}
 }
 
-// ownPacketRules see the node's own packets: what must not reach an endpoint is refused before it loops back to the node.
+// ownPacketRules see the node's own packets: those that must not reach an endpoint are rejected before they loop back to the node.
 func ownPacketRules(f inet.Family) []kernel.Rule {
 	const noEndpoint = "no endpoint for the node itself"
 	rs := []kernel.Rule{rule("source ranges of load balancers", jumpTo(chainFirewall), toPort(firewalled, f))}

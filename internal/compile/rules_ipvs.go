@@ -42,11 +42,11 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match; most others skip those of the mangle table after one lookup.
+		// Packets of established connections skip these chains after one match; most others skip the chains of the mangle table after one lookup.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, toPort(firewalled, f)),
-		// The node's own packets reach IPVS before the filter table. There is one jump, because packets that IPVS has forwarded traverse it,
-		// too.
+		// The node's own packets reach IPVS before the filter table. There is only one jump, because packets forwarded by IPVS also traverse
+		// it.
 		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
 			notEstablished, toAddress(guardedIPs, f)),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
@@ -56,8 +56,8 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	}
 }
 
-// closedRules drop the node's own packets that no server may get, because they reach IPVS before the filter table: packets of clients
-// outside the source ranges, and packets to unserved ports at addresses with an all-ports server. The mangle table of iptables cannot reject.
+// closedRules drop the node's own packets that no virtual server may get: from outside the source ranges, and to unserved ports at addresses
+// with an all-ports server. They reach IPVS before the filter table. The mangle table of iptables cannot reject.
 func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{toAddress(allPorts, f)}
 	for _, set := range served {

@@ -26,7 +26,7 @@ func (n *nodeContext) hasScheduler(name string) bool {
 	return !missing
 }
 
-// hasWeighted reports whether a scheduler has a weighted counterpart that this node has.
+// hasWeighted reports whether a scheduler has a weighted counterpart on this node.
 func (n *nodeContext) hasWeighted(s model.Scheduler) bool {
 	return s.Weighted != "" && n.hasScheduler(s.Weighted)
 }
@@ -43,8 +43,8 @@ func tablesTooLarge(svc *model.Service, scheduler string) bool {
 	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
 }
 
-// frontendsEverywhere counts the virtual servers for which a Service asks. A node port counts as one in each family, so that all nodes decide
-// alike, however many addresses each has.
+// frontendsEverywhere counts the virtual servers that a Service asks for. A node port counts as one in each family, so that nodes with
+// different numbers of addresses decide alike.
 func frontendsEverywhere(svc *model.Service) int {
 	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
 	for _, p := range svc.Ports {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Served is what this node serves of a Service. The zero value is that of a Service that does not exist.
+// Served is the part of a Service that this node serves. The zero value stands for a Service that does not exist.
 type Served struct {
 	Service   *model.Service
 	Frontends []ServedFrontend
@@ -27,7 +27,7 @@ type ServedFrontend struct {
 	Port string
 }
 
-// Served returns the served part of a Service, without frontends on which another Service has precedence.
+// Served returns the served part of a Service, without frontends for which another Service takes precedence.
 func (c *Cluster) Served(id model.ServiceID) Served {
 	s := c.services[id]
 	if s == nil {

@@ -12,12 +12,12 @@ import (
 // may read it, while Cluster is not safe for concurrent use.
 type Compiled struct {
 	service *model.Service
-	// frontends, allPorts and wide are claimed; rejected are the problems of what cannot be served.
+	// frontends, allPorts and wide are claimed; rejected are the problems of the parts that cannot be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
 	// atNodes are the keys of external IPs at addresses of nodes and pods, and in the node's networks, admitted or not.
 	atNodes []kernel.ServerKey
-	// overShare is true if some are rejected because a set is nearly full. The entries in each set are then in sizes.
+	// overShare is true if some frontends are rejected because a set is nearly full. The entries in each set are then in sizes.
 	overShare bool
 	sizes     map[string]int
 
@@ -33,7 +33,7 @@ type Compiled struct {
 	refusedEndpoints refusals
 
 	fragment want.Fragment
-	// size is how much work it was.
+	// size measures the work of compiling the Service.
 	size     int
 	problems []model.Problem
 	health   HealthPort
@@ -50,7 +50,7 @@ func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 	return &c
 }
 
-// compileService compiles one Service. It omits frontends to which another Service has the better claim, with a Problem.
+// compileService compiles one Service. It omits frontends to which another Service has the better claim, and adds a Problem for each.
 func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *Compiled {
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)
@@ -108,7 +108,7 @@ func (n *nodeContext) claimProblem(svc *model.Service, f frontend, owner model.S
 		"use a different address or port")
 }
 
-// entries counts the Service's entries in each set. The ledger has one for each virtual server.
+// entries counts the Service's entries in each set. The ledger has one entry for each virtual server.
 func (s *Compiled) entries() map[string]int {
 	entries := map[string]int{}
 	for i := range s.fragment {

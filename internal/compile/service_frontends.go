@@ -101,7 +101,7 @@ func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []fronte
 	return list
 }
 
-// allowance is the ports of a Service that are served, and the rest of its bounds for their addresses.
+// allowance contains the served ports of a Service, and what its bounds leave for their addresses.
 type allowance struct {
 	to slicePorts
 	// ports are the indices of the served ports.

@@ -10,8 +10,8 @@ import (
 
 // SetPrefix is the prefix of the names of all our sets: a set with this prefix is ours (I5).
 //
-// kube-proxy's names are not reused, because its sets have a different meaning and room for only 65,536 entries, which is too few. It aborts
-// its whole sync if a set with one of its names has other parameters. See docs/decisions.
+// kube-proxy's names are not reused, because its sets have a different meaning and hold at most 65,536 entries, which is too few.
+// kube-proxy aborts its whole sync if a set with one of its names has other parameters. See docs/decisions.
 const SetPrefix = "KIPVS-"
 
 // maxElem bounds the size of a set. The kernel allocates the set as it grows. 10,000 Services with 10 ports each use a tenth.
@@ -31,18 +31,18 @@ var (
 	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
 	// limited records which virtual servers have destinations with connection limits; no rule matches it.
 	limited = setRef{name: "LIMITED", typ: kernel.HashIPPort, timing: want.Early}
-	// hairpin has endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its reply
-	// passes through the node.
+	// hairpin contains endpoint, port and the same endpoint: a pod that connects to itself through a Service is masqueraded, so that its
+	// reply passes through the node.
 	hairpin = setRef{name: "HAIRPIN", typ: kernel.HashIPPortIP, timing: want.Early}
-	// vips has every address on kube-ipvs0: unserved ports there are rejected.
+	// vips contains every address on kube-ipvs0: unserved ports there are rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
 	// Every port that has an endpoint is in one of these two.
 	//
 	// clusterIPs: the endpoint sees a pod's own address, and every other client as the node.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
-	// external ports are those of node ports, load balancer and external IPs: the endpoint sees the client's own address, unless the client is
-	// the node itself, or the port is also in masqueraded.
+	// external contains node ports, and the ports of load balancer and external IPs: the endpoint sees the client's own address, unless the
+	// client is the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise replies of an
 	// endpoint on another node would bypass this node. So a port is in this set before such endpoints get packets and until they are removed, not
@@ -59,16 +59,16 @@ var (
 	// insideOnly ports drop clients outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
 	// and the node itself may connect.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
-	// allPorts are addresses with an all-ports server. The node's own packets reach it before the filter table, which closes unserved ports
-	// to all other packets.
+	// allPorts are addresses with an all-ports server. The node's own packets reach the server before the filter table, which closes
+	// unserved ports to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
 	// refused ports of the node's own addresses have no endpoints. On virtual addresses, every unserved port is refused.
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
-	// allowed has address, port and the range of clients that may use it.
+	// allowed contains address, port and the range of clients that may use them.
 	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
-	// healthPorts are this node's health check ports. They have no virtual servers, but a host firewall must accept their packets.
+	// healthPorts are this node's health check ports. These ports have no virtual servers, but a host firewall must accept packets to them.
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
 
 	allSets = []setRef{

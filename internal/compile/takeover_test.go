@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The chains in which kube-proxy drops clients by source ranges are emptied, and a cleanup removes them: kube-proxy's jumps to them stay
-// until the next reboot.
+// The agent empties the chains in which kube-proxy drops clients by source ranges, because kube-proxy's jumps to these chains stay until
+// the next reboot. A cleanup removes the chains.
 func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	for _, name := range []string{"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"} {
 		id := kernel.ChainID{Table: "filter", Chain: name}
@@ -26,7 +26,7 @@ func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	}
 }
 
-// Only these chains are read. One that is missing here would be written again and again.
+// Only these chains are read. A chain that is missing here would be written again and again.
 func TestChainsAreComplete(t *testing.T) {
 	for n := range 6 {
 		cfg := compiletest.Config()

@@ -9,14 +9,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// readiness has, for a family, the ports of the EndpointSlices and the number of their ready endpoints. It is read at most once for all
+// readiness contains, for a family, the ports of the EndpointSlices and the number of ready endpoints. It is read at most once for all
 // ports of a Service.
 type readiness struct {
 	ready, otherFamily int
 	names              []string // of the ports of slices with a ready endpoint, sorted
 }
 
-// readinesses has the readiness of a Service in each family, read when it is first needed.
+// readinesses contains the readiness of a Service in each family, read when it is first needed.
 type readinesses map[inet.Family]readiness
 
 func (known *readinesses) of(svc *model.Service, f inet.Family) readiness {

@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Update applies changed Services (nil for a deleted one) and returns the compiled Services: those that changed and, within a limit, those that
-// the change affects. The rest wait in the backlog. It adds the affected kernel objects to touched.
+// Update applies changed Services (nil for a deleted one) and returns the compiled Services: the changed ones and, within a limit, those
+// affected by the change. The rest wait in the backlog. It adds the affected kernel objects to touched.
 func (c *Cluster) Update(changed map[model.ServiceID]*model.Service, touched *want.Touched) []model.ServiceID {
 	ids := append(c.update(changed, touched), c.fitSets(touched)...)
 	return slices.Compact(slices.SortedFunc(slices.Values(ids), model.ServiceID.Compare))
 }
 
-// update affects those that claim a frontend whose best claim changed, and those with an endpoint at an address that became or ceased to be
-// virtual.
+// An update affects Services that claim a frontend with a changed best claim, and Services with an endpoint at an address that became or
+// ceased to be virtual.
 func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *want.Touched) (ids []model.ServiceID) {
 	before := claimsBefore{map[kernel.ServerKey]claimant{}, map[kernel.ServerKey][]model.ServiceID{}}
 	next := c.claimAgain(c.withAPIServer(changed), before)
@@ -47,7 +47,7 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	return append(ids, late...)
 }
 
-// claimsBefore is what was before claims changed.
+// claimsBefore is the state before claims changed.
 type claimsBefore struct {
 	// best are the best claims to frontends that several Services claim.
 	best map[kernel.ServerKey]claimant
@@ -141,8 +141,8 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-// replaceClaims replaces the claims of a Service's old version with those of the new one. It adds the best claims to frontends that other
-// Services claim, too, to before: such a Service is affected only if the best claim changes.
+// replaceClaims replaces the claims of a Service's old version with the claims of the new one. To before, it adds the best claims to
+// frontends that other Services also claim: such a Service is affected only if the best claim changes.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
@@ -181,8 +181,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]cl
 	c.node.claims[key] = claims
 }
 
-// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. So Services with few entries keep
-// their entries. It returns the Services that were recompiled.
+// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. Thus, Services with few entries
+// keep them. It returns the Services that were recompiled.
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
@@ -197,7 +197,7 @@ func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) 
 	return recompiled
 }
 
-// hasRoomFor reports whether no set would be nearly full if the Services that are over their share used all of another share.
+// hasRoomFor reports whether all sets would keep room if the Services over their share used all of another share.
 func (c *Cluster) hasRoomFor(share int) bool {
 	sizes := c.state.Sizes()
 	for _, s := range c.services {

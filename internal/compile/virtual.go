@@ -10,8 +10,8 @@ import (
 // virtual indexes the virtual addresses: the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have one, because
 // IPVS would deliver its packets to the node itself instead of the endpoint.
 //
-// A Service can therefore compile differently when another Service gains or loses an address. endpoints shows without a search whether any
-// Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
+// A Service can therefore compile differently when another Service gains or loses an address. The map endpoints shows without a search
+// whether any Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int
@@ -27,8 +27,8 @@ func newVirtual() virtual {
 
 func (v *virtual) has(a netip.Addr) bool { return v.frontends[a] > 0 }
 
-// replaceEndpoints replaces the counts of a Service's old endpoints with those of its new version. Either may be nil. Unchanged endpoints
-// cost no lookup.
+// replaceEndpoints replaces the counts of a Service's old endpoints with the counts of the new ones. Either may be nil. Unchanged
+// endpoints cost no lookup.
 func (v *virtual) replaceEndpoints(old, new *model.Service) {
 	var was, is []*model.EndpointSlice
 	if old != nil {

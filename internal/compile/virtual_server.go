@@ -88,7 +88,7 @@ func servedSet(kind frontendKind) setRef {
 }
 
 // sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another: it
-// admits no other clients, and some set types cannot store it.
+// admits no additional clients, and some set types cannot store it.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)
@@ -114,7 +114,7 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 	return members
 }
 
-// decision has the results of compiling a frontend that do not follow from the Service alone.
+// decision contains the results of compiling a frontend that do not follow from the Service alone.
 type decision struct {
 	winner    model.ServiceID
 	guard     *setRef // of clients whose new connections are dropped before they reach the frontend: noLocal, insideOnly or nil

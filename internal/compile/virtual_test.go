@@ -185,7 +185,7 @@ func stateOf(c *compile.Cluster) string {
 	return b.String() + strings.Join(members(c.Want()), "\n")
 }
 
-// A load balancer sends no clients to a node for an endpoint that gets no connections.
+// An endpoint that gets no connections does not make a load balancer send clients to its node.
 func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	svc := lead(vip)
 	svc.ExternalLocal, svc.HealthCheckPort, svc.LoadBalancerIPs = true, 32000, addrs("203.0.113.1")
@@ -201,7 +201,7 @@ func TestVirtualEndpointIsNotHealthy(t *testing.T) {
 	}
 }
 
-// If a Service has a pod's address as external IP, no Service can use that pod as an endpoint. Other pods stay.
+// If a Service has a pod's address as an external IP, no Service can use that pod as an endpoint. Other pods stay.
 func TestExternalIPOfAPod(t *testing.T) {
 	const taken = "10.244.0.7"
 	svc := lead(taken)
@@ -215,8 +215,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A lost claim binds nothing, and neither does its claim for all ports. Here, only the Node object has the address, so that no interface has
-// it without a Service, and a node port wins.
+// A lost claim binds nothing, and neither does its claim for all ports. Here, a node port wins. The address is only in the Node object, so
+// no interface has it unless a Service binds it.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()
@@ -234,7 +234,7 @@ func TestLostClaimBindsNothing(t *testing.T) {
 	wantRefused(t, c, address, true)
 }
 
-// If a Service's address is not an endpoint's, no search for Services with an endpoint there is needed.
+// If no endpoint has a Service's address, compile does not search the Services for endpoints at that address.
 func TestEndpointsAreIndexedByAddress(t *testing.T) {
 	web, api := compiletest.Service("web", "10.96.0.1", pod), compiletest.Service("api", "10.96.0.2", pod)
 	c := scratch(services{web.ID: web, api.ID: api})

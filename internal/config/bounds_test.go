@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// boundsTrial has the bounds of a setting, and the nearest values beyond them.
+// boundsTrial lists the bounds of a setting, and the nearest values beyond them.
 type boundsTrial struct {
 	bounds, refused []string
 	// with is another setting, as path=value, that this one needs to have an effect.
@@ -33,7 +33,7 @@ var (
 	nameOfTheMost = strings.Repeat("i", maxInterfaceName)
 )
 
-// boundsTrials has each setting that is a number, a duration or the name of an interface.
+// boundsTrials lists each setting that is a number, a duration or the name of an interface.
 var boundsTrials = map[string]boundsTrial{
 	"clientConnection.qps":   {exempt: "requests to the API server"},
 	"clientConnection.burst": {exempt: "requests to the API server"},

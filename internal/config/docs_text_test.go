@@ -45,7 +45,7 @@ together, each with the file and line or the flag, the value, and what is valid.
 
 The name is the field in a file: ` + "`" + `a.b` + "`" + ` is ` + "`" + `b` + "`" + ` in ` + "`" + `a` + "`" + `. "Same" in the column "kube-proxy" means that a
 KubeProxyConfiguration has the same field; kube-proxy's flags have the same names here. The column
-"applies" says when a change in the file takes effect.
+"applies" shows when a change in the file takes effect.
 
 | name | flag | kube-proxy | default | applies | meaning |
 |---|---|---|---|---|---|

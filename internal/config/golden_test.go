@@ -51,7 +51,7 @@ func loadFile(t *testing.T, file string) (*Loaded, error) {
 	return (&Flags{File: filepath.Base(file)}).load(content)
 }
 
-// TestWith: the settings that are given make the same settings again.
+// TestWith: passing the given settings to With results in the same settings.
 func TestWith(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Each field of kube-proxy's types is a setting, a translation or an inapplicable, and the tables have no other fields.
+// Each field of kube-proxy's types is a setting, a translation or inapplicable. The tables contain no other fields.
 func TestEveryFieldOfKubeProxyIsKnown(t *testing.T) {
 	have := map[string]reflect.StructField{}
 	leaves("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), have)

@@ -56,7 +56,7 @@ func (f *Flags) Load() (*Loaded, error) {
 	return f.load(content)
 }
 
-// maxFile is the size limit of a configuration file, which is also that of a ConfigMap.
+// maxFile is the size limit of a configuration file, the same as for a ConfigMap.
 const maxFile = 1 << 20
 
 func readFile(name string) ([]byte, error) {

@@ -17,7 +17,7 @@ import (
 func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		args []string
-		want []string // parts of the error; none for success
+		want []string // parts of the error; none on success
 	}{
 		{nil, nil},
 		{[]string{"--healthz-bind-address=", "--metrics-bind-address="}, nil},

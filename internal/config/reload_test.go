@@ -137,7 +137,7 @@ func TestWatchWithoutFileReturns(t *testing.T) {
 	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("reported a change") })
 }
 
-// Over changes the settings that can change at run time, and returns the others.
+// Over changes the settings that can change at run time, and reports the others as waiting.
 func TestOver(t *testing.T) {
 	running, err := parse(t).Load()
 	if err != nil {
@@ -161,7 +161,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// atRunTime has everything that a running agent takes from changed settings.
+// atRunTime contains everything that a running agent takes from changed settings.
 type atRunTime struct {
 	Compile                                              compile.Settings
 	SyncPeriod, MinSyncPeriod, CheckPeriod, DrainTimeout time.Duration

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
-// The chart's schema has the fields of a configuration file, so that `helm lint` finds misspelled ones. This test generates the
+// The chart's schema lists the fields of a configuration file, so that `helm lint` finds misspelled ones. This test generates the
 // lines of the definition "configuration"; the rest of the file is written by hand.
 func TestChartSchema(t *testing.T) {
 	const file = "../../charts/kube-ipvs/values.schema.json"

@@ -34,7 +34,7 @@ func (k kind) isList() bool { return k == kindList || k == kindPairs }
 // value parses and prints one setting in place.
 type value struct {
 	kind kind
-	// choices are the only valid words, and bounds the least and the most of a number. They are nil if the kind alone limits the value.
+	// choices are the only valid words; bounds are the smallest and largest valid numbers. They are nil if the kind alone limits the value.
 	choices []string
 	bounds  *[2]int
 	// set parses words. If one is invalid, the setting does not change.

@@ -30,7 +30,7 @@ type Config struct {
 	// Version and Commit of this program.
 	Version, Commit string
 	Machine         Machine
-	// Flags are the command line, which is applied again at each reload. Loaded is the initial configuration.
+	// Flags are the flags of the command line, which each reload applies again. Loaded is the initial configuration.
 	Flags  *config.Flags
 	Loaded *config.Loaded
 	// Level is the level of Log; a reload can change it.

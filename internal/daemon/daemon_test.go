@@ -33,14 +33,14 @@ type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
 	writers []string
-	// walks are those through connection tracking, ruleWrites the writes of each family's rules.
+	// walks counts walks through connection tracking; ruleWrites counts the writes of each family's rules.
 	walks      crowd
 	ruleWrites map[inet.Family]*crowd
-	// looked is true after the first look for the device.
+	// looked is true after the first check for the device.
 	looked bool
 }
 
-// HasDevice fails at the start, as it does if an interface of another type has the name: the agent starts anyway, and its syncs report that.
+// HasDevice fails at the start, as it does if an interface of another type has the name. The agent starts anyway, and its syncs report the failure.
 func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +199,7 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, rules are written by one goroutine at a time, while other goroutines
-// request views and the source changes.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules. Meanwhile, other goroutines request views and the source changes.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))

@@ -11,7 +11,7 @@ import (
 const (
 	// readLimit bounds how long the start waits for a file that is not required.
 	readLimit = 5 * time.Second
-	// stopLimit bounds how long the end waits for a file.
+	// stopLimit bounds how long the shutdown waits for a file.
 	stopLimit = 5 * time.Second
 )
 

@@ -35,7 +35,7 @@ func TestReadsInTimeReturnTheirResult(t *testing.T) {
 	}
 }
 
-// A part that waits for a hung file system does not stop the agent from ending. A part that does not wait for one is awaited.
+// A part that waits for a hung file system does not stop the agent from ending. The agent waits for all other parts.
 func TestHungFileAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -159,7 +159,7 @@ func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap
 	return k, ports, nil
 }
 
-// records are the sets that mark what is the agent's.
+// records are the sets that mark the agent's objects.
 func records(families []inet.Family) (all []live.Records) {
 	base := compile.Base(compile.Config{Host: compile.Host{Families: families}})
 	for _, f := range families {
@@ -174,8 +174,7 @@ func records(families []inet.Family) (all []live.Records) {
 	return all
 }
 
-// sysctlNames returns the names of the sysctls that the agent sets, with these settings or after any reload of them: the kernel's reader gets
-// them once.
+// sysctlNames returns the names of the sysctls that the agent sets, with these settings or after any reload: the kernel's reader gets the names only once.
 func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	all := *settings
 	all.StrictARP = true

@@ -77,7 +77,7 @@ func (s *snapshot) use(node string, read func() (*lastknown.State, error)) {
 	}
 }
 
-// authorities lists the certificate authorities that the agent trusts for the API server now: client-go reads a changed file again.
+// authorities lists the certificate authorities that the agent now trusts for the API server: client-go rereads a changed file.
 func authorities(api *rest.Config) ([]string, error) {
 	if api.Insecure {
 		return nil, nil

@@ -40,7 +40,7 @@ func newAuthority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// A snapshot outlives a rotation of the certificate authority, even one that no agent has been restarted for. A rebuilt cluster with the
+// A snapshot outlives a rotation of the certificate authority, even without a restart of the agent. A rebuilt cluster with the
 // same URL gets nothing from it.
 func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	dir := t.TempDir()
@@ -91,7 +91,7 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	}
 }
 
-// The authorities are those that the client trusts.
+// The authorities are the ones trusted by the client.
 func TestTrustedAuthorities(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")

@@ -59,7 +59,7 @@ func (w *waitingRoom) open(ctx context.Context) {
 	if settings.StatusSocket == "" {
 		return
 	}
-	// No log: the process that holds the lock usually has the socket.
+	// Not logged: the process that holds the lock usually has the socket, too.
 	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
 	w.running.Go(func() { server.Run(ctx) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. At agent start, kube-proxy or an
-// earlier agent has programmed such servers.
+// answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. At agent start, such servers
+// exist if kube-proxy or an earlier agent programmed them.
 func answers(w *Target, have *kernel.State, key kernel.ServerKey) bool {
 	wanted := w.Server(key)
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
@@ -27,8 +27,8 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
-// match returns the virtual server that new connections to a port match after the wanted ones are created. If the kernel still has the
-// port's own virtual server, that one matches, wanted or not.
+// match returns the virtual server that new connections to a port match after the wanted ones are created. The port's own virtual
+// server matches as long as it is in the kernel, wanted or not.
 func match(w *Target, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := have.Servers[port]

@@ -11,15 +11,15 @@ import (
 
 // Scope selects what to compare.
 type Scope struct {
-	// All compares everything, and otherwise only what is touched.
+	// All compares everything; without it, only touched objects are compared.
 	All bool
-	// Touched are the objects whose wanted state may have changed. Decide adds those that it touches.
+	// Touched are the objects whose wanted state may have changed. Decide adds the objects that it touches.
 	Touched *want.Touched
 	// Listed is true if have has just been listed. A list may lack virtual servers, and shows no connection limits.
 	Listed bool
 	// LookedUp reports whether a virtual server was looked up for this decision; nil if none was.
 	LookedUp func(kernel.ServerKey) bool
-	// Withhold removes the objects that must wait from the touched ones; nil if none must.
+	// Withhold removes objects that must wait from the touched ones; nil if none must wait.
 	Withhold func(*want.Touched)
 }
 
@@ -38,17 +38,17 @@ type Decision struct {
 	Found
 }
 
-// Found is what the kernel has in addition to what is wanted.
+// Found is what the kernel contains beyond the wanted state.
 type Found struct {
 	Leftovers Leftovers
 	// IPv6Off is true if wanted addresses cannot be bound because IPv6 is disabled.
 	IPv6Off bool
 }
 
-// Decide compares what the kernel should have with what it has. It first decides which virtual servers are foreign, and which linger.
+// Decide compares the target with the kernel state. It first decides which virtual servers are foreign, and which linger.
 //
-// If only touched objects are compared, one is removed only if it has an owner record: have may contain foreign objects from the last full read,
-// and an address that a Service once wanted may since belong to another program.
+// In an incremental sync, an object is removed only if it has an owner record: have may contain foreign objects from the last full read, and an
+// address once wanted by a Service may now belong to another program.
 func Decide(t *Target, have *kernel.State, s Scope, opt Options) (d Decision) {
 	if !s.All {
 		t.settleLingering(have, t.nearTouched(s.Touched), s.Touched, opt)
@@ -100,8 +100,8 @@ func (t *Target) mayLinger(have *kernel.State) map[kernel.ServerKey]struct{} {
 	return keys
 }
 
-// nearTouched lists the virtual servers that may just have been replaced, and those that linger at their addresses. A Service may have
-// thousands, so all others stay untouched.
+// nearTouched lists the virtual servers that may just have been replaced, and the lingering ones at the same addresses. A Service may
+// have thousands of virtual servers, so all others stay untouched.
 func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{} {
 	near, at := maps.Clone(touched.Servers), map[netip.Addr]struct{}{}
 	for key := range touched.Servers {
@@ -126,7 +126,7 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
 }
 
-// Look finds what the kernel has in addition to what is wanted.
+// Look finds what the kernel contains beyond the wanted state.
 func Look(t *Target, have *kernel.State, opt Options) Found {
 	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
 }

@@ -61,15 +61,15 @@ func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	return !exists
 }
 
-// skippedError is why an operation was skipped.
+// skippedError is the reason why an operation was skipped.
 type skippedError struct{ cause error }
 
 func (e skippedError) Error() string { return "skipped: " + e.cause.Error() }
 func (e skippedError) Unwrap() error { return e.cause }
 
-// errUnserved is why an address is not bound, or its last virtual server not deleted. An address with at least one wanted virtual server is
-// bound even if others could not be created: their ports stay closed.
-var errUnserved = errors.New("the address has none of its wanted virtual servers")
+// errUnserved is the reason why an address is not bound, or its last virtual server not deleted. An address with at least one wanted
+// virtual server is bound even if others could not be created: the ports of the others stay closed.
+var errUnserved = errors.New("none of the address's wanted virtual servers exists")
 
 // Blocks returns why an operation must be skipped, or nil.
 func (f *Failures) Blocks(op kernel.Op) error {
@@ -117,8 +117,8 @@ const (
 	setReady             // the set exists with the right parameters
 	setsReady            // all sets of a family exist with the right parameters
 	rulesReady           // the chains of a family are complete
-	owned                // the ledger has the virtual server's entry
-	ledgerComplete       // the ledger of a family has every entry
+	owned                // the ledger contains the virtual server's entry
+	ledgerComplete       // the ledger of a family contains every entry
 	serverReady          // the virtual server exists
 	addressListed        // the address is in the set of virtual addresses
 	addressGone          // the address is not on kube-ipvs0
@@ -127,7 +127,7 @@ const (
 	destinationsSet      // the destinations are the wanted ones
 	portClosed           // the port is not in a set that accepts packets
 	serverGone           // the virtual server does not exist
-	limitsRecorded       // the set of connection limits has the virtual server
+	limitsRecorded       // the set of connection limits contains the virtual server
 )
 
 // All Services depend on the facts up to here.
@@ -250,8 +250,8 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 		// Without this entry, the agent would never look up the limit again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case set.Timing == want.Guard:
-		// A virtual server that could not be deleted still gets packets, so its guards stay. They also stay if another guard that should drop or
-		// masquerade some of these packets could not be written.
+		// A virtual server that could not be deleted still gets packets, so its guards stay. The guards also stay if another guard could not be
+		// written that should drop or masquerade some of these packets.
 		var needed []condition
 		for _, key := range serversFor(m.Element) {
 			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
@@ -266,7 +266,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	return nil
 }
 
-// isGuarded lists the guards of a virtual server. With source ranges or for all ports, it also has a guard of the whole address.
+// isGuarded lists the guards of a virtual server. A virtual server with source ranges or for all ports also has a guard of the whole address.
 func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
 	if wanted := f.want.Server(key); wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
@@ -280,7 +280,7 @@ func (f *Failures) guardsAddress(m kernel.Member) bool {
 	return set.Timing == want.Guard && m.Element.Protocol == 0
 }
 
-// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any of them.
+// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any of these ports.
 func (f *Failures) failedAt(addr netip.Addr) []condition {
 	var failed []condition
 	for c := range f.missing {
@@ -306,8 +306,8 @@ func serversFor(e kernel.Element) []kernel.ServerKey {
 	return allPorts
 }
 
-// successorsReady lists the conditions for deleting a virtual server whose ports move to others: an all-ports server replaces per-port
-// servers, or the other way round.
+// successorsReady lists the conditions for deleting a virtual server whose ports move to another: an all-ports server replaces
+// per-port servers, or vice versa.
 func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 	var needed []condition
 	add := func(successor kernel.ServerKey) {

@@ -103,7 +103,7 @@ func (b *builder) sets(w *Target, have *kernel.State) {
 		}
 	}
 	for name, set := range have.Sets {
-		// Rules still use the sets of a family that this node no longer serves. Only cleanup removes those rules.
+		// Rules of a family that this node no longer serves still use its sets. Only cleanup removes those rules.
 		if _, ok := w.Set(name); !ok && slices.Contains(families, set.Family) {
 			b.add(phaseSetsOut, kernel.Delete, set)
 		}

@@ -6,17 +6,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options are what the caller knows beyond the two states. A nil function means that nothing is known.
+// Options tell what the caller knows beyond the two states. A nil function means that nothing is known.
 type Options struct {
-	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Remembered counts never justify the
-	// removal of a destination.
+	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Counts from an earlier read never
+	// justify the removal of a destination.
 	Fresh func(kernel.ServerKey) bool
 	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
 	// Known reports whether a virtual server was ours when the agent last checked, even if its owner record has been deleted since.
 	Known func(kernel.ServerKey) bool
-	// Contested reports whether a virtual server is foreign although the ledger has it: another program created it between our lookup and
-	// our write, and its owner record could not be removed yet.
+	// Contested reports whether a virtual server is foreign although it is in the ledger: another program created it between our lookup
+	// and our write, and its owner record could not be removed yet.
 	Contested func(kernel.ServerKey) bool
 	// Unsettable reports whether the kernel has refused an optional sysctl.
 	Unsettable func(kernel.SysctlSetting) bool
@@ -49,7 +49,7 @@ func Draining(server *want.Server, have kernel.ObservedDestination) bool {
 	return have.Weight == 0 && !sends(server, have)
 }
 
-// sends reports whether the virtual server should have the destination.
+// sends reports whether the destination should be in the virtual server.
 func sends(server *want.Server, have kernel.ObservedDestination) bool {
 	_, wanted := server.Destination(have.Addr)
 	return wanted

@@ -179,7 +179,7 @@ func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.
 	return diff.NewTarget(c.Want()), have, p
 }
 
-// An address is bound even if one of its virtual servers cannot be created, provided that it has another one: only that port stays closed.
+// An address is bound even if one of its virtual servers cannot be created, provided that another one exists: only the failed one's port stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -203,8 +203,8 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	}
 }
 
-// An incremental sync does not repair the base that all Services depend on, so the base is still missing. The failure of a single object is
-// forgotten.
+// An incremental sync does not repair the base that all Services depend on, so a failure there is not forgotten. The failure of a single
+// object is forgotten.
 func TestFailuresNext(t *testing.T) {
 	w, have, p := failurePlan(t, "iptables-restore IPv4 chains")
 	failures := diff.NewFailures(w, have)
@@ -223,7 +223,7 @@ func TestFailuresNext(t *testing.T) {
 	}
 }
 
-// An adopted virtual server is not written before the ledger has it.
+// An adopted virtual server is not written before it is in the ledger.
 func TestAdoptionNeedsTheLedger(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := diff.NewTarget(clusterOf(web).Want())

@@ -59,7 +59,7 @@ func plan(w *diff.Target, have *kernel.State, opt diff.Options) diff.Plan {
 	return diff.Decide(w, have, diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: everything}, opt).Plan
 }
 
-// touchedPlan compares only what is touched.
+// touchedPlan compares only the touched objects.
 func touchedPlan(w *diff.Target, have *kernel.State, touched *want.Touched) diff.Plan {
 	w.Follow(touched)
 	return diff.Decide(w, have, diff.Scope{Touched: touched, LookedUp: everything}, diff.Options{}).Plan
@@ -112,7 +112,7 @@ func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 	return ops
 }
 
-// keepsScheduler checks that no plan replaces an equivalent scheduler: the kernel refuses new connections during the change.
+// keepsScheduler checks that no plan replaces a scheduler by an equivalent one: the kernel refuses new connections during the change.
 func keepsScheduler(t tester, have *kernel.State, w *diff.Target, op kernel.Op) {
 	t.Helper()
 	server, ok := op.Object.(kernel.Server)

@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// settleLingering decides which of the checked virtual servers stay because of their open connections, although another one replaces them: an
-// all-ports server replaces per-port servers, or the other way round. Deleting the virtual server would end connections that no change in the
-// cluster ends (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move
-// immediately. ended is true if one no longer stays.
+// settleLingering decides which of the checked virtual servers stay because of open connections although they are replaced: per-port servers
+// by an all-ports server, or vice versa. Deleting the virtual server would end connections without a reason in the cluster (I13), so there is
+// no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately. ended is true if a virtual
+// server no longer stays.
 func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
 	var lingered []kernel.ServerKey
 	for key := range keys {
@@ -37,7 +37,7 @@ func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]s
 	return slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !t.Lingers(key) })
 }
 
-// isUsed reports whether one of our virtual servers has open connections, as far as known. A virtual server that kube-proxy left behind, of
+// isUsed reports whether one of our virtual servers is known to have open connections. A virtual server that kube-proxy left behind, of
 // any protocol, also lingers and so becomes ours: as a foreign one it would never be removed, and would send its port's packets to outdated
 // endpoints.
 func isUsed(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
@@ -62,7 +62,7 @@ func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedSer
 	if allPorts == nil || w.Lingers(allPorts.Key) || !allPorts.Serves(key) {
 		return nil
 	}
-	// The port's new connections still match it and not the all-ports server, so it gets the same destinations.
+	// New connections to the port still match it and not the all-ports server, so it gets the same destinations.
 	lingering := *allPorts
 	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, allPorts, key)
 	lingering.Destinations = slices.Clone(allPorts.Destinations)
@@ -73,8 +73,8 @@ func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedSer
 	return &lingering
 }
 
-// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others: the agent
-// would never look up an unrecorded limit.
+// limitedMember records that a lingering virtual server's destinations have connection limits, as compile does for all others.
+// Otherwise, the agent would never look up the limit.
 func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []kernel.Member {
 	if !slices.ContainsFunc(allPorts.Destinations, func(d kernel.Destination) bool { return d.Upper > 0 }) {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Parts splits a plan into parts of at most size operations. The Services with the fewest operations are first, so that a Service waits only
-// for those that change less, and the first Services on a new node are served before the last ones are started. For every virtual server, the
+// Parts splits a plan into parts of at most size operations. The Services with the fewest operations come first. So a Service waits only for
+// smaller changes, and on a new node, the first Services are served before work on the last ones starts. For every virtual server, the
 // operations have the plan's order (I7). The agent may stop after any part. A plan that changes what all Services depend on stays whole.
 //
-// waited is how often Services were in a part that had to wait for the next sync. Half of the first part is for those that have waited most, so
-// that a stream of small changes delays no Service forever.
+// waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is for the Services that have
+// waited most, so that a stream of small changes delays no Service forever.
 func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
@@ -35,7 +35,7 @@ func (p Plan) changesBase(w *Target) bool {
 	})
 }
 
-// divide collects groups in parts. Only a group with more operations than size makes a part larger than that.
+// divide collects groups in parts. A part exceeds size only for a group with more operations than size.
 func (p Plan) divide(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	part, last := newGrouping(p, w, waited).parts(size)
 	parts := make([]Plan, last+1)
@@ -79,15 +79,15 @@ type grouping struct {
 	// groups are in the order of the plan; index has their positions.
 	groups []group
 	index  map[kernel.ServerKey]int
-	// endpoints has the groups with a destination at an endpoint's address.
+	// endpoints contains the groups with a destination at an endpoint's address.
 	endpoints map[netip.Addr][]int
 }
 
 type group struct {
 	ops int
-	// service is the number of operations of the group's Service; of the smallest one if there are several.
+	// service is the number of operations of the group's Service, or of the smallest if there are several.
 	service int
-	// waited is how often one of its Services has waited; turn is true if it is now the group's turn.
+	// waited is how often one of the group's Services has waited; turn is true if it is now the group's turn.
 	waited int
 	turn   bool
 	part   int
@@ -126,7 +126,7 @@ func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	return g
 }
 
-// removesServer reports whether a virtual server is deleted. If its address stays bound, another one must exist first.
+// removesServer reports whether a virtual server is deleted. If its address stays bound, another virtual server must exist first.
 func removesServer(op kernel.Op) bool {
 	_, isServer := op.Object.(kernel.Server)
 	return isServer && op.Verb == kernel.Delete
@@ -150,7 +150,7 @@ func takeTurns(order []*group, size int) []*group {
 	return slices.Concat(order[:small], longest[:turns], others)
 }
 
-// Waiting updates how often Services have waited: it adds one for each with operations in parts that had to wait.
+// Waiting updates how often Services have waited: it adds one for each Service with operations in parts that had to wait.
 func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.ServiceID]int {
 	waiting := map[want.ServiceID]int{}
 	for _, part := range left {
@@ -172,7 +172,7 @@ func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	return want.ServiceID{}
 }
 
-// isAboutEndpoint reports whether the operation is on an entry about an endpoint, which any virtual server may have.
+// isAboutEndpoint reports whether the operation is on an entry about an endpoint, which may be in any virtual server.
 func (g *grouping) isAboutEndpoint(op kernel.Op) bool {
 	m, ok := op.Object.(kernel.Member)
 	if !ok {
@@ -239,5 +239,5 @@ func placeOf(op kernel.Op) kernel.ServerKey {
 }
 
 // addressOf is the destination address of the object's packets, or the endpoint's address for an entry about an endpoint. Objects that all
-// Services depend on have none.
+// Services depend on have no such address.
 func addressOf(op kernel.Op) netip.Addr { return placeOf(op).Addr.Addr() }

@@ -96,8 +96,8 @@ ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 	}
 }
 
-// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another node,
-// or here.
+// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another node
+// or on this one.
 func guardedService(endpoint, node string) *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", endpoint)
 	svc.Slices[0].Endpoints[0].Node = node
@@ -204,7 +204,7 @@ func TestOrderOfGuards(t *testing.T) {
 }
 
 // I7 for masquerading: an endpoint on another node never sees an external client's address, because its reply would bypass this node. A node
-// port needs no set entry: creating the virtual server opens it.
+// port needs no set entry: creating the virtual server opens the port.
 func TestOrderOfMasquerading(t *testing.T) {
 	const (
 		masquerade = "ipset add KIPVS-4-MASQUERADED 192.0.2.1,tcp:30080"
@@ -316,7 +316,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// An endpoint that returns while it drains gets its weight back in place, and its connections stay.
+// An endpoint that returns while it drains gets its weight back, and keeps its connections.
 func TestEndpointReturnsWhileDraining(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := diff.NewTarget(clusterOf(web).Want())

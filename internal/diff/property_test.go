@@ -36,7 +36,7 @@ func TestConvergesFromAnyState(t *testing.T) {
 
 		w := anyWantOf(t, families, "wanted")
 		p := converge(t, fake, w, read())
-		for range w.Lingering() { // it has no connections, and is removed now that the ledger has it
+		for range w.Lingering() { // it has no connections, and is removed now that it is in the ledger
 			p = converge(t, fake, w, read())
 			break
 		}
@@ -47,8 +47,8 @@ func TestConvergesFromAnyState(t *testing.T) {
 	})
 }
 
-// I7: kube-proxy, or an agent that lost some of its rules and sets, has served before. At no step of the plan is a packet to a port that
-// stays served refused, or sent to its endpoint without masquerading.
+// I7: kube-proxy, or an agent that lost some of its rules and sets, has served before. At every step of the plan, packets to a port that
+// stays served are accepted, and masqueraded on the way to the endpoint.
 func TestTakeoverHasNoGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
@@ -331,7 +331,7 @@ func anyServer(f *kerneltest.Fake, r *rand.Rand) kernel.ServerKey {
 
 func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len(base.Sets))] }
 
-// While no other program writes, an incremental comparison finds the same as a full one.
+// While no other program writes, an incremental sync finds the same as a full sync.
 func TestTouchedIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
@@ -380,7 +380,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll applies a plan like the agent, and returns the violations that failures explain.
+// tryAll applies a plan like the agent, and returns the violations that are explained by failures.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *diff.Target, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {

@@ -25,7 +25,7 @@ func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options
 	return found
 }
 
-// ours lists the virtual servers in the kernel that are ours: the wanted ones, and those in the ledger that are no longer wanted.
+// ours lists our virtual servers in the kernel: the wanted ones, and the no longer wanted ones in the ledger.
 func ours(w *Target, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
 	own := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
@@ -50,7 +50,7 @@ func claims(w *Target, have *kernel.State, touched *want.Touched, opt Options) [
 	return keys
 }
 
-// missing lists the virtual servers that a full read does not show although they should exist, ours or foreign. An IPVS dump can skip
+// missing lists the virtual servers that should exist, ours or foreign, but are missing from a full read. An IPVS dump can skip
 // entries while another program writes, so only a lookup shows whether they exist.
 func missing(w *Target, have *kernel.State, opt Options) []kernel.ServerKey {
 	var keys []kernel.ServerKey
@@ -79,8 +79,8 @@ func recorded(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) 
 
 // adoptable reports whether a wanted virtual server without an owner record may be adopted. With an intact ledger, it must be on an address
 // on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost, or was never written because kube-proxy ran here before, one
-// of the two suffices. If kube-ipvs0 also has other addresses, kube-proxy left them. Then a virtual server may also be adopted if it sends
-// no connections to other endpoints, such as kube-proxy's at the node ports of Services without endpoints.
+// of the two suffices. If there are other addresses on kube-ipvs0, kube-proxy left them. Then a virtual server may also be adopted if it
+// sends no connections to other endpoints, such as kube-proxy's at the node ports of Services without endpoints.
 func adoptable(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base().Ledger, key.Family()))
@@ -148,8 +148,8 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 }
 
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
-// addresses at which a port is served, because the ledger will have them: they must not be on kube-ipvs0. Where nothing else uses the device,
-// it includes all addresses if the ledger is lost, for instance with a flush of nftables while no agent ran.
+// addresses at which a port is served, because they will be in the ledger: they must not be on kube-ipvs0. If nothing else uses the
+// device and the ledger is lost, it includes all addresses. An nftables flush while no agent runs loses the ledger, for example.
 func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base().Sets {
@@ -175,8 +175,8 @@ func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]s
 	return ours
 }
 
-// listedAddress reports whether a set of virtual addresses has the address. The set gets every address before it is bound and loses it after
-// it is released, so a listed address is ours unless another program writes the set.
+// listedAddress reports whether a set of virtual addresses contains the address. The set gets every address before it is bound and loses it
+// after it is released, so a listed address is ours unless another program writes the set.
 func listedAddress(w *Target, have *kernel.State, addr netip.Addr) bool {
 	return slices.ContainsFunc(w.Base().Sets, func(set want.Set) bool {
 		return set.VIPs && have.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr}})

@@ -71,7 +71,7 @@ var scopeTests = []scopeTest{
 	{name: "unwanted, contested", unwanted: true, recorded: true, contested: true, destinations: asWanted, want: "ignored"},
 }
 
-// I5: which virtual servers are ours. The wanted one is always 10.96.0.1:80 with endpoints .1 and .2.
+// I5: which virtual servers are ours. The wanted virtual server is always 10.96.0.1:80 with endpoints .1 and .2.
 func TestScope(t *testing.T) {
 	key := tcp("10.96.0.1:80")
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
@@ -100,7 +100,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// kernel has the sets, rules and sealed ledgers of an agent, and the virtual server.
+// kernel contains the sets, rules and sealed ledgers of an agent, and the virtual server.
 func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Member) *kernel.State {
 	t.Helper()
 	fake := newFake()
@@ -145,7 +145,7 @@ func touches(p diff.Plan, key kernel.ServerKey) bool {
 	})
 }
 
-// An address on kube-ipvs0 is ours if the ledger or the set of virtual addresses has it.
+// An address on kube-ipvs0 is ours if it is in the ledger or in the set of virtual addresses.
 func TestAddressScope(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -204,7 +204,7 @@ func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }
 
-// While a foreign virtual server has a wanted key, nothing that depends on ours is wanted. Afterward it is wanted again.
+// While a foreign virtual server has a wanted key, nothing that depends on our virtual server is wanted. Afterward it is wanted again.
 func TestForeignServerComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
@@ -331,8 +331,8 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	return kernel.Op{}
 }
 
-// The node gets an address that is also on kube-ipvs0, regardless of which program added it there. After a port is served at a node address,
-// it must not be on kube-ipvs0: the plan that creates the virtual server removes it.
+// The node gets an address that is also on kube-ipvs0, no matter which program added it there. A node address with a served port must
+// not be on kube-ipvs0: the plan that creates the virtual server also removes the address.
 func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080

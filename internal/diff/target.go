@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Target is what the kernel should have now: the wanted state without the virtual servers whose keys foreign ones have, and with earlier ones
-// that linger. Only Decide changes it, and Follow after a change of the wanted state.
+// Target is what the kernel should contain now: the wanted state, without virtual servers whose keys are taken by foreign ones, and with
+// earlier ones that linger. Only Decide changes it, and Follow after a change of the wanted state.
 type Target struct {
 	want *want.State
-	// foreign are the wanted virtual servers whose keys foreign ones have. They are not written (I5), nor is anything that depends on them.
+	// foreign are the wanted virtual servers whose keys are taken by foreign ones. They are not written (I5), nor is anything that depends on them.
 	foreign map[kernel.ServerKey]*want.Server
-	// lingering virtual servers keep their connections in addition to a Service's new virtual server: the Service has changed which ports share an
-	// affinity, and the kernel cannot change a virtual server's port. lingersAt has their keys by address.
+	// lingering virtual servers keep their connections next to a Service's new virtual server: the Service changed which ports share an affinity,
+	// and the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
 	// members counts by how much the users of a member differ from the wanted state.
@@ -76,7 +76,7 @@ func (t *Target) Keys() []kernel.ServerKey {
 // Count counts the virtual servers.
 func (t *Target) Count() int { return len(t.want.Servers) - len(t.foreign) + len(t.lingering) }
 
-// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
+// Foreign returns the wanted virtual servers that are not written because their key is taken by a foreign one.
 func (t *Target) Foreign() map[kernel.ServerKey]*want.Server { return t.foreign }
 
 // Lingering iterates over the keys of the virtual servers that linger, in no order.
@@ -85,7 +85,7 @@ func (t *Target) Lingering() iter.Seq[kernel.ServerKey] { return maps.Keys(t.lin
 // Lingers reports whether a virtual server lingers.
 func (t *Target) Lingers(key kernel.ServerKey) bool { return t.lingering[key] != nil }
 
-// HasMember reports whether a set should have the member.
+// HasMember reports whether a set should contain the member.
 func (t *Target) HasMember(m kernel.Member) bool { return t.want.Count(m)+t.members[m] > 0 }
 
 // Members iterates over the members of sets, in no order.
@@ -114,10 +114,10 @@ func (t *Target) ServersAt(a netip.Addr) []kernel.ServerKey {
 	return at
 }
 
-// HasAddress reports whether kube-ipvs0 should have the address.
+// HasAddress reports whether the address should be on kube-ipvs0.
 func (t *Target) HasAddress(a netip.Addr) bool { return len(t.ServersAt(a)) > 0 }
 
-// Addresses iterates over the addresses that kube-ipvs0 should have, in no order.
+// Addresses iterates over the addresses that should be on kube-ipvs0, in no order.
 func (t *Target) Addresses(yield func(netip.Addr) bool) {
 	for a := range t.want.Addresses {
 		if (len(t.foreign) == 0 || t.HasAddress(a)) && !yield(a) {
@@ -131,7 +131,7 @@ func (t *Target) Addresses(yield func(netip.Addr) bool) {
 	}
 }
 
-// Match returns the key of the virtual server that new connections to a port match.
+// Match returns the key of the virtual server matched by new connections to a port.
 func (t *Target) Match(port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool { return t.Serves(key, port) })
 }
@@ -183,7 +183,7 @@ func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// forget records that no foreign virtual server has this one's key.
+// forget records that this virtual server's key is not taken by a foreign one.
 func (t *Target) forget(server *want.Server, touched *want.Touched) {
 	delete(t.foreign, server.Key)
 	t.touch(server, +1, touched)
@@ -216,7 +216,7 @@ func (t *Target) dismiss(key kernel.ServerKey, touched *want.Touched) {
 	t.touch(server, -1, touched)
 }
 
-// touch touches everything of a virtual server, and changes the counts of its members.
+// touch marks everything of a virtual server as touched, and changes the counts of its members.
 func (t *Target) touch(server *want.Server, by int, touched *want.Touched) {
 	touched.Servers[server.Key] = struct{}{}
 	if !server.Unbound {

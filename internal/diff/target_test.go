@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A target that follows changes of Services, and of what the kernel has, is the same as one that has just been made.
+// A target that follows changes of Services and of the kernel state equals a newly created target.
 func TestTargetFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -61,7 +61,7 @@ func same(t *rapid.T, a, b *diff.Target) {
 		return slices.SortedFunc(w.Lingering(), kernel.ServerKey.Compare)
 	}
 	if !slices.Equal(a.Keys(), b.Keys()) || !slices.Equal(lingering(a), lingering(b)) || a.Count() != b.Count() || !maps.Equal(a.Foreign(), b.Foreign()) {
-		t.Fatalf("virtual servers %v, foreign %v; made anew: %v, foreign %v", a.Keys(), a.Foreign(), b.Keys(), b.Foreign())
+		t.Fatalf("virtual servers %v, foreign %v; newly created target: %v, foreign %v", a.Keys(), a.Foreign(), b.Keys(), b.Foreign())
 	}
 	members := func(w *diff.Target) []kernel.Member { return slices.SortedFunc(w.Members, kernel.Member.Compare) }
 	if !slices.Equal(members(a), members(b)) {

@@ -15,7 +15,7 @@ import (
 // Severity orders findings.
 type Severity string
 
-// The severities. Something broken keeps the agent from serving Services as they are now. A notice is information about this node that needs no
+// The severities. An error keeps the agent from serving Services as they are now. A notice is information about this node that needs no
 // action.
 const (
 	Broken  Severity = "broken"

@@ -32,7 +32,7 @@ func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String(
 type Limits struct {
 	// Connections is the largest number of open TCP connections. Further ones are reset.
 	Connections int
-	// Flows is the largest number of UDP clients. Datagrams of further ones are dropped.
+	// Flows is the largest number of UDP clients. Datagrams of further clients are dropped.
 	Flows int
 	// Connect is how long the other side may take to accept a connection.
 	Connect time.Duration
@@ -45,7 +45,7 @@ var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Sec
 
 // Counts are statistics since the start.
 type Counts struct {
-	// Connections and Flows are the open ones.
+	// Connections and Flows count the open ones.
 	Connections, Flows int64
 	// Refused is the number of connections and datagrams beyond the limits.
 	Refused uint64

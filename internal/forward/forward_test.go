@@ -253,7 +253,7 @@ func udpClient(t *testing.T, at Listen) net.Conn {
 
 var questions atomic.Int64
 
-// ask sends a question until a reply arrives. Each has a number, because an earlier one may have been sent and answered twice.
+// ask sends a question until a reply arrives. Each question has a number, because an earlier question may have been sent and answered twice.
 func ask(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buffer, number := make([]byte, maxDatagram), fmt.Sprintf("#%d", questions.Add(1))

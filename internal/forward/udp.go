@@ -11,7 +11,7 @@ import (
 // maxDatagram is the largest UDP payload.
 const maxDatagram = 65535
 
-// udpListener forwards datagrams. Each client has its own socket to the other side, which receives the replies.
+// udpListener forwards datagrams. Each client has its own socket to the other side. That socket receives the replies.
 type udpListener struct {
 	*Forwarder
 	socket *net.UDPConn

@@ -1,7 +1,7 @@
 // Package freeport reserves ports for tests and local servers.
 //
-// A test must sometimes name a port at which the code that it tests will listen. A port that the kernel chose, and that the test
-// then closed, can be taken in between: by another test that asks the kernel, by the local end of a connection, or by the very
+// Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the test closes it, the port can be taken in between: by another
+// test that asks the kernel, by the local end of a connection, or by the very
 // connection that waits for the port to open. Ports from this package lie outside the range from which the kernel chooses, and
 // each is reserved for one process until that process ends.
 //
@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// first is the lowest port that is given out. The node ports of the tests' Services start at 30000.
+// first is the lowest port that Get returns. The node ports of the tests' Services start at 30000.
 const (
 	first = 10000
 	last  = 29999
@@ -63,7 +63,7 @@ func Find() (uint16, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free", first, limit)
 }
 
-// reserve reports whether the port is now this process's. The reservation is an abstract Unix socket: the kernel gives each name
+// reserve reserves the port for this process, and reports whether it succeeded. The reservation is an abstract Unix socket: the kernel gives each name
 // to one process of a network namespace, and releases it when that process ends.
 func reserve(port uint16) bool {
 	mark, err := net.Listen("unix", fmt.Sprintf("@kube-ipvs-port-%d", port))
@@ -94,7 +94,7 @@ func unused(port uint16) bool {
 	return true
 }
 
-// upperLimit returns the last port below those that the kernel chooses by itself.
+// upperLimit returns the last port below the range from which the kernel chooses.
 func upperLimit() (uint16, error) {
 	const file = "/proc/sys/net/ipv4/ip_local_port_range"
 	text, err := os.ReadFile(file)

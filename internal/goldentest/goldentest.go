@@ -1,4 +1,4 @@
-// Package goldentest compares the output of tests with golden files, which `make golden` rewrites.
+// Package goldentest compares the output of tests with golden files. `make golden` rewrites the files.
 //
 // Only tests import it.
 package goldentest

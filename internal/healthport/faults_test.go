@@ -127,7 +127,7 @@ func (n *node) refuse(port uint16, network string, err error) func() {
 	return func() { n.refused.Store(nil) }
 }
 
-// TestListenRetriesBackOff: retries for a port in use become less frequent.
+// TestListenRetriesBackOff: the retries become less frequent while a port is in use.
 func TestListenRetriesBackOff(t *testing.T) {
 	n := newNode(t)
 	var tries atomic.Int32
@@ -167,7 +167,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	n.until("opened again", func() bool { return len(sockets) == 2 && open(home4, port) && open(home6, port) })
 }
 
-// TestFlapping: only the last update counts, and no port of an earlier one stays open.
+// TestFlapping: only the last update counts, and no port of an earlier update stays open.
 func TestFlapping(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freeport.Get(t), freeport.Get(t)

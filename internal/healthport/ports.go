@@ -33,7 +33,7 @@ type Config struct {
 	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error is nil
 	// when all listeners work or none is wanted.
 	Failed func(id model.ServiceID, err error)
-	// Counted is called with the number of Services with all their listeners, and the number of Services that lack one.
+	// Counted is called with the number of Services whose listeners all work, and the number of Services that lack a listener.
 	Counted func(listening, failing int)
 	Log     *zap.Logger
 }

@@ -31,7 +31,7 @@ var (
 	home6 = netip.MustParseAddr("::1")
 )
 
-// node is a node with Ports that run until the test ends.
+// node is a node whose Ports run until the test ends.
 type node struct {
 	*Ports
 	t       *testing.T
@@ -226,7 +226,7 @@ func TestOptionsAsterisk(t *testing.T) {
 	}
 }
 
-// TestPortsMoveBetweenServices moves ports back and forth in one update. This never fails because of our own earlier listener.
+// TestPortsMoveBetweenServices moves ports back and forth in one update. Our own earlier listener never makes this fail.
 func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freeport.Get(t), freeport.Get(t)

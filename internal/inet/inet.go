@@ -1,5 +1,5 @@
-// Package inet has the types that cluster packages (model, watch) and kernel packages share: address family, transport
-// protocol, and the check for addresses that no Service or endpoint can have.
+// Package inet contains the types shared by cluster packages (model, watch) and kernel packages: address family,
+// transport protocol, and the check for addresses that no Service or endpoint can have.
 //
 // May import: the standard library.
 package inet

@@ -16,11 +16,11 @@ type Cleanup struct {
 	DryRun bool `json:"dryRun"`
 	// Refused is the reason why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
-	// ToRemove is the result of a dry run, Removed and Failed that of a real run.
+	// ToRemove is the result of a dry run, Removed and Failed are the results of a real run.
 	ToRemove []string         `json:"toRemove"`
 	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
-	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has any.
+	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has foreign addresses.
 	ForeignAddresses []string `json:"foreignAddresses"`
 	// ForeignServers are virtual servers there that are not kube-ipvs's, and Kept says what else stays, and why. Only the removal of
 	// kube-proxy's leftovers lists them.
@@ -35,7 +35,7 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// NewCleanup returns a document without results. It also writes what it gets as text: results to out, and the rest to notes.
+// NewCleanup returns a document without results. The document also writes everything it records as text: results to out, and the rest to notes.
 func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	return &Cleanup{
 		Header: view.HeaderOf("Cleanup"), DryRun: dryRun,
@@ -50,7 +50,7 @@ func (c *Cleanup) Refuse(why error) {
 	fmt.Fprintln(c.notes, "without --dry-run, cleanup would refuse:", why)
 }
 
-// Found records what is to be removed, and other programs' addresses on kube-ipvs0.
+// Found records the objects to remove, and other programs' addresses on kube-ipvs0.
 func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
 	for _, addr := range foreign {
 		c.ForeignAddresses = append(c.ForeignAddresses, addr.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// FuzzStatus: whatever an agent of another version answers, the status is printed.
+// FuzzStatus: the status is printed for any answer of an agent of another version.
 func FuzzStatus(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"agent":{"synced":true,"lastSync":{}},"sources":[{"name":"Service","error":"refused"}],"services":[{}]}`,

@@ -93,7 +93,7 @@ func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
 
-// unknownWithoutAgent names the information that the kernel does not have.
+// unknownWithoutAgent names the information that is not in the kernel.
 var unknownWithoutAgent = []string{
 	"which Service a virtual server belongs to",
 	"pods, nodes and zones of endpoints; endpoints that are not ready",

@@ -56,7 +56,7 @@ func affinity(f view.Frontend) string {
 	return fmt.Sprintf("%ds", f.Affinity)
 }
 
-// endpointCount is the number of endpoints that take new connections, out of all.
+// endpointCount is the number of endpoints that take new connections, and the total.
 func endpointCount(f view.Frontend) string {
 	taking := 0
 	for _, e := range f.Endpoints {

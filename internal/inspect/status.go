@@ -15,11 +15,11 @@ type Status struct {
 	view.Header
 	Agent   bool     `json:"agent"`
 	Unknown []string `json:"unknown"`
-	// Findings are the reasons why this node's Services may not follow the cluster. Problems of individual Services are not included. Unwell has the
-	// same in one line each.
+	// Findings are the reasons why this node's Services may not follow the cluster. Problems of individual Services are not included. Unwell
+	// contains the same findings in one line each.
 	Findings []finding.Finding `json:"findings"`
 	Unwell   []string          `json:"unwell"`
-	// Silence is why the agent did not respond.
+	// Silence is the reason why the agent did not respond.
 	Silence string `json:"silence,omitempty"`
 	// View is the agent's state; nil if no agent responds.
 	View *view.View `json:"view,omitempty"`
@@ -60,7 +60,7 @@ func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.Serv
 	}
 }
 
-// withoutAgent names the information that the kernel does not have.
+// withoutAgent names the information that is not in the kernel.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Counts are the counters of virtual servers, and those of their destinations.
+// Counts are the counters of virtual servers and of their destinations.
 type Counts = map[kernel.ServerKey]kernel.Traffic
 
 // TopList is the document of the command top.
@@ -24,7 +24,7 @@ type TopList struct {
 	Items   []TopEntry `json:"items"`
 }
 
-// Traffic is what passed in a second, on average.
+// Traffic is the average traffic per second.
 type Traffic struct {
 	Connections float64 `json:"connectionsPerSecond"`
 	Packets     float64 `json:"packetsPerSecond"` // in both directions
@@ -38,7 +38,7 @@ type TopEntry struct {
 	Name      string    `json:"name,omitempty"`
 	Port      string    `json:"port,omitempty"`
 	Kind      view.Kind `json:"kind"`
-	// Address is that of the frontend; Server that of the virtual server, which may serve all ports of the address.
+	// Address is the frontend's address; Server is the virtual server's, which may serve all ports of the address.
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`
 	Server   string         `json:"server"`
@@ -56,14 +56,14 @@ type TopEndpoint struct {
 	State   view.EndpointState `json:"state"`
 	view.Connections
 	Traffic
-	// Share is the endpoint's part of the new connections, or of the open ones if there are no new ones. WeightShare is its part of the
-	// weights. Both are from 0 to 1.
+	// Share is the endpoint's part of the new connections, or of the open connections if there are no new ones. WeightShare is the
+	// endpoint's part of the weights. Both are from 0 to 1.
 	Share       float64 `json:"share"`
 	WeightShare float64 `json:"weightShare"`
 }
 
-// TopOf joins Services with the difference of two readings of their counters. The entries with most new connections come first, and after
-// them those with most open ones.
+// TopOf joins Services with the difference of two readings of their counters. The entries with the most new connections come first, then
+// those with the most open ones.
 func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
@@ -108,7 +108,7 @@ func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, secon
 	return entry
 }
 
-// share sets each endpoint's part of the sum, and reports whether there is one.
+// share sets each endpoint's part of the sum, and reports whether the sum is above 0.
 func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpoint) float64) bool {
 	sum := 0.0
 	for _, e := range all {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Each column of PrintTop by which a screen sorts has a key.
+// Each column of PrintTop that a screen can sort by has a key.
 var topColumns = []struct {
 	key     rune
 	title   string

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// TopScreen is the state of top in a terminal: what its keys have selected. The zero value shows everything, the most new connections first.
+// TopScreen is the state of top in a terminal, as selected with its keys. The zero value shows everything, the most new connections first.
 type TopScreen struct {
 	// Filter selects entries whose namespace, name, address or pod contains it.
 	Filter string
@@ -21,7 +21,7 @@ type TopScreen struct {
 	shown          int // rows that the last picture had room for
 }
 
-// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown stand for the keys of that name.
+// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown stand for the keys of those names.
 func (s *TopScreen) Key(key rune) (quit bool) {
 	switch {
 	case s.typing:
@@ -152,7 +152,7 @@ var topHelp = []string{
 	"q               quit",
 }
 
-// clip cuts a line to a width, and replaces control characters, which names from elsewhere could contain.
+// clip cuts a line to a width, and replaces control characters, which foreign names could contain.
 func clip(line string, width int) string {
 	letters := []rune(line)
 	letters = letters[:min(len(letters), max(width, 0))]

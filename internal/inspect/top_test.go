@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// countsOf are the counters of the shop's virtual server: as many connections to each endpoint as given.
+// countsOf returns the counters of the shop's virtual server, with the given number of connections to each endpoint.
 func countsOf(ends ...uint64) inspect.Counts {
 	count := kernel.Traffic{Endpoints: map[netip.AddrPort]kernel.TableDestination{}}
 	for i, n := range append(ends, make([]uint64, 3-len(ends))...) {
@@ -30,8 +30,8 @@ func countsOf(ends ...uint64) inspect.Counts {
 	return inspect.Counts{shopAt: count}
 }
 
-// TestTop: rates are differences over the time between two readings, shares are parts of the new connections or, without new ones, of the open
-// ones, and the counters of a virtual server that was created again start at 0.
+// TestTop: rates are differences over the time between two readings. Shares are parts of the new connections or, without any, of the open
+// ones. Counters of a recreated virtual server start at 0.
 func TestTop(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	for name, c := range map[string]struct {
@@ -66,8 +66,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestTopPicture: whatever the keys, the size and the names are, a picture fits the terminal, has no control characters, and its numbers are
-// finite.
+// TestTopPicture: for any keys, sizes and names, a picture fits the terminal, contains no control characters, and shows finite numbers.
 func TestTopPicture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := shopView()
@@ -109,11 +108,11 @@ func TestTopPicture(t *testing.T) {
 func TestTopKeys(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	list := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
-	for keys, want := range map[string][2]string{ // what the picture has and what it lacks
+	for keys, want := range map[string][2]string{ // what the picture contains and what it lacks
 		"":          {"sorted by CONN/S", "100% of 100%"},
 		"e":         {"100% of 100%", "filter"},
 		"n":         {"sorted by NAME", "CONN/S   ("},
-		"/http\r":   {"0 of 2 frontends", "10.96.0.1:80/tcp"}, // the names of ports are not searched
+		"/http\r":   {"0 of 2 frontends", "10.96.0.1:80/tcp"}, // port names are not searched
 		"/:443\r":   {"1 of 2 frontends", "10.96.0.1:80/tcp"},
 		"/shop\x7f": {"filter: sho_", "sorted by"},
 		"/x\x1b":    {"2 of 2 frontends", "filter"},

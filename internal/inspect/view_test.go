@@ -32,7 +32,7 @@ func at(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr) }
 
 func ptr[T any](v T) *T { return &v }
 
-// services have every kind of frontend and every state of an endpoint.
+// services contain every kind of frontend and every state of an endpoint.
 func services() []view.Service {
 	endpoints := []view.Endpoint{
 		{Address: at("10.244.1.5:8080"), Pod: "shop/web-1", Node: "node-1", Zone: "zone-a", State: view.Ready, Weight: ptr(uint32(10)), Wanted: ptr(uint32(10))},

@@ -11,8 +11,7 @@ import (
 
 const (
 	connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
-	// engineConnFormat is the format of a connection with a persistence engine, whose data --persistent-conn shows. Its columns do not match
-	// those of the title.
+	// engineConnFormat is the format of a connection with a persistence engine, whose data --persistent-conn shows. Its columns do not match the title.
 	engineConnFormat = "%-3s %-6s %-11s %-18s %-18s %-16s %-18s %s"
 )
 

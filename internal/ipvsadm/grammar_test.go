@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseFailures has the responses of the packaged program.
+// TestParseFailures compares errors with the responses of the packaged program.
 func TestParseFailures(t *testing.T) {
 	for _, c := range []struct {
 		line, text string

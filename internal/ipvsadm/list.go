@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// PrintTable prints virtual servers: for List in the request's view, for Save as the commands that create them. For a request
-// with a Service, the table has only that one.
+// PrintTable prints virtual servers: for List in the request's view, for Save as the commands that create them. For a request with a Service, the table contains only that
+// Service.
 func PrintTable(r Request, table kernel.Table, names Names) string {
 	p := printer{request: r, names: names}
 	services := table.Servers

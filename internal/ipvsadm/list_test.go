@@ -197,7 +197,7 @@ func TestAbbreviated(t *testing.T) {
 	}
 }
 
-// TestConnectionsWithAnEngine has rows captured from the packaged program. Their columns differ from those of the title.
+// TestConnectionsWithAnEngine uses rows captured from the packaged program. Their columns do not match the title.
 func TestConnectionsWithAnEngine(t *testing.T) {
 	at := netip.MustParseAddrPort
 	conns := []kernel.Connection{

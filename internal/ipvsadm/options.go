@@ -94,7 +94,7 @@ var allowed = map[Command]optionSet{
 	Save: setOf(optNumeric),
 }
 
-// valueKind reports whether an option has a value.
+// valueKind is whether an option has a value.
 type valueKind int
 
 const (

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Audit names what an audit must return even without a difference from the previous audit, because the agent cannot infer it.
+// Audit names the objects that an audit must return even if they equal the previous audit's, because the agent cannot infer their state.
 type Audit struct {
 	// All requests everything.
 	All bool
@@ -20,7 +20,7 @@ type Audit struct {
 
 // Differences are the differences from the previous audit, and what the Audit requests.
 type Differences struct {
-	// All is true if the differences are complete: what they lack does not exist or was not seen.
+	// All is true if the differences are complete: an object missing from them does not exist or was not seen.
 	All bool
 	// Servers that differ. A server that was not seen, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
@@ -28,7 +28,7 @@ type Differences struct {
 	Members map[string]map[Element]struct{}
 	// Addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base is the rest of the state, whether it differs or not. It has no members, addresses or virtual servers.
+	// Base is the rest of the state, even if nothing differs. It contains no members, addresses or virtual servers.
 	Base State
 }
 

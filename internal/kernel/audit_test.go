@@ -15,7 +15,7 @@ func keyAt(i int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 80), Protocol: inet.TCP}
 }
 
-// many is a kernel with virtual servers of 10 destinations each.
+// many is a kernel that contains virtual servers of 10 destinations each.
 func many(servers int) *kernel.State {
 	s := kernel.NewState()
 	s.Members["VIP"] = map[kernel.Element]struct{}{}

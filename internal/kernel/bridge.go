@@ -11,7 +11,7 @@ type Bridge struct {
 	Name string
 	// Containers is true if a port leads to another network namespace.
 	Containers bool
-	// Families are those in which the bridge has an address and is therefore a gateway.
+	// Families are the families in which the bridge has an address and is therefore a gateway.
 	Families []inet.Family
 	// Filtered are the families in which netfilter sees the packets between the bridge's ports.
 	Filtered map[inet.Family]bool
@@ -25,7 +25,7 @@ func BridgeFilter(f inet.Family) string {
 	return "net/bridge/bridge-nf-call-iptables"
 }
 
-// FilterBridges returns the command to run on the host if netfilter does not see the packets between the ports of a bridge.
+// FilterBridges returns the command to run on the host if netfilter does not see packets between a bridge's ports.
 func FilterBridges(f inet.Family) string {
 	name := "iptables"
 	if f == inet.IPv6 {

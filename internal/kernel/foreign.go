@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// This file has the conditions and verdicts that only rules of other programs have. The agent reads them, and never writes them.
+// This file contains the conditions and verdicts that occur only in other programs' rules. The agent reads them, and never writes them.
 
 // Negated matches packets that a condition does not match.
 type Negated struct{ Condition }
@@ -26,7 +26,7 @@ type ToPorts struct{ Ports }
 // States matches packets by the state of their connection, named as in iptables.
 type States []string
 
-// MarkIs matches packets whose mark has these bits of the mask.
+// MarkIs matches packets whose mark, under the mask, has these bits.
 type MarkIs struct{ Bits, Mask uint32 }
 
 // FromPorts matches packets by their source port.
@@ -35,8 +35,8 @@ type FromPorts struct{ Ports }
 // EitherPorts matches packets by one of their ports.
 type EitherPorts struct{ Ports }
 
-// AddrType matches packets by the type of their destination or source: UNICAST, LOCAL, BROADCAST or another. OfInterface are only those of the
-// interface that the packet passes.
+// AddrType matches packets by the type of their destination or source: UNICAST, LOCAL, BROADCAST or another. With OfInterface, only the
+// addresses of the packet's interface count.
 type AddrType struct {
 	Source, OfInterface bool
 	Types               []string
@@ -57,10 +57,10 @@ type OriginalToPorts struct{ Ports }
 // Replies matches packets to the client of their connection.
 type Replies struct{}
 
-// TCPFlags matches segments of TCP with these flags of the mask.
+// TCPFlags matches TCP segments with these flags of the mask.
 type TCPFlags struct{ Mask, Set uint8 }
 
-// ConnectionMarkIs matches packets as MarkIs does, by the mark of their connection.
+// ConnectionMarkIs matches packets by the mark of their connection, as MarkIs does by their own.
 type ConnectionMarkIs struct{ Bits, Mask uint32 }
 
 // ReversePath matches packets that arrive on the interface of the route to their source.
@@ -134,22 +134,22 @@ func ConditionText(c Condition) string {
 	return strings.Join(words, " ")
 }
 
-// ChangeMark clears the bits of the mask in the packet's mark, then inverts the other ones.
+// ChangeMark clears the bits of the mask in the packet's mark, then inverts the other bits.
 type ChangeMark struct{ Invert, Mask uint32 }
 
-// RestoreMark sets these bits of the packet's mark to those of its connection. SaveMark does the opposite.
+// RestoreMark copies these bits from the connection's mark to the packet's. SaveMark does the opposite.
 type RestoreMark struct{ ConnectionMask, Mask uint32 }
 
-// SaveMark sets these bits of the connection's mark to those of the packet.
+// SaveMark copies these bits from the packet's mark to the connection's.
 type SaveMark struct{ Mask, ConnectionMask uint32 }
 
-// ChangeConnectionMark changes the mark of the connection as ChangeMark does that of the packet.
+// ChangeConnectionMark changes the connection's mark as ChangeMark changes the packet's.
 type ChangeConnectionMark struct{ Invert, Mask uint32 }
 
 // GoTo continues in another chain of the table. A packet without a verdict there returns to the chain that called this one.
 type GoTo string
 
-// Ignored is a target that neither stops a packet nor changes what decides its path, such as LOG.
+// Ignored is a target that neither stops a packet nor affects its path, such as LOG.
 type Ignored string
 
 // OtherTarget is a target with another effect.

@@ -8,7 +8,7 @@ type Interface struct {
 	Kind string
 	MTU  int
 	Up   bool
-	// Master is the bridge or bond that it belongs to, and Parent the interface below it, such as that of a VLAN; empty if there is none.
+	// Master is the bridge or bond that the interface belongs to, and Parent the interface below it, as for a VLAN; empty if there is none.
 	Master, Parent string
 	// Container is true if its other end is in another network namespace.
 	Container bool

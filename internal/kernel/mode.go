@@ -8,14 +8,14 @@ import (
 // Mode is what balances connections on a node, and where the agent keeps sets and rules.
 type Mode uint8
 
-// The modes. nftables balances only packets that pass rules of the agent's table, so that table then has the sets and rules, too.
+// The modes. nftables balances only packets that pass rules of the agent's table, so that table then also contains the sets and rules.
 const (
 	IPVSWithIPTables Mode = iota // sets are in ipset, rules in iptables
 	IPVSWithNFTables
 	NFTablesOnly
 )
 
-// modes are the names of the modes, as JSON has them.
+// modes are the names of the modes in JSON.
 var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables"}
 
 // NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does.

@@ -15,7 +15,7 @@ type RuleListing struct {
 	Rules map[ChainID][]SavedRule
 }
 
-// Recognize replaces the rules that the listing has in common with a ruleset, by their tags, with those of the ruleset.
+// Recognize replaces listed rules whose tags are in a ruleset with the ruleset's rules.
 func (l RuleListing) Recognize(r Ruleset) {
 	ours := map[string]Rule{}
 	for _, c := range r.Chains {

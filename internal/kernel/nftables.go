@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// NFTables are the nftables tables of other programs: their chains with their rules, and the sets that rules look packets up in.
+// NFTables are the nftables tables of other programs: their chains with their rules, and the sets in which rules look up packets.
 type NFTables struct {
 	Rules map[NFTName][]NFTRule
 	Sets  map[NFTName]NFTSet
@@ -41,13 +41,13 @@ const (
 
 // NFTField is a property of a packet.
 type NFTField struct {
-	// Kind is the name of the expression that loads it. A field of another kind than the above has only that.
+	// Kind is the name of the expression that loads it. A field of any other kind has only a Kind.
 	Kind string
 	// Key is the key of meta and ct, the base of payload, and the result of fib.
 	Key uint32
 	// Offset and Length are in bytes. Length is 0 if the key decides it.
 	Offset, Length int
-	// Flags are those of fib. Reply is the direction of ct, which Directed has.
+	// Flags are those of fib. Reply is the direction of ct, if Directed is true.
 	Flags           uint32
 	Directed, Reply bool
 }
@@ -58,7 +58,7 @@ type NFTLoad struct {
 	Field NFTField
 }
 
-// NFTStore changes the packet's field to a register.
+// NFTStore sets the packet's field to the value of a register.
 type NFTStore struct {
 	From  int
 	Field NFTField
@@ -70,7 +70,7 @@ type NFTImmediate struct {
 	Data []byte
 }
 
-// NFTBitwise masks and inverts bits of a register. Without a mask, it does something else with it.
+// NFTBitwise masks and inverts bits of a register. Without a mask, it stands for another operation on the register.
 type NFTBitwise struct {
 	From, To, Length int
 	Mask, Xor        []byte
@@ -79,7 +79,7 @@ type NFTBitwise struct {
 // NFTByteOrder reverses the bytes of each number of a register, of Size bytes.
 type NFTByteOrder struct{ From, To, Length, Size int }
 
-// NFTCompare compares a register with a constant; Op is NFT_CMP_EQ or another of these.
+// NFTCompare compares a register with a constant; Op is NFT_CMP_EQ or another NFT_CMP code.
 type NFTCompare struct {
 	From int
 	Op   uint32
@@ -93,14 +93,14 @@ type NFTRange struct {
 	Not       bool
 }
 
-// NFTLookup looks a register up in a set. With a map, it stores the value in another register, or has its verdict.
+// NFTLookup looks a register up in a set. With a map, it stores the value in another register, or applies the map's verdict.
 type NFTLookup struct {
 	Set      string
 	From, To int
 	Map, Not bool
 }
 
-// NFTVerdict ends the chain, or continues in another; Code is NF_DROP, NFT_JUMP or another of these.
+// NFTVerdict ends the chain, or continues in another; Code is NF_DROP, NFT_JUMP or another verdict code.
 type NFTVerdict struct {
 	Code  int32
 	Chain string
@@ -147,12 +147,12 @@ const (
 type NFTSet struct {
 	// Fields are the lengths of the parts of a key in bytes; each begins at a multiple of 4.
 	Fields []int
-	// Unread says why the elements are not known; empty if they are.
+	// Unread is the reason why the elements are unknown; empty if they are known.
 	Unread   string
 	Elements []NFTElement
 }
 
-// NFTElement has all keys from Key to End, each field for itself. A catch-all element has no key: it has the keys that no other has.
+// NFTElement contains all keys from Key to End, compared field by field. A catch-all element has no key: it contains all keys that are in no other element.
 type NFTElement struct {
 	Key, End []byte
 	// Data and Verdict are the value of a map.

@@ -154,7 +154,7 @@ func Programs(f inet.Family) string {
 // StuckError means that a part of the node's kernel interface does not answer, or fails. Only operations on that part fail (I16).
 type StuckError struct {
 	Part, Doing string
-	// Since is the start of the first call that did not succeed, after the last one that did.
+	// Since is the start of the first failed call after the last success.
 	Since time.Time
 	// Cause is why the last call ended; nil while it runs.
 	Cause error

@@ -40,8 +40,8 @@ func RefusalReason(err error) string {
 	return "cannot be sent to the kernel"
 }
 
-// nodeErrors are the error numbers that are not about the object. All other error numbers count as the object's fault: the agent notices if most
-// objects get one.
+// nodeErrors are the error numbers that are not about the object. All others count as the object's fault: the agent notices if most objects get
+// such an error.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
@@ -51,7 +51,7 @@ var nodeErrors = []syscall.Errno{
 	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ENOTCONN, syscall.ESHUTDOWN,
 }
 
-// passing are the error numbers for a shortage or an interruption: the same operation may succeed later.
+// passing are the error numbers for a shortage or an interruption, after which the same operation may succeed.
 var passing = []syscall.Errno{
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE, syscall.ENFILE,
 	syscall.EAGAIN, syscall.EINTR, syscall.EBUSY, syscall.ETIMEDOUT, syscall.ECANCELED, syscall.EIO,

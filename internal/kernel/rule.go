@@ -68,7 +68,7 @@ type To struct{ netip.Prefix }
 // ToThisNode matches packets to the node's own addresses.
 type ToThisNode struct{}
 
-// Arrives matches packets by their input interface: this one or, with Prefix, all whose names have the prefix.
+// Arrives matches packets by their input interface: this interface or, with Prefix, all interfaces whose names have the prefix.
 type Arrives struct {
 	Interface string
 	Prefix    bool
@@ -159,8 +159,8 @@ type SetMark uint32
 // FlipMark inverts bits of the packet's mark.
 type FlipMark uint32
 
-// Balance gives the connection an endpoint of its virtual server. Without one, the packet continues with the
-// next rule. Only nftables has this verdict: IPVS balances without a rule.
+// Balance gives the connection an endpoint of its virtual server. If there is no endpoint, the packet
+// continues with the next rule. Only nftables has this verdict: IPVS balances without a rule.
 type Balance struct{}
 
 // Reject answers with an ICMP error, named as in iptables.

@@ -60,9 +60,8 @@ func TagOf(comment string) string {
 	return tag
 }
 
-// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, even an empty one. A
-// chain that it leaves out keeps its rules in iptables, where they may be kube-proxy's. In nftables, where the whole table is the agent's, the
-// chain is deleted.
+// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, even an empty one. A chain that it omits
+// keeps its rules in iptables, where they may be kube-proxy's. In nftables, where the whole table is the agent's, the chain is deleted.
 type Ruleset struct {
 	Family inet.Family
 	Chains []Chain
@@ -77,15 +76,15 @@ const (
 	RulesNFTables = "nftables"
 )
 
-// What can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables does where the kernel has no IPVS.
+// What can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables balances if the kernel has no IPVS.
 const (
 	DataPlaneAuto     = "auto"
 	DataPlaneIPVS     = "ipvs"
 	DataPlaneNFTables = "nftables"
 )
 
-// OldRules are what a previous run of the agent left where the agent no longer keeps sets and rules: in the other iptables variant ("nft" or
-// "legacy"), in "ipset", or in "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
+// OldRules are what a previous run of the agent left where the agent no longer keeps its sets and rules: in the other iptables variant
+// ("nft" or "legacy"), in "ipset", or in "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
 type OldRules struct {
 	Variant string
 	Family  inet.Family // of chains
@@ -125,10 +124,10 @@ func (r Ruleset) View() RulesView {
 type RulesView struct {
 	Chains map[ChainID][]string
 	Jumps  map[ChainID][]string
-	// Foreign has the rules of other programs in owned chains, as iptables-save prints them. They identify the program.
+	// Foreign contains the rules of other programs in owned chains, as iptables-save prints them. They identify the program.
 	Foreign map[ChainID][]string
-	// Ahead has the rules of other programs that accept packets before an owned jump in a built-in chain whose order matters. These packets
-	// never reach the jump. With nftables, where the built-in chains are the agent's too, it has every rule of another program there.
+	// Ahead contains the rules of other programs that accept packets before an owned jump in a built-in chain whose order matters. These
+	// packets never reach the jump. With nftables, where the built-in chains are also the agent's, it contains every rule of another program in them.
 	Ahead map[ChainID][]string
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// ServerKey identifies a virtual server by the address, port and protocol of the packets that match it.
+// ServerKey identifies a virtual server by the address, port and protocol of matching packets.
 type ServerKey struct {
 	Addr     netip.AddrPort
 	Protocol inet.Protocol
@@ -121,8 +121,8 @@ func (s Server) schedulerFlags() string {
 type Destination struct {
 	Addr   netip.AddrPort
 	Weight uint32
-	// Upper is the number of connections at which new ones stop, Lower the number below which they resume. 0 means no limit for Upper, and
-	// three quarters of Upper for Lower.
+	// Upper is the number of connections at which new ones stop; Lower is the number below which they resume. 0 means no limit for Upper,
+	// and three quarters of Upper for Lower.
 	Upper, Lower uint32
 }
 
@@ -166,5 +166,5 @@ type DestinationStats struct {
 	Persistent uint32 // persistence templates; only some readers see them
 }
 
-// Connections is the number of connections that a deletion of the destination would cut.
+// Connections is the number of connections that deleting the destination would cut.
 func (s DestinationStats) Connections() uint32 { return s.Active + s.Inactive }

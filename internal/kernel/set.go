@@ -43,8 +43,8 @@ type Element struct {
 	Protocol inet.Protocol
 	Port     uint16
 	Addr2    netip.Addr
-	// Bits2 is the prefix length that makes Addr2 a range. In sets of ranges it is never 0, and the full length for a single address; in
-	// other sets it is 0.
+	// Bits2 is the prefix length that makes Addr2 a range. In sets of ranges it is never 0, and it is the full length for a single
+	// address; in other sets it is 0.
 	Bits2 uint8
 }
 
@@ -88,9 +88,9 @@ func (m Member) Compare(o Member) int {
 
 // OtherSet is another program's ipset.
 type OtherSet struct {
-	// Type are the fields of its elements, such as "ip,port"; "set" for a set of sets.
+	// Type lists the fields of the elements, such as "ip,port"; "set" for a set of sets.
 	Type string
-	// Unread says why the elements are not known; empty if they are.
+	// Unread is the reason why the elements are unknown; empty if they are known.
 	Unread   string
 	Elements []OtherElement
 }

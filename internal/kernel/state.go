@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Device is the dummy interface that has the virtual addresses. Calico and others detect IPVS mode by this name.
+// Device is the dummy interface to which the virtual addresses are bound. Calico and others detect IPVS mode by this name.
 const Device = "kube-ipvs0"
 
 // State is the kernel state of a node: everything that the agent owns, and foreign objects that could conflict with it.
@@ -23,21 +23,21 @@ type State struct {
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
-	// RulesErr is why a family is missing in Rules. The rest of the state is valid anyway, because it does not depend on iptables.
+	// RulesErr is the reason why a family is missing in Rules. The rest of the state is still valid, because it does not depend on iptables.
 	RulesErr RulesError
 	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
 	// MayMiss is true if Members may lack unchanged members, as lists of nftables do while anything is written and for a moment after that. A
-	// lookup shows whether these exist.
+	// lookup shows whether such members exist.
 	MayMiss bool
 }
 
 // RulesError is why the rules of a family could not be read.
 type RulesError map[inet.Family]error
 
-// Err joins the errors. An error that several families share appears once.
+// Err joins the errors. An error shared by several families appears once.
 func (e RulesError) Err() (joined error) {
 	for _, f := range inet.Families {
 		if err := e[f]; err != nil && !errors.Is(joined, err) {
@@ -89,7 +89,7 @@ func (s *State) IPv6Off() bool {
 	return off == "1"
 }
 
-// HasMember reports whether the set has the element.
+// HasMember reports whether the set contains the element.
 func (s *State) HasMember(m Member) bool {
 	_, ok := s.Members[m.Set][m.Element]
 	return ok

@@ -9,8 +9,8 @@ type Summary struct {
 	IPv4Servers int
 	// Sets are the owned sets, by name.
 	Sets map[string]SetSummary
-	// Rules has an opaque value per family. It changes with the rules of an owned chain, and with those of a built-in chain up to the last
-	// owned jump. With iptables-legacy it changes with the size of any chain.
+	// Rules contains an opaque value per family. It changes with the rules of an owned chain, and with a built-in chain's rules up to the
+	// last owned jump. With iptables-legacy it changes with the size of any chain.
 	Rules map[inet.Family]uint64
 	// Sysctls as in State.
 	Sysctls map[string]string

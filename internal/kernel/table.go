@@ -31,7 +31,7 @@ type TableKey struct {
 type TableServer struct {
 	Key       TableKey
 	Scheduler string
-	Flags     uint32 // the Flag constants, and flags that the kernel sets itself
+	Flags     uint32 // the Flag constants, and flags set by the kernel itself
 	Timeout   uint32 // in seconds; valid with FlagPersistent
 	// Netmask groups the clients of a persistent virtual server: for IPv4 a mask in host byte order, for IPv6 a prefix length.
 	Netmask      uint32

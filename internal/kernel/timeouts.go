@@ -14,13 +14,13 @@ func (t Timeouts) String() string {
 	return fmt.Sprintf("%d %d %d", int(t.TCP.Seconds()), int(t.TCPFin.Seconds()), int(t.UDP.Seconds()))
 }
 
-// Holds reports whether t has every timeout that want sets.
+// Holds reports whether t contains every timeout set in want.
 func (t Timeouts) Holds(want Timeouts) bool {
 	same := func(have, want time.Duration) bool { return want == 0 || have == want }
 	return same(t.TCP, want.TCP) && same(t.TCPFin, want.TCPFin) && same(t.UDP, want.UDP)
 }
 
-// With returns the timeouts after applying those that set has.
+// With returns the timeouts after applying those in set.
 func (t Timeouts) With(set Timeouts) Timeouts {
 	return Timeouts{TCP: cmp.Or(set.TCP, t.TCP), TCPFin: cmp.Or(set.TCPFin, t.TCPFin), UDP: cmp.Or(set.UDP, t.UDP)}
 }

@@ -25,7 +25,7 @@ func Authorities(bundle []byte) (hashes []string) {
 	return slices.Compact(hashes)
 }
 
-// sameCluster reports whether two agents trust an authority in common. A rotation adds the new authority before it removes the old one.
+// sameCluster reports whether two agents trust a common authority. A rotation adds the new authority before it removes the old one.
 // Without any authority, two clusters with the same URL cannot be distinguished.
 func sameCluster(a, b []string) bool {
 	return len(a) == 0 && len(b) == 0 || slices.ContainsFunc(a, func(hash string) bool { return slices.Contains(b, hash) })

@@ -24,7 +24,7 @@ func certificate(t *testing.T, key *ecdsa.PrivateKey, serial int64) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Authorities depend only on the public keys, not on the order, on renewals, or on what else is in the bundle.
+// Authorities depend only on the public keys, not on their order, renewals, or other content of the bundle.
 func TestAuthorities(t *testing.T) {
 	var keys [2]*ecdsa.PrivateKey
 	for i := range keys {
@@ -53,8 +53,7 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// A file is used by an agent that trusts one of its authorities, as in a rotation. A rebuilt cluster has the URL of the old one, but another
-// authority.
+// A file is used by an agent that trusts one of its authorities, as in a rotation. A rebuilt cluster has the same URL as the old cluster, but another authority.
 func TestAuthorityInCommon(t *testing.T) {
 	for _, c := range []struct {
 		wrote, reads []string

@@ -34,8 +34,8 @@ const (
 type Identity struct {
 	Node      string `json:"node"`
 	APIServer string `json:"apiServer"`
-	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts those of the system, or every
-	// certificate. A new cluster may have the URL of an old one.
+	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts the system's authorities, or every certificate. A new cluster may
+	// have the URL of an old one.
 	Authorities      []string `json:"authorities"`
 	ServiceProxyName string   `json:"serviceProxyName"`
 }

@@ -39,7 +39,7 @@ func encoded(t rapid.TB, s *State) []byte {
 	return b.Bytes()
 }
 
-// A file that is read has the state that was written.
+// Reading a file returns the state that was written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -53,7 +53,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A file that is damaged anywhere is not used, not even in part; a byte of the compression's header that has no meaning may differ.
+// A damaged file is not used, not even in part. Only meaningless bytes of the compression's header may differ.
 func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -151,7 +151,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Endpoints of this node are left out, and those that took no connections.
+// Endpoints of this node, and endpoints that took no connections, are left out.
 func TestRemoteChanges(t *testing.T) {
 	ready := func(addr, node string) model.Endpoint {
 		e := compiletest.Ready(netip.MustParseAddr(addr))

@@ -1,8 +1,7 @@
 // Package loopback serves node ports at 127.0.0.1 and ::1, where IPVS cannot: the kernel does not let a packet from a loopback address
-// leave the node. The agent's process accepts there and opens its own connection to the node port at an address of the node, so all
-// policies remain those of IPVS.
+// leave the node. The agent's process accepts there and opens its own connection to the node port at an address of the node, so the policies of IPVS still apply.
 //
-// The loop calls [Ports.Update], which records what is wanted and never blocks; [Ports.Run] opens and closes the ports.
+// The loop calls [Ports.Update], which records the wanted ports and never blocks; [Ports.Run] opens and closes the ports.
 //
 // May import: forward, inet and model (values).
 package loopback
@@ -33,7 +32,7 @@ type Ports struct {
 	addresses []netip.Addr
 	ports     map[model.ServiceID][]model.LoopbackPort
 
-	// Only Run uses these: the open ports, and the failures that were reported.
+	// Only Run uses these: the open ports, and the reported failures.
 	open     map[forward.Listen]netip.AddrPort
 	reported map[model.ServiceID]string
 }
@@ -46,7 +45,7 @@ func New(limits forward.Limits) *Ports {
 	}
 }
 
-// Counts returns what clients of the ports did.
+// Counts returns statistics about clients of the ports.
 func (p *Ports) Counts() forward.Counts { return p.forwarder.Counts() }
 
 // Update sets the loopback addresses that serve node ports, and the ports of the Services in the map; all others stay.
@@ -75,7 +74,7 @@ func (p *Ports) Update(addresses []netip.Addr, ports map[model.ServiceID][]model
 }
 
 // Run keeps the ports open until the context ends. It calls failed when ports of a Service cannot be opened, and again when the reason
-// changes. The error is nil once all are open.
+// changes. The error is nil once all ports are open.
 func (p *Ports) Run(ctx context.Context, failed func(id model.ServiceID, err error)) {
 	defer p.forwarder.Close(grace)
 	timer := time.NewTimer(retry)

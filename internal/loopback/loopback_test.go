@@ -25,7 +25,7 @@ var (
 	address = netip.MustParseAddr("127.0.0.1")
 )
 
-// failures are what Failed was called with.
+// failures are the errors passed to Failed.
 type failures struct {
 	mu   sync.Mutex
 	last map[model.ServiceID]string
@@ -105,7 +105,7 @@ func TestPortsFollowServices(t *testing.T) {
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
 
-	// Another report that names the Service again, with another frontend.
+	// A later report names the Service again, with another frontend.
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, b)})
 	becomes(t, "b", func() string { return reply(port) })
 
@@ -142,7 +142,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestFailures: a port that another process has is reported for its Service, and opened when it is free; other Services are not affected.
+// TestFailures: if another process uses a port, a failure is reported for the Service. The port is opened when it is free. Other Services are not affected.
 func TestFailures(t *testing.T) {
 	p, f := start(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")

@@ -77,7 +77,7 @@ func (k *keeper) adapt() {
 	}
 }
 
-// usage has the runtime's measurements at one time.
+// usage contains the runtime's measurements at one time.
 type usage struct {
 	at time.Time
 	// live is the size of the heap after the last collection, in bytes.

@@ -22,7 +22,7 @@ func chunks(bytes int) []*chunk {
 	return all
 }
 
-// held is the memory that the runtime has from the operating system, in bytes.
+// held is the memory that the runtime holds from the operating system, in bytes.
 func held() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -101,7 +101,7 @@ func TestEnvironmentTakesPrecedence(t *testing.T) {
 	}
 }
 
-// TestTuning: with any measurements, the limit leaves room for the growth that the percentage allows. An idle agent returns to
+// TestTuning: for any measurements, the limit leaves room for the growth allowed by the percentage. An idle agent returns to
 // at most twice the live heap plus 12 MB, and an agent with expensive collections collects less often.
 func TestTuning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

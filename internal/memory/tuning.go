@@ -10,7 +10,7 @@ const (
 	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
 	// cost less than lowCost, it shrinks again.
 	maxCost, lowCost = 0.01, 0.0025
-	// overhead is the memory that the runtime needs in addition to the heap, in bytes: stacks, its own tables, free space
+	// overhead is the memory that the runtime needs besides the heap, in bytes: stacks, its own tables, free space
 	// between objects.
 	overhead = 8 << 20
 )

@@ -12,7 +12,7 @@ const MaxWeight = 1<<31 - 1
 // MaxConnectionLimit is the highest limit of a destination's connections that all kernels accept.
 const MaxConnectionLimit = 1<<31 - 1
 
-// Balancing has the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
+// Balancing contains the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
 type Balancing struct {
 	Scheduler string
 	// Flags are the scheduler's settings. If FlagsSet is false, no annotation sets them.
@@ -34,8 +34,8 @@ type Balancing struct {
 	SlowStart time.Duration
 }
 
-// Weights are the weights of a Service's endpoints. The most specific one applies: the pod's, else its node's, else its zone's, else
-// Default.
+// Weights are the weights of a Service's endpoints. The most specific weight applies: the pod's, else its node's, else its zone's,
+// else Default.
 type Weights struct {
 	// Default applies to all other endpoints. If DefaultSet is false, their weight is 1.
 	Default    uint32

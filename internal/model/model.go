@@ -20,7 +20,7 @@ type Service struct {
 	ID      ServiceID
 	UID     string
 	Created time.Time
-	// ClusterIPs has at most one address of each family. A family without one is not served.
+	// ClusterIPs contains at most one address of each family. A family without an address is not served.
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs: addresses that the cluster's operator routes to the nodes.
 	ExternalIPs []netip.Addr
@@ -40,8 +40,8 @@ type Service struct {
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
-	// Held is true while a Service is kept although the API server's last list lacks it. Every existing Service has precedence
-	// over it.
+	// Held is true while a Service is kept although it is missing from the API server's last list. Every existing Service
+	// takes precedence over it.
 	Held bool
 }
 
@@ -107,7 +107,7 @@ type Endpoint struct {
 	ForNodes, ForZones []string
 }
 
-// Node has the parts of a Node object that matter to Services.
+// Node contains the parts of a Node object that matter to Services.
 type Node struct {
 	Name string
 	// Addresses are the internal addresses, then the external ones, in the object's order.
@@ -133,7 +133,7 @@ type Changes struct {
 	Nodes map[string]*Node
 	// APIServer are the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	// Triggers are the triggers of changed EndpointSlices that have one.
+	// Triggers are the triggers of changed EndpointSlices, if they have one.
 	Triggers []Trigger
 	// Held counts the currently held Services.
 	Held int

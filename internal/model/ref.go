@@ -5,7 +5,7 @@ import "cmp"
 // Kind is a kind of object in the cluster.
 type Kind string
 
-// The kinds. KindFile is not a Kubernetes kind: it is for problems of a manifest file that cannot be attributed to an object.
+// The kinds. KindFile is not a Kubernetes kind: it is for problems of a manifest file that belong to no particular object.
 const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"

@@ -3,7 +3,7 @@ package model
 import "slices"
 
 // Scheduler is an IPVS scheduler: an algorithm that chooses the destination of a new connection. Each is a kernel module
-// ip_vs_<name>, which not every node has.
+// ip_vs_<name>, which may be missing on a node.
 type Scheduler struct {
 	Name string
 	// Flags are the names of its flags, in the order of the kernel's scheduler flags 1 and 2.
@@ -17,7 +17,7 @@ type Scheduler struct {
 	// CountsWeights is true if the scheduler interprets a weight as a number of open connections, not as a share.
 	CountsWeights bool
 	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and looks at all endpoints for each number.
-	// That takes long only while those with the largest weights are at their connection limit.
+	// That takes long only while the endpoints with the largest weights are at their connection limit.
 	CountsDown bool
 	// TableKiB is the size of the table that the kernel allocates for each virtual server, in its default configuration.
 	TableKiB int
@@ -25,7 +25,7 @@ type Scheduler struct {
 	Advice string
 }
 
-// LastResort is the scheduler of a node whose kernel lacks the configured one.
+// LastResort is the node's scheduler if the configured one is missing in its kernel.
 const LastResort = "rr"
 
 // SchedulerFlags is a set of flags: bit n is the kernel's scheduler flag n+1.
@@ -66,7 +66,7 @@ var Schedulers = func() []string {
 // KnownScheduler reports whether the name is one of Schedulers.
 func KnownScheduler(name string) bool { return slices.Contains(Schedulers, name) }
 
-// SchedulerNamed returns a scheduler by name. An unknown one has no flags and uses weights.
+// SchedulerNamed returns a scheduler by name. An unknown scheduler has no flags and uses weights.
 func SchedulerNamed(name string) Scheduler {
 	if i := slices.Index(Schedulers, name); i >= 0 {
 		return schedulers[i]

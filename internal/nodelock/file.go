@@ -24,7 +24,7 @@ type holder struct {
 // maxHolder limits the number of bytes read from the file.
 const maxHolder = 4 << 10
 
-// tryLock opens and locks the file. It returns ErrHeld, with the holder, if another process holds the lock.
+// tryLock opens and locks the file. If another process holds the lock, it returns ErrHeld with the holder.
 func (p place) tryLock() (*os.File, error) {
 	file, err := p.open()
 	if err != nil {

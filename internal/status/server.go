@@ -46,7 +46,7 @@ type Config struct {
 	Path string
 	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
-	// Complete adds the parts that the loop does not have: the machine and the state of its sources.
+	// Complete adds the parts that the loop does not know: the machine and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
 }
@@ -164,7 +164,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// view asks the loop. During a sync that takes long, it returns the last view of the same query, if there is one.
+// view asks the loop. During a long sync, it returns the last view of the same query, if there is one.
 func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) {
 	type answer struct {
 		view *view.View

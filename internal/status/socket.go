@@ -20,8 +20,8 @@ type socket struct {
 	file os.FileInfo
 }
 
-// listen creates the socket under a temporary name, restricts it to its owner and renames it. The path never has a socket with
-// other permissions, and the rename replaces the socket of a killed agent atomically. A socket with a listener is not replaced.
+// listen creates the socket under a temporary name, restricts it to its owner and renames it. The path never leads to a socket with other permissions, and the rename replaces
+// the socket of a killed agent atomically. A socket with a listener is not replaced.
 func listen(path string) (*socket, error) {
 	if err := rundir.Make(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("create the status socket: %w, or use another path with --status-socket", err)

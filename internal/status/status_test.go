@@ -308,7 +308,7 @@ func TestLongSync(t *testing.T) {
 	})
 }
 
-// TestAnotherUsersListener: a client does not trust a process of another user, whose directory the agent itself would refuse.
+// TestAnotherUsersListener: a client does not trust a listener of another user. The agent itself would refuse that user's directory.
 func TestAnotherUsersListener(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")

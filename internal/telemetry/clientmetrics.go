@@ -9,8 +9,7 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are the series that every Kubernetes component has about its requests to the API server, with the names, labels
-// and buckets that existing dashboards use.
+// clientMetrics are the series of every Kubernetes component about its requests to the API server, with the names, labels and buckets used by existing dashboards.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
 	duration, waited            *prometheus.HistogramVec

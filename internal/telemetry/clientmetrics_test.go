@@ -9,7 +9,7 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// TestClientsAreCounted: real requests of client-go are counted in the series that dashboards use.
+// TestClientsAreCounted: real requests of client-go are counted in the series used by dashboards.
 func TestClientsAreCounted(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

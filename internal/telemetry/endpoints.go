@@ -16,7 +16,7 @@ const (
 // endpoints counts the endpoints of all Services by state.
 type endpoints struct {
 	count *prometheus.GaugeVec
-	// of has the counts of each Service. Only the loop uses it.
+	// of contains the counts of each Service. Only the loop uses it.
 	of map[model.ServiceID]endpointCounts
 }
 
@@ -34,7 +34,7 @@ func newEndpoints() *endpoints {
 	return e
 }
 
-// observe adjusts the counts incrementally: a Report has only the Services that were compiled.
+// observe adjusts the counts incrementally: a Report contains only the compiled Services.
 func (e *endpoints) observe(r *agent.Report) {
 	for id, served := range r.Served {
 		now := countEndpoints(served.Service)

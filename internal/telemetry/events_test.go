@@ -168,7 +168,7 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 }
 
-// posted has the parts of an Event that users see.
+// posted contains the parts of an Event that users see.
 type posted struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
 
 func onWeb(kind, reason, action, note string) posted {

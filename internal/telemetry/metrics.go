@@ -319,7 +319,7 @@ func programmingBuckets() []float64 {
 		prometheus.LinearBuckets(120, 30, 7))
 }
 
-// observeNoLocal adjusts the counts incrementally: a Report has only the Services that were compiled.
+// observeNoLocal adjusts the counts incrementally: a Report contains only the compiled Services.
 func (m *metrics) observeNoLocal(r *agent.Report) {
 	for id, served := range r.Served {
 		for _, series := range m.countedIn[id] {

@@ -315,7 +315,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestGaugesFollow: gauges change only with Reports that cover them.
+// TestGaugesFollow: a gauge changes only if a Report covers it.
 func TestGaugesFollow(t *testing.T) {
 	m := newMetrics(testConfig())
 	before := known()

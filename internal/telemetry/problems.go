@@ -40,7 +40,7 @@ func (n *nodeProblems) set(p model.Problem) {
 	}
 }
 
-// clear removes the problem in a field, if there is one.
+// clear removes the problem in a field, if any.
 func (n *nodeProblems) clear(field string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -24,7 +24,7 @@ type Config struct {
 	Version, Commit string
 	// Node is this node's name.
 	Node string
-	// Families are the families that this node serves. NotServed has the reasons for the others.
+	// Families are the families that this node serves. NotServed contains the reasons for all other families.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
 	// DataPlane is what balances connections: ipvs or nftables.
@@ -60,7 +60,7 @@ type Telemetry struct {
 	ports   *healthport.Ports
 	events  *events // nil without an API server
 	servers []*server
-	// problems are the problems of this node that are in no Report.
+	// problems are the problems of this node that are not in Reports.
 	problems *nodeProblems
 }
 

@@ -20,7 +20,7 @@ type Traffic struct {
 	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called
 	// at each scrape, by one goroutine at a time. If it is nil, there are no traffic metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
-	// ServicePorts and Endpoints are the maximum numbers with series; 0 means none.
+	// ServicePorts and Endpoints are the maximum numbers of ports and endpoints with series; 0 means none.
 	ServicePorts, Endpoints int
 }
 
@@ -83,7 +83,7 @@ func (e endpointID) compare(o endpointID) int {
 type tally struct {
 	Counters
 	active uint64
-	// exported is true if it has had series. It then keeps them.
+	// exported is true if the port or endpoint has had series. It then keeps them.
 	exported bool
 	// labels of its series; nil until the first scrape. An endpoint's labels include pod.
 	labels *labels
@@ -106,7 +106,7 @@ type traffic struct {
 	scraping sync.Mutex
 	mu       sync.Mutex
 	owners   map[kernel.ServerKey]portID
-	// servers are the virtual servers of each Service, serverCount their number for each port.
+	// servers are the virtual servers of each Service; serverCount is their number for each port.
 	servers     map[model.ServiceID][]kernel.ServerKey
 	serverCount map[portID]int
 	pods        map[model.ServiceID]map[netip.Addr]string
@@ -132,7 +132,7 @@ func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	}
 }
 
-// observe records which virtual server belongs to which port. A Report has only the Services that were compiled.
+// observe records which virtual server belongs to which port. A Report contains only the compiled Services.
 func (t *traffic) observe(r *agent.Report) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

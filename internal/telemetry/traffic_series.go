@@ -179,7 +179,7 @@ var (
 	directionOut = pairs([]string{labelDirection}, "out")
 )
 
-// newLabels sorts labels by name, as series require.
+// newLabels sorts labels by name, as required for series.
 func newLabels(plain []*dto.LabelPair) *labels {
 	sorted := func(pairs []*dto.LabelPair) []*dto.LabelPair {
 		slices.SortFunc(pairs, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })

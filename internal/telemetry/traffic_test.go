@@ -123,7 +123,7 @@ func TestTrafficOfAService(t *testing.T) {
 	}
 }
 
-// TestHungTrafficRead: while the kernel does not answer, scrapes end, start no other read, and claim nothing that is current.
+// TestHungTrafficRead: while the kernel does not answer, scrapes end, start no other read, and export no values as current.
 func TestHungTrafficRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const addr = "10.96.0.1:443"
@@ -198,7 +198,7 @@ func TestTrafficIsBounded(t *testing.T) {
 	expectSeries(t, "later", m, serviceConnections, map[string]float64{webPort: 5})
 }
 
-// TestTrafficOfEndpoints: series of endpoints exist only if configured, name the pod, and are removed with the endpoint.
+// TestTrafficOfEndpoints: endpoint series exist only if configured. They name the pod, and are removed with the endpoint.
 func TestTrafficOfEndpoints(t *testing.T) {
 	const server, connections, active = "10.96.0.1:443", "kube_ipvs_endpoint_connections_total", "kube_ipvs_endpoint_active_connections"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")

@@ -36,7 +36,7 @@ func Findings(v *View, silence string) []finding.Finding {
 	}
 	if v.Agent.Busy {
 		add(finding.Warning, "agent", "a sync takes long; this is the agent's state of "+v.Time.UTC().Format(time.RFC3339), nil,
-			"wait for its end; if it does not end, see the agent's log")
+			"wait until it ends; if it does not, see the agent's log")
 	}
 	if !v.Agent.Synced {
 		add(finding.Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,

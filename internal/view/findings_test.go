@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestNodeProblemsAreFindings: an agent with a problem of its node is not well, and a problem of a Service is none of the node's.
+// TestNodeProblemsAreFindings: an agent with a node problem is not well, and a Service's problem is not a node problem.
 func TestNodeProblemsAreFindings(t *testing.T) {
 	v := &View{Time: time.Unix(0, 0), Agent: Agent{Synced: true}, Problems: []string{"Service shop/api: not served"}}
 	if found := Findings(v, ""); len(found) > 0 {

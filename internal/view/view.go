@@ -28,13 +28,13 @@ func HeaderOf(kind string) Header { return Header{Version, kind} }
 type View struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
-	// Node is the machine, and Sources are the sources of Services. The loop knows neither; the process adds them.
+	// Node is the machine, and Sources are the sources of Services. The loop does not know them; the process adds them.
 	Node    Node     `json:"node"`
 	Sources []Source `json:"sources"`
-	// Snapshot is nil if none is configured.
+	// Snapshot is nil if no snapshot is configured.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Totals   Totals    `json:"totals"`
-	// Problems are those of all objects, including this node. NodeProblems are those of the node; absent if there are none.
+	// Problems are the problems of all objects, including this node. NodeProblems are the problems of the node; absent if there are none.
 	Problems     []string      `json:"problems"`
 	NodeProblems []NodeProblem `json:"nodeProblems,omitempty"`
 	// Base is the part of the wanted kernel state that does not depend on Services.
@@ -47,7 +47,7 @@ type View struct {
 type Agent struct {
 	// Synced is true once every source has delivered its initial list. Until then the agent writes at most its snapshot.
 	Synced bool `json:"synced"`
-	// Busy is true if a sync has kept the loop from answering: the view is then an earlier one, of Time.
+	// Busy is true if a sync keeps the loop from answering: the view is then an earlier one, from Time.
 	Busy bool `json:"busy,omitempty"`
 	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
@@ -55,7 +55,7 @@ type Agent struct {
 	// Error is the error of the last failed sync, until a full sync succeeds. RetryAt is the time of the next full sync.
 	Error   string     `json:"error,omitempty"`
 	RetryAt *time.Time `json:"retryAt,omitempty"`
-	// Drift counts the repaired differences since the agent started that no change in the cluster explains.
+	// Drift counts the differences repaired since the agent started that are not explained by a change in the cluster.
 	Drift int `json:"drift"`
 	// LastDrift is the time at which drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
@@ -74,7 +74,7 @@ type Drift struct {
 	// Count is the number of differences, Audits the number of audits that found some.
 	Count  int `json:"count"`
 	Audits int `json:"audits"`
-	// First and Last are when drift was first and last found; What is the drift found last.
+	// First and Last are the times when drift was first and last found; What is the latest drift.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	What  []string  `json:"what"`
@@ -87,7 +87,7 @@ type NodeProblem struct {
 	Remedy  string `json:"remedy"`
 }
 
-// AddNodeProblems adds problems of this node. The lists before are not changed.
+// AddNodeProblems adds problems of this node. It does not change the previous lists.
 func (v *View) AddNodeProblems(all []model.Problem) {
 	v.Problems, v.NodeProblems = slices.Clone(v.Problems), slices.Clone(v.NodeProblems)
 	for _, p := range all {
@@ -109,7 +109,7 @@ func (v *View) OtherProblems() []string {
 type Sync struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Changes counts the operations that succeeded, Failed those that failed or were skipped.
+	// Changes counts successful operations, Failed those that failed or were skipped.
 	Changes int `json:"changes"`
 	Failed  int `json:"failed"`
 }
@@ -130,25 +130,25 @@ type Node struct {
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`
 	Rules     string      `json:"rules"`
-	// Families are the served families. UnservedFamilies are the others, each with the reason.
+	// Families are the served families. UnservedFamilies are the other families, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`
 	Started          time.Time `json:"started"`
-	// ConfigFile is empty if there is none. Settings are the explicitly set ones.
+	// ConfigFile is empty if there is none. Settings are the explicitly configured settings.
 	ConfigFile string `json:"configFile,omitempty"`
 	// ConfigError is the reason why the file's current content cannot be used; the previous settings stay in force.
 	ConfigError string    `json:"configError,omitempty"`
 	Settings    []Setting `json:"settings"`
-	// Addresses are the node's own, without those of kube-ipvs0.
+	// Addresses are the node's own addresses, without those on kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
-	// LoopbackAddresses are those at which the agent's process accepts connections to node ports.
+	// LoopbackAddresses are the addresses at which the agent's process accepts connections to node ports.
 	LoopbackAddresses []netip.Addr `json:"loopbackAddresses,omitempty"`
 }
 
 // Source is one source of Services.
 type Source struct {
 	Name string `json:"name"`
-	// LastContact is the time of the last message from the source; nil if there was none or the time is unknown.
+	// LastContact is the time of the last message from the source; nil if there was no message or the time is unknown.
 	LastContact *time.Time `json:"lastContact,omitempty"`
 	Error       string     `json:"error,omitempty"`
 }
@@ -157,7 +157,7 @@ type Source struct {
 // each kind, and ends a watch after at most ten minutes.
 const staleAfter = 11 * time.Minute
 
-// problem is why the source does not follow the cluster; empty if it does.
+// problem is the reason why the source does not follow the cluster; empty if it does.
 func (s Source) problem(now time.Time) string {
 	switch {
 	case s.Error != "":
@@ -238,7 +238,7 @@ const (
 	NoLocalEndpoints FrontendState = "NoLocalEndpoints" // dropped: the internal policy is Local, and no endpoint is on this node
 	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes; other clients are dropped
 	Conflict         FrontendState = "Conflict"         // another Service takes precedence
-	ForeignServer    FrontendState = "ForeignServer"    // another program's virtual server has the address
+	ForeignServer    FrontendState = "ForeignServer"    // another program's virtual server is at the address
 	Missing          FrontendState = "Missing"          // wanted, but not in the kernel
 )
 
@@ -251,7 +251,7 @@ type Frontend struct {
 	State    FrontendState  `json:"state"`
 	// Reason explains the state, if there is more to say.
 	Reason string `json:"reason,omitempty"`
-	// Owner is the Service that has the frontend, if the state is Conflict.
+	// Owner is the Service that won the frontend, if the state is Conflict.
 	Owner string `json:"owner,omitempty"`
 	// Policy is the traffic policy in force, Cluster or Local.
 	Policy string `json:"policy,omitempty"`
@@ -291,7 +291,7 @@ const (
 	Excluded        EndpointState = "Excluded"    // ready; traffic policy or topology hints reserve it for other clients
 	Stopped         EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
 	Drained         EndpointState = "Drained"     // its weight is 0 by annotation, and no connection is left through this node
-	Draining        EndpointState = "Draining"    // no new connections; it keeps its open ones
+	Draining        EndpointState = "Draining"    // no new connections; the endpoint keeps its open ones
 	Terminating     EndpointState = "Terminating" // without connections
 	NotReady        EndpointState = "NotReady"
 	Pending         EndpointState = "Pending" // wanted, but not in the kernel
@@ -305,9 +305,9 @@ type Endpoint struct {
 	Node    string         `json:"node,omitempty"`
 	Zone    string         `json:"zone,omitempty"`
 	State   EndpointState  `json:"state"`
-	// Since is when this agent saw draining or slow start begin.
+	// Since is the time at which this agent saw draining or slow start begin.
 	Since *time.Time `json:"since,omitempty"`
-	// Weight is the weight in the kernel; Wanted is the final one. Each is nil if the endpoint is missing in that state.
+	// Weight is the weight in the kernel; Wanted is the final weight. Each is nil if the endpoint is missing in that state.
 	Weight      *uint32      `json:"weight,omitempty"`
 	Wanted      *uint32      `json:"wantedWeight,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`

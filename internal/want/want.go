@@ -1,9 +1,9 @@
 // Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. It is complete
 // before the first write (I3), so no failed write can shrink it.
 //
-// A Service's part is a Fragment. The cost of replacing one is proportional to its size. A replacement names the objects that may now differ
-// from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides nothing: it
-// only counts the users of addresses and set entries.
+// A Service's part is a Fragment. The cost of replacing a fragment is proportional to its size. A replacement names the objects that may now
+// differ from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides nothing:
+// it only counts the users of addresses and set entries.
 //
 // May import: kernel, inet, model.
 package want
@@ -58,8 +58,8 @@ const (
 	Late Timing = iota
 	// Early members affect every packet that the virtual server gets: they are added before it, and removed after it.
 	Early
-	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after the early ones, which let clients
-	// pass a guard, but before the virtual server or any change of its destinations, and removed after both.
+	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after early members, which let clients
+	// pass a guard, but before the virtual server or any change of its destinations. They are removed after both.
 	Guard
 )
 
@@ -69,8 +69,8 @@ type ServiceID = model.ServiceID
 // Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server
-	// Alike is another scheduler that balances these destinations equivalently: an existing virtual server with it keeps it. Empty if there
-	// is none.
+	// Alike is another scheduler that balances these destinations equivalently: an existing virtual server with that scheduler keeps it.
+	// Empty if there is none.
 	Alike string
 	// Unbound is true if the address is the node's own and so not bound to kube-ipvs0.
 	Unbound bool
@@ -105,7 +105,7 @@ func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
 }
 
 // Serves reports whether new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves
-// it.
+// the port.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	if s.Key == port {
 		return true

@@ -16,11 +16,11 @@ import (
 // annotationPrefix is the prefix of the annotations of kube-ipvs.
 const annotationPrefix = "kube-ipvs.io/"
 
-// annotation is one row of the table from which annotations are parsed and documented.
+// annotation is one row of the table that defines how annotations are parsed and documented.
 type annotation[T any] struct {
 	// Key is the name of the annotation. Alias is kube-router's name for it, used if Key is missing or invalid.
 	Key, Alias string
-	// Valid describes the valid values, Meaning their effect.
+	// Valid describes the valid values; Meaning describes their effect.
 	Valid, Meaning, Example string
 	parse                   func(into *T, value string) error
 }

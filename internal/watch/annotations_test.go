@@ -95,7 +95,7 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 	}
 }
 
-// An invalid annotation has no effect. Its Problem has the key, the value and the valid values.
+// An invalid annotation has no effect. Its Problem names the key, the value and the valid values.
 func TestInvalidServiceAnnotations(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq, twos"},
@@ -310,7 +310,7 @@ func writeAnnotations[T any](b *strings.Builder, table []annotation[T]) {
 	}
 }
 
-// TestAnnotationBounds: the table states the least and the greatest value of each annotation.
+// TestAnnotationBounds: the table states the smallest and the largest value of each annotation.
 func TestAnnotationBounds(t *testing.T) {
 	checkBounds(t, serviceAnnotations)
 	checkBounds(t, nodeAnnotations)
@@ -366,7 +366,7 @@ helps you choose. Without an annotation the node's configuration applies, such a
 ` + "`--ipvs-scheduler`" + `. The agent applies a change in place: it keeps the virtual server and its open
 connections. (` + "`affinity-ports`" + ` adds a virtual server beside the existing ones.)
 
-An annotation that is invalid, or that kube-ipvs does not know, has no effect; the Service is still
+An annotation that is invalid or unknown to kube-ipvs has no effect; the Service is still
 served. A Warning Event on the Service and the log name the annotation, its value and the valid
 values, and the metric ` + "`kube_ipvs_problems`" + ` counts it.
 
@@ -390,7 +390,7 @@ If all endpoints of a port have weight 0, new connections are refused immediatel
 
 If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and wlc
 instead of lc ([why](schedulers.md#change-settings)). dh treats all weights above 0 alike; if they
-differ, an Event says so.
+differ, an Event reports this.
 
 ## Migrating from kube-router
 

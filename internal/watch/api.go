@@ -144,8 +144,7 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no entry for kinds about
-// which nothing has arrived yet.
+// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no entry for kinds without messages so far.
 func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

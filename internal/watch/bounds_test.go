@@ -20,7 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// trial has the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt is the reason.
+// trial contains the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt is the reason.
 type trial struct {
 	least, most bound
 	// refused are the nearest values beyond the bounds.
@@ -53,7 +53,7 @@ func weightTrial(prefix string) trial {
 	}
 }
 
-// serviceTrials has each annotation of a Service.
+// serviceTrials covers each annotation of a Service.
 var serviceTrials = map[string]trial{
 	"scheduler":       {exempt: "a name"},
 	"scheduler-flags": {exempt: "names"},
@@ -90,7 +90,7 @@ var serviceTrials = map[string]trial{
 	},
 }
 
-// nodeTrials has each annotation of a Node.
+// nodeTrials covers each annotation of a Node.
 var nodeTrials = map[string]trial{"weight": weightTrial("")}
 
 // TestAnnotationBoundsInTheKernel writes the smallest and the largest value of each annotation to the kernel, and reads it

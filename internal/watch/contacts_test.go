@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The API server's addresses are all that its name resolves to and the connected one. They follow the name, and stay while it
+// The API server's addresses are the connected one and all addresses that its name resolves to. They follow the name, and stay while it
 // cannot be resolved.
 func TestContacts(t *testing.T) {
 	var published []netip.AddrPort

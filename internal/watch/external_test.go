@@ -26,7 +26,7 @@ func everythingWrong(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress[0].IPMode = ptr(v1.LoadBalancerIPMode("DSR"))
 }
 
-// balanced adds a load balancer that keeps its address in the packets.
+// balanced adds a load balancer whose address stays in the packets.
 func balanced(s *v1.Service) {
 	s.Spec.Type, s.Spec.Ports[0].NodePort = v1.ServiceTypeLoadBalancer, 30080
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.9"}}

@@ -40,7 +40,7 @@ const (
 	bookmarksEvery = time.Minute + time.Second
 	// lookEvery is the interval at which the test checks the source during a fault.
 	lookEvery = 5 * time.Second
-	// clusterSize is the number of Services, enough that a list that lacks most of them is implausible.
+	// clusterSize is the number of Services. It is large enough to make a list that lacks most Services implausible.
 	clusterSize = 12
 )
 

@@ -74,8 +74,8 @@ func (s *Store) relist(kind model.Kind, records []*Record) (holding int) {
 	return holding
 }
 
-// implausible reports whether a list lacks too many objects to be plausible: most of the known objects, most of which have a
-// counterpart that still exists. The counterparts of a Service are its EndpointSlices, and vice versa; those of a Node are its endpoints.
+// implausible reports whether a list lacks most of the known objects, although most of the missing ones still have a counterpart. The counterparts of a Service are its
+// EndpointSlices, and vice versa; those of a Node are its endpoints.
 func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed int) bool {
 	if kind != model.KindNode && len(missing) <= fewMissing || len(missing) <= listed {
 		return false
@@ -90,7 +90,7 @@ func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed i
 	return 2*evident > len(missing)
 }
 
-// hosts are the names of the nodes that have endpoints, if kind is that of Nodes.
+// hosts are the names of the nodes with endpoints, if kind is Node.
 func (s *Store) hosts(kind model.Kind) map[string]struct{} {
 	names := map[string]struct{}{}
 	if kind != model.KindNode {
@@ -157,7 +157,7 @@ func (s *Store) slice(key model.ObjectRef) *model.EndpointSlice {
 	return e.slices[i]
 }
 
-// yieldToAll removes held endpoints with addresses that other pods now have.
+// yieldToAll removes held endpoints whose addresses now belong to other pods.
 func (s *Store) yieldToAll() {
 	if len(s.held.endpoints) == 0 {
 		return

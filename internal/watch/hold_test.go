@@ -129,8 +129,7 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}
 }
 
-// TestListNeverTakesMost draws lists: most Services stay, with and without Problems, whatever one list lacks, until a second list or a
-// timeout confirms it.
+// TestListNeverTakesMost draws lists at random. Most Services stay, with and without Problems, until a second list or a timeout confirms the loss.
 func TestListNeverTakesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(fewMissing+1, 20).Draw(t, "Services")
@@ -163,7 +162,7 @@ func TestListNeverTakesMost(t *testing.T) {
 	})
 }
 
-// listNodes applies a list of Nodes from the API server, and returns how many Nodes the reader loses by it.
+// listNodes applies a list of Nodes from the API server, and returns how many Nodes the reader loses.
 func listNodes(t *testing.T, s *Store, nodes ...any) (lost int) {
 	t.Helper()
 	if err := (&sink{store: s, kind: model.KindNode, log: zap.NewNop()}).Replace(nodes, ""); err != nil {

@@ -10,7 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// A Node object takes no more addresses from Services than a node has, and its processing time does not grow faster than the object.
+// A Node object cannot take more addresses from Services than a node can have. Its processing time does not grow faster than the object.
 func TestAddressesOfANodeAreBounded(t *testing.T) {
 	for n, want := range map[int]int{maxAddresses: maxAddresses, 50_000: maxAddresses} {
 		node := &v1.Node{}

@@ -31,7 +31,7 @@ func (c converter) node(node *v1.Node, origin string) *Record {
 	return r
 }
 
-// maxAddresses bounds the addresses of a Node, which a kubelet writes: each may be one of a Service, on every other node.
+// maxAddresses bounds the addresses of a Node. A kubelet writes them, and on every other node each may be the address of a Service.
 const maxAddresses = 64
 
 // nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a

@@ -38,7 +38,7 @@ func TestBothSourcesAgree(t *testing.T) {
 	api := watch.StartAPI(t, server.Client())
 	v := watchtest.NewView()
 	v.Await(t, api, "the same, want\n"+fromFile.String(), func() bool {
-		// The manifest does not have the API server's own Service and slice.
+		// The manifest does not contain the API server's own Service and slice.
 		delete(v.Services, model.ServiceID{Namespace: "default", Name: "kubernetes"})
 		return v.String() == fromFile.String()
 	})

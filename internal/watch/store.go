@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Store has the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
+// Store holds the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
 // concurrent use. The values it returns are immutable.
 type Store struct {
 	converter

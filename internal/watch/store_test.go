@@ -306,8 +306,7 @@ func (w world) list(kind model.Kind) []runtime.Object {
 	return objs
 }
 
-// The model depends only on the objects, not on their history: events in any order, duplicate events, relists in between, and
-// Takes at any time give the same model.
+// The model depends only on the objects, not on their history. Event order, duplicate events, relists and the times of Takes do not matter.
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, v, w := NewStore(""), watchtest.NewView(), world{}

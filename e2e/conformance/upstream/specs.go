@@ -17,22 +17,22 @@ import (
 // Package is the package of these tests in the record.
 const Package = "kubernetes"
 
-// AnnounceKernel is a shell command that prints the line from which Follow learns the kernel.
+// AnnounceKernel is a shell command that prints the line that tells Follow the kernel's version.
 const AnnounceKernel = `echo "kernel $LAB_KERNEL in $LAB_MODE"`
 
 var announced = regexp.MustCompile(`^kernel (\S+) in (.+)`)
 
 var (
 	separator = regexp.MustCompile(`^-{20,}$`)
-	// verdict is the line after a spec's output; without a word in it, the spec passed.
+	// verdict matches the line after a spec's output. If the line contains no word, the spec passed.
 	verdict = regexp.MustCompile(`^[•SP](?: \[([A-Z]+)[^\]]*\])? \[([0-9.]+) seconds\]`)
-	// explained is the line with the reason, which follows the verdict.
+	// explained matches the line after the verdict, which contains the reason.
 	explained = regexp.MustCompile(`^\s+\[(?:SKIPPED|FAILED)\] (.*)`)
-	// label is one of those that follow a spec's name in the output.
+	// label matches one of the labels after a spec's name in the output.
 	label = regexp.MustCompile(` \[[^\]]*\]$`)
 )
 
-// Listed are the names of all matching specs in the output of "e2e.test --list-tests".
+// Listed returns the names of all matching specs in the output of "e2e.test --list-tests".
 func Listed(output string, focus, skip *regexp.Regexp) (names []string) {
 	for line := range strings.Lines(output) {
 		_, name, ok := strings.Cut(strings.TrimSpace(line), ": ")
@@ -44,14 +44,14 @@ func Listed(output string, focus, skip *regexp.Regexp) (names []string) {
 }
 
 // Follow reads the output of e2e.test to its end, and calls found with each outcome as soon as its reason is known. specs are the names
-// of those that run.
+// of the specs that run.
 func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 	known := map[string]bool{}
 	for _, spec := range specs {
 		known[spec] = true
 	}
 	lines := bufio.NewScanner(output)
-	lines.Buffer(nil, 1<<20) // a line has a letter for each spec that is left out
+	lines.Buffer(nil, 1<<20) // a line contains a letter for each spec that is left out
 	var (
 		kernel, lab, spec string
 		first             bool // the next line names a spec
@@ -100,7 +100,7 @@ func outcome(spec string, match []string) *record.Test {
 	return &t
 }
 
-// specIn returns the spec's name with which the line begins; empty if there is none.
+// specIn returns the name of the spec at the beginning of the line, or "" if there is none.
 func specIn(line string, known map[string]bool) string {
 	for !known[line] {
 		shorter := label.ReplaceAllString(line, "")
@@ -112,7 +112,7 @@ func specIn(line string, known map[string]bool) string {
 	return line
 }
 
-// Remaining are the specs that have not passed. A spec that skipped itself runs again: another cluster may have what it needs.
+// Remaining returns the specs that have not passed. A spec that skipped itself runs again, because another cluster may meet its needs.
 func Remaining(specs []string, done []record.Test) (left []string) {
 	for _, spec := range specs {
 		if !slices.ContainsFunc(done, func(t record.Test) bool { return t.Test == spec && t.Status == "PASS" }) {
@@ -122,7 +122,7 @@ func Remaining(specs []string, done []record.Test) (left []string) {
 	return left
 }
 
-// Section is the part of docs/conformance.md about these specs.
+// Section returns the part of docs/conformance.md about these specs.
 func Section(results []record.Test) string {
 	specs := slices.DeleteFunc(slices.Clone(results), func(t record.Test) bool { return t.Package != Package })
 	var b strings.Builder
@@ -146,7 +146,7 @@ containerd, CoreDNS behind its Service, and kube-ipvs from its chart and image a
 	return b.String() + Table(specs)
 }
 
-// Table formats outcomes as a table.
+// Table formats the outcomes as a table.
 func Table(all []record.Test) string {
 	var b strings.Builder
 	b.WriteString("| spec | result | seconds | where |\n|---|---|---|---|\n")

@@ -55,8 +55,8 @@ func TestSameSeedSameObjects(t *testing.T) {
 	}
 }
 
-// TestEntriesOfOneAddressAgree: if several entries of a Service port that do not terminate have one address, all are equal, and so are those
-// that terminate. Kubernetes does not specify which of them takes precedence.
+// TestEntriesOfOneAddressAgree: entries of a Service port are equal if they have the same address and are both terminating or both not.
+// Kubernetes does not specify which of them takes precedence.
 func TestEntriesOfOneAddressAgree(t *testing.T) {
 	for seed := range uint64(20) {
 		d := New(testWorld(), seed, 0)

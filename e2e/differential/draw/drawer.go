@@ -20,7 +20,7 @@ type Drawer struct {
 	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
-	// taken are the special ClusterIPs that Services of this batch have.
+	// taken are the special ClusterIPs already given to Services of this batch.
 	taken map[string]bool
 	// known are this batch's node ports with the policy Cluster. Some ports must equal one of them.
 	known []corev1.ServicePort
@@ -40,7 +40,7 @@ func New(world World, seed uint64, batch int) *Drawer {
 	}
 }
 
-// patience bounds how many Services are drawn to find one with a given feature.
+// patience is the maximum number of Services drawn to find one with a given feature.
 const patience = 20000
 
 // Batch draws the world's nodes and n Services, with at least the minimum number for each feature.
@@ -90,7 +90,7 @@ func (d *Drawer) keep(svc Service) Service {
 	return svc
 }
 
-// Names with different first letters, so that the first by name is not always the first drawn.
+// The names have different first letters, so that the first by name is not always the first drawn.
 var nouns = []string{"api", "cache", "db", "front", "mail", "queue", "shop", "web"}
 
 func rename(svc Service, name string) {

@@ -36,8 +36,8 @@ func (t Target) better(o Target) bool {
 	return t.Local && !o.Local
 }
 
-// Targets returns the endpoints of a Service port in a family. If an address is listed twice, the entry that does not terminate takes precedence,
-// because a new pod can have the address of a terminating one; among equals, a ready entry, then one that serves, then one on this node.
+// Targets returns the endpoints of a Service port in a family. If an address is listed twice, an entry that is not terminating takes precedence,
+// because a new pod can get the address of a terminating one. Among equals, a ready entry comes first, then a serving one, then one on this node.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {
@@ -95,7 +95,7 @@ func target(e discovery.Endpoint, port uint16, here string) Target {
 	return t
 }
 
-// Usable returns the targets that can take connections: the ready ones or, without any, those that terminate and still serve.
+// Usable returns the targets that can take connections: the ready ones or, if there are none, the terminating ones that still serve.
 func Usable(all []Target) []Target {
 	keep := func(which func(Target) bool) []Target {
 		var kept []Target
@@ -113,8 +113,8 @@ func Usable(all []Target) []Target {
 }
 
 // Chosen returns the targets that take new connections under the policy Cluster: the ready targets with hints for the node,
-// else those with hints for its zone, else all ready targets, else those that terminate and still serve. Hints count only if
-// every ready target has them.
+// else those with hints for its zone, else all ready targets, else the terminating ones that still serve. Hints count only
+// if every ready target has them.
 func Chosen(all []Target, here Node) []Target {
 	usable := Usable(all)
 	if len(usable) == 0 || !usable[0].Ready {
@@ -133,7 +133,7 @@ func Chosen(all []Target, here Node) []Target {
 	return usable
 }
 
-// Fit returns the targets without those that every kernel rejects.
+// Fit returns the targets, except for those that every kernel rejects.
 func Fit(all []Target) []Target { return slices.DeleteFunc(slices.Clone(all), Target.Unfit) }
 
 // Local returns the targets on the first node.

@@ -262,7 +262,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice matches an address in two slices if its entries have the given relation.
+// twice matches an address listed in two slices if the two entries have the given relation.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)

@@ -8,8 +8,8 @@ import (
 // primary is the setting that serves node ports only at the Node object's first address of each family.
 const primary = "primary"
 
-// nodePortSettings are the values of nodePortAddresses that both programs get in sequence. The second has no IPv6 range, so it selects all of
-// the node's IPv6 addresses.
+// nodePortSettings are the values of nodePortAddresses that both programs get in sequence. The second contains no IPv6 range, so it selects
+// all of the node's IPv6 addresses.
 var nodePortSettings = [][]string{nil, {"192.168.50.0/24"}, {primary}, {"192.168.50.0/24", "fd00:50::/64"}}
 
 // NodePortAddresses returns the first node's addresses at which node ports are served.

@@ -53,7 +53,7 @@ func (d *Drawer) families(o *corev1.Service) {
 	o.Spec.IPFamilyPolicy = &policy
 }
 
-// clusterIPs allocates the next free addresses, and occasionally one that is also a node's.
+// clusterIPs allocates the next free addresses, and occasionally an address of a node.
 func (d *Drawer) clusterIPs(o *corev1.Service) {
 	n := d.clusterIP
 	if d.chance(4) {
@@ -68,7 +68,7 @@ func (d *Drawer) clusterIPs(o *corev1.Service) {
 	}
 }
 
-// character draws every field that may change during a Service's life.
+// character draws every field that can change during a Service's life.
 func (d *Drawer) character(o *corev1.Service) {
 	o.Labels = nil
 	if d.chance(4) {
@@ -115,14 +115,14 @@ func (d *Drawer) ports() []corev1.ServicePort {
 		}
 		same := func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
 		if !slices.ContainsFunc(ports, same) {
-			p.TargetPort = intstr.FromInt32(p.Port) // the slices have the real target port
+			p.TargetPort = intstr.FromInt32(p.Port) // the slices contain the real target port
 			ports = append(ports, p)
 		}
 	}
 	return ports
 }
 
-// external draws addresses that are routed to the nodes. Some are also the nodes' own.
+// external draws addresses that are routed to the nodes. Some are also addresses of the nodes.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {
@@ -150,7 +150,7 @@ func (d *Drawer) external(o *corev1.Service) {
 	d.contest(o, o.Spec.ExternalIPs)
 }
 
-// familyOf picks a family, usually one that the Service has.
+// familyOf picks a family, usually one of the Service's.
 func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	if d.chance(8) {
 		return d.chance(50)
@@ -170,7 +170,7 @@ func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	}
 }
 
-// balancer draws fields that only load balancers have, and the status that their controller would write.
+// balancer draws the fields that exist only for load balancers, and the status that their controller would write.
 func (d *Drawer) balancer(o *corev1.Service) {
 	o.Spec.AllocateLoadBalancerNodePorts, o.Spec.LoadBalancerSourceRanges = nil, nil
 	o.Status.LoadBalancer.Ingress = nil

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Set is a whole cluster's objects, with the one setting of both programs that changes.
+// Set contains a whole cluster's objects, and the only setting of both programs that changes.
 type Set struct {
 	Nodes    []Node
 	Services []Service
@@ -122,7 +122,7 @@ func Join(docs []Document) string {
 	return b.String()
 }
 
-// document is the Node with the fields that the programs read. Its YAML has only these.
+// document returns the Node with the fields that the programs read. Its YAML has only these.
 func (n Node) document() Document {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name, object.Labels = n.Name, map[string]string{}

@@ -55,7 +55,7 @@ type member struct {
 // broadcast, like a multicast address, belongs to no single host.
 var broadcast = netip.MustParseAddr("255.255.255.255")
 
-// members draws endpoints: pods that answer, or addresses that only appear in the tables.
+// members draws endpoints: pods that answer, or addresses that appear only in the tables.
 func (d *Drawer) members(o *corev1.Service, real bool) []member {
 	count := one(d, 0, 1, 1, 2, 2, 3, 4)
 	var all []member
@@ -75,7 +75,7 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			m.node = ""
 		case d.chance(8):
 			m.v4, m.v6 = one(d, broadcast, netip.MustParseAddr("239.1.1.1")), netip.MustParseAddr("ff0e::7")
-		case d.chance(8): // an address that Services have: another one's, or this one's own
+		case d.chance(8): // a Service's address: another Service's or its own
 			m.v4, m.v6 = one(d, BalancerRanges, ExternalRanges).addr(false, contestedHost), BalancerRanges.addr(true, contestedHost)
 			if len(o.Spec.ClusterIPs) == 2 && d.chance(50) {
 				m.v4, m.v6 = bothFamilies(o)
@@ -170,7 +170,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	return s
 }
 
-// strays draws slices of Services that do not exist, such as those left for a moment after a deletion.
+// strays draws slices of Services that do not exist, such as slices that remain for a moment after a deletion.
 func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o := &corev1.Service{}
 	o.Namespace = one(d, Namespaces...)

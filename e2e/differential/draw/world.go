@@ -13,7 +13,7 @@ type World struct {
 	// Pods that answer on each of Ports over every protocol.
 	Pods  []Pod
 	Ports []int32
-	// Interfaces are the first node's own addresses: those of its Node object, and others unknown to the cluster.
+	// Interfaces are the first node's own addresses: the addresses in its Node object, and others unknown to the cluster.
 	Interfaces []netip.Addr
 	// Clients are the hosts that connect to Services.
 	Clients []Client
@@ -114,10 +114,10 @@ func (p pair) addr(v6 bool, n int) netip.Addr {
 	return a
 }
 
-// OwnClusterIP returns the address of the Service range that the first node's interface must have.
+// OwnClusterIP returns the address in the Service range that must be on the first node's interface.
 func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
 
-// SpecialExternal returns the external addresses with which the first and another Node object claim parts of the drawn ranges.
+// SpecialExternal returns the external addresses of the first and another Node object that are in the drawn ranges.
 func SpecialExternal() (here, other []netip.Addr) {
 	for _, v6 := range []bool{false, true} {
 		here = append(here, BalancerRanges.addr(v6, ownPublicHost))

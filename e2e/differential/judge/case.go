@@ -17,12 +17,12 @@ import (
 type Case struct {
 	World draw.World
 	Set   draw.Set
-	// Created has the creation time of each Service.
+	// Created is the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// kept are addresses of other nodes that a Service had before the node: both programs continue to serve them.
+	// kept are addresses of other nodes that belonged to a Service before they belonged to the node. Both programs continue to serve them.
 	kept map[netip.Addr]bool
-	// nodePorts has the node ports with the external policy Cluster.
+	// nodePorts are the node ports with the external policy Cluster.
 	nodePorts map[portNumber]bool
 }
 
@@ -33,7 +33,7 @@ type Claim struct {
 	Field   Field
 }
 
-// Field is the field of a Service that an address comes from.
+// Field is the Service field that contains the address.
 type Field string
 
 // The fields.
@@ -95,7 +95,7 @@ func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	}
 }
 
-// hasFamily reports whether a Service has a ClusterIP of the address's family. It is served in no other family.
+// hasFamily reports whether a Service has a ClusterIP of the address's family. A Service is served only in the families of its ClusterIPs.
 func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
@@ -118,14 +118,14 @@ func (c *Case) contested(key Key) bool {
 // precedence is the order in which fields win: addresses that the cluster allocates come before addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
-// servable returns the claims on a key without ClusterIPs that are addresses of this node's interfaces: kube-ipvs serves none of these.
+// servable returns the claims on a key, except for ClusterIPs that are also addresses of this node's interfaces: kube-ipvs does not serve them.
 func (c *Case) servable(key Key) []Claim {
 	return slices.DeleteFunc(slices.Clone(c.claims[key]), func(cl Claim) bool {
 		return cl.Field == ClusterIP && slices.Contains(c.World.Interfaces, key.Addr.Addr())
 	})
 }
 
-// winner returns the claim with the best field, then of the oldest Service, then of the first by name. There must be one that can be served.
+// winner returns the claim with the best field, then of the oldest Service, then of the first by name. At least one claim must be servable.
 func (c *Case) winner(key Key) Claim {
 	return slices.MinFunc(c.servable(key), func(a, b Claim) int {
 		x, y := a.Service.ID(), b.Service.ID()
@@ -150,7 +150,7 @@ func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 // neededPorts are the TCP ports that a node needs at its own addresses (docs/services.md).
 var neededPorts = []uint16{22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259}
 
-// needed reports whether the node needs the port at its own address, so that no Service gets it.
+// needed reports whether the node needs the port at its own address, so that no Service may claim it.
 func (c *Case) needed(key Key) bool {
 	addr := key.Addr.Addr()
 	if key.Protocol != corev1.ProtocolTCP || !slices.Contains(neededPorts, key.Addr.Port()) || len(c.claims[key]) == 0 {

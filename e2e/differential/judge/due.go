@@ -13,7 +13,7 @@ import (
 // This file computes what docs/services.md promises for a claim from the objects only. Rules compare kube-ipvs's values with
 // it, so that a rule excuses only the difference that it describes.
 
-// ourDestinations returns the destinations that kube-ipvs must choose for a claim.
+// ourDestinations returns the destinations that kube-ipvs must use for a claim.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	fit := c.fit(cl, v6)
 	if !cl.local() {
@@ -26,7 +26,7 @@ func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Chosen(fit, c.here()))
 }
 
-// theirDestinations returns the destinations that kube-proxy chooses. It chooses among all endpoints, including those that the
+// theirDestinations returns the destinations that kube-proxy uses. It chooses among all endpoints, including those that the
 // kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if the port needs them for
 // any address.
 func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
@@ -48,7 +48,7 @@ func (c *Case) asDue(i Item) bool {
 	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 }
 
-// served reports whether an endpoint must answer the client of a claim with kube-ipvs.
+// served reports whether, with kube-ipvs, an endpoint must answer the client of a claim.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)
 	switch {

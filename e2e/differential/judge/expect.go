@@ -14,7 +14,7 @@ import (
 type Expectation struct {
 	Outcomes []string         // any of these
 	Servers  []netip.AddrPort // any of these may answer
-	Source   string           // the address that the server sees, unless it is the client: Itself or AsNode
+	Source   string           // the source address that the server sees, unless it is the client's: Itself or AsNode
 }
 
 // More outcomes of connections.
@@ -76,8 +76,8 @@ func (c *Case) Holder(key Key) (Claim, bool) {
 	return cl, true
 }
 
-// mayBeBound reports whether an endpoint has an address that Services claim and that another Node object has. Whether such an address is
-// bound depends on which came first.
+// mayBeBound reports whether an endpoint's address is claimed by Services and also listed in another Node object. Whether such an
+// address is bound depends on which came first.
 func (c *Case) mayBeBound(t draw.Target) bool {
 	a := t.Addr.Addr()
 	return c.onOtherNode(a) && len(c.addressClaims(a)) > 0

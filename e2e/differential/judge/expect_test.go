@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestExpect follows the tables of docs/services.md: which clients get an answer, from which endpoint, and what the server sees.
+// TestExpect follows the tables of docs/services.md: which clients get an answer, from which endpoint, and which source the server sees.
 func TestExpect(t *testing.T) {
 	local := strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"), "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local")
 	empty := strings.ReplaceAll(manifest("empty", "10.96.0.6", "198.18.7.2", "Cluster", "10.244.2.2"), "[{addresses: [10.244.2.2], nodeName: node-2}]", "[]")

@@ -357,7 +357,7 @@ func TestFaultsNameUnusedAndGreedyRules(t *testing.T) {
 		}
 	}
 	if short := tally.Faults(1); len(short) != 2 {
-		t.Errorf("in a run of one batch, not every rule must match: %q", short)
+		t.Errorf("in a run of one batch, some rules need not match: %q", short)
 	}
 }
 
@@ -432,7 +432,7 @@ func TestVirtualEndpoint(t *testing.T) {
 	}
 }
 
-// A node port of IPv4 has nothing to do with a port of the same number over IPv6.
+// An IPv4 node port does not affect the IPv6 port with the same number.
 func TestPortLikeNodePort(t *testing.T) {
 	web := manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2")
 	same := strings.NewReplacer("port: 80,", "port: 30080,", "30080}", "30081}")

@@ -16,7 +16,7 @@ type Rule struct {
 	When, KubeProxy, Ours, Why string
 	// Fixes are issues in kubernetes/kubernetes.
 	Fixes []int
-	// Always is set if there is a difference whenever the condition holds.
+	// Always is true if the programs differ whenever the condition holds.
 	Always bool
 	// AtMost is the largest fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
 	AtMost  float64
@@ -30,7 +30,7 @@ var Rules = []Rule{
 		ID:    "node-address",
 		Kinds: []Kind{VirtualServer, BoundAddress},
 		When: "An external IP or load balancer IP of a Service is an address of another Node object, and not the ClusterIP of any Service, " +
-			"and was not served before the Node object had it.",
+			"and was not served before it was added to the Node object.",
 		KubeProxy: "Serves it and binds it to kube-ipvs0: this node can no longer reach the other node.",
 		Ours:      "Not served and not bound; a Problem of the Service.",
 		Why:       "Traffic between nodes is more important than a Service that claims a node's address.",
@@ -113,10 +113,10 @@ var Rules = []Rule{
 		ID:        "contested",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
-		KubeProxy: "Serves one of them, and endpoints of earlier ones; which of them may change with every sync.",
+		KubeProxy: "Serves one of them, and keeps endpoints of earlier ones. The choice may change with every sync.",
 		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Among equals the oldest Service wins, then the " +
 			"first by name. The others get a Problem.",
-		Why:     "With a fixed rule, no Service can take an address from the Service to which it was assigned.",
+		Why:     "Under a fixed rule, no Service can take an address from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) && len(c.servable(i.Key)) > 0 },
 		expects: (*Case).isWinners,
@@ -127,7 +127,7 @@ var Rules = []Rule{
 		When:      "An endpoint that a policy chooses has a multicast address, or is 255.255.255.255.",
 		KubeProxy: "Includes it when it chooses endpoints. The kernel then rejects it: if it was the only choice, no destination is left.",
 		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses.",
-		Why:       "One bad endpoint must not take traffic away from the good ones.",
+		Why:       "A bad endpoint must not take traffic away from good ones.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -145,9 +145,9 @@ var Rules = []Rule{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
 		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for this or another Service.",
-		KubeProxy: "Serves it. Its connections reach the node itself: a process that listens on that port at all addresses, or no process.",
-		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses. It is used again when no Service has the address.",
-		Why:       "A process of the node must not answer for a Service, and one bad endpoint must not break clients' connections.",
+		KubeProxy: "Serves it. Its connections reach the node itself: either a process that listens on that port at all addresses, or no process.",
+		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses. The endpoint is used again once no Service claims the address.",
+		Why:       "A process on the node must not answer for a Service, and a bad endpoint must not break clients' connections.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -160,7 +160,7 @@ var Rules = []Rule{
 		ID:    "draining",
 		Kinds: []Kind{Draining},
 		When: "A TCP endpoint is removed while connections to it are open or closing. (The run sets --drain-timeout of kube-ipvs to a few " +
-			"seconds, so that it sees the timeout expire.)",
+			"seconds, so that the timeout expires during the run.)",
 		KubeProxy: "Keeps it with weight 0 until its last connection expires, checked once a minute, without a time limit.",
 		Ours:      "Keeps it with weight 0 until its last connection expires, but no longer than --drain-timeout (15 minutes).",
 		Why:       "With kube-proxy, clients that reuse their source port keep an endpoint forever.",
@@ -194,7 +194,7 @@ var Rules = []Rule{
 			"connects to the ClusterIP.",
 		KubeProxy: "An endpoint on another node answers (for exceptions, see the rule masquerade-source). Refused if the Service has no external address.",
 		Ours:      "Dropped: the client times out. (A process on the node is refused by IPVS itself.)",
-		Why:       "The policy promises that traffic stays on the node, and specifies that it is dropped (KEP-2086).",
+		Why:       "The policy promises that traffic stays on the node, and says that it is dropped otherwise (KEP-2086).",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -212,7 +212,7 @@ var Rules = []Rule{
 		ID:        "external-local-host",
 		Kinds:     []Kind{Connection},
 		When:      "externalTrafficPolicy is Local, and a process on the node connects to an external IP or load balancer IP.",
-		KubeProxy: "The endpoint sees the virtual address as the client. An endpoint on another node, which also has that address, cannot answer.",
+		KubeProxy: "The endpoint sees the virtual address as the client. An endpoint on another node cannot answer, because that node also has the address.",
 		Ours:      "The endpoint sees the node and can answer from any node.",
 		Why:       "A client inside the cluster cannot know which node has an endpoint.",
 		Fixes:     []int{93456},
@@ -279,7 +279,7 @@ var Rules = []Rule{
 		ID:        "outside-source-ranges",
 		Kinds:     []Kind{Connection},
 		When:      "A process of the node connects to a load balancer from outside its source ranges.",
-		KubeProxy: "Not answered: IPVS refuses a port without endpoints, and a rule drops other packets, before or after IPVS.",
+		KubeProxy: "Not answered: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
 		Ours:      "Not answered: a rule drops all packets before IPVS.",
 		Why:       "How such a client fails must not depend on the endpoints, or on the node ports of other Services.",
 		AtMost:    0.20,
@@ -317,7 +317,7 @@ func (c *Case) concerned(i Item) []Claim {
 	return c.claims[i.Key]
 }
 
-// bothServe reports whether both programs serve an item: kube-ipvs keeps an address that it served before another Node object got it.
+// bothServe reports whether both programs serve an item: kube-ipvs keeps serving an address after another Node object gets it.
 func bothServe(i Item) bool {
 	if i.Kind == VirtualServer {
 		return i.KubeProxy.Server != nil && i.Ours.Server != nil
@@ -332,7 +332,7 @@ func theirsOnly(_ *Case, i Item) bool {
 	return i.KubeProxy.There && !i.Ours.There
 }
 
-// isWinners reports whether kube-ipvs has the winner's destinations. kube-proxy may have those of any claimant, and keep those of earlier ones.
+// isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use any claimant's destinations, and keep those of earlier claimants.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {

@@ -10,8 +10,8 @@ import (
 type Tally struct {
 	Compared map[Kind]int     `json:"compared"`
 	Rules    map[string]Usage `json:"rules"`
-	// Concerned counts all pairs of a client and a virtual server by the rule whose condition holds, including the many pairs that
-	// are not tested. The empty name counts pairs without a rule.
+	// Concerned counts all pairs of a client and a virtual server by the rule whose condition holds, including the many untested
+	// pairs. Pairs without a rule count under the empty name.
 	Concerned map[string]int `json:"concerned"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestTwoAgents starts a second agent on a node. It waits, logs why, changes nothing, and takes over when the first agent ends.
+// TestTwoAgents starts a second agent on a node. The second agent waits, logs why, changes nothing, and takes over when the first agent ends.
 func TestTwoAgents(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)

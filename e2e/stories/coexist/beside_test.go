@@ -85,7 +85,7 @@ func (d *duo) paths(f cluster.Family, s service) (all []path) {
 			if from == d.spareClient.Host {
 				source = from.Addr(f)
 			}
-			if from != d.outside { // the router sends ClusterIPs to another node
+			if from != d.outside { // the router sends packets for ClusterIPs to another node
 				all = append(all, path{from, p.protocol, s.at(f, p), s.server.Name, source})
 			}
 			all = append(all, path{from, p.protocol, s.atNode(f, p, d.node), s.server.Name, d.node.Addr(f)})
@@ -120,8 +120,8 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 }
 
 // TestBesideKubeProxy runs kube-proxy in iptables mode for one Service and the agent for another on the same node. A label moves a
-// Service between them, either can be restarted without affecting connections through the other, and cleanup removes nothing of
-// kube-proxy.
+// Service between them, either can be restarted without affecting connections through the other, and cleanup removes nothing that
+// belongs to kube-proxy.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestExcludedRanges excludes a Service's address, which a DNS cache on the node (nodelocaldns) binds, and the address of another
-// program's virtual server. The agent must leave both alone.
+// TestExcludedRanges excludes two addresses: a Service's address that is bound by a DNS cache on the node (nodelocaldns), and the
+// address of another program's virtual server. The agent must leave both alone.
 func TestExcludedRanges(t *testing.T) {
 	w := onWorld(t)
 	node, svc := w.node3, w.farService()

@@ -18,7 +18,7 @@ ipt -A INPUT -p $(test $V = 4 && echo icmp || echo ipv6-icmp) -j ACCEPT
 ipt -A INPUT -p tcp --dport 22 -j ACCEPT
 `
 
-// rejecting is the same firewall in the style of Red Hat: the last rule is a REJECT.
+// rejecting is the same firewall in Red Hat's style: the last rule is a REJECT.
 const rejecting = `
 ipt -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 ipt -A INPUT -i lo -j ACCEPT
@@ -27,7 +27,7 @@ ipt -A INPUT -j REJECT
 ipt -A FORWARD -j REJECT
 `
 
-// TestHostFirewall puts a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
+// TestHostFirewall installs a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
 func TestHostFirewall(t *testing.T) {
 	w := onWorld(t)
 	t.Run("stops Services", func(t *testing.T) {

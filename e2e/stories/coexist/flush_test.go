@@ -38,7 +38,7 @@ ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
 	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
 }
 
-// showOurTables omits the table raw, in which earlier tests had rules: a flushed raw table is not restored.
+// showOurTables omits the table raw: earlier tests added rules there, and the agent does not restore them.
 var showOurTables = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr",
 	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
@@ -48,7 +48,7 @@ var showOurTables = []string{
 // period is the agents' sync period in these tests.
 const period = 2 * time.Second
 
-// TestOthersFlush destroys kernel state of the agent under load, waits until it is restored, and logs what the clients saw.
+// TestOthersFlush destroys the agent's kernel state under load, waits until it is restored, and logs what the clients saw.
 func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -89,8 +89,8 @@ func TestOthersFlush(t *testing.T) {
 	}
 }
 
-// comparing returns a function that compares node1's kernel state with before. It begins where it saw the last difference, because running all
-// programs takes long.
+// comparing returns a function that compares node1's kernel state with before. It starts with the command whose output differed last, because
+// running all commands takes long.
 func (w *world) comparing(t *testing.T, before map[string][]string) func() error {
 	commands := slices.Clone(showOurTables)
 	return func() error {

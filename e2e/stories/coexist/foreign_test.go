@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// others creates kernel state of other programs and administrators, also with names that resemble those of kube-ipvs.
+// others creates kernel state as other programs and administrators do, some of it with names that resemble the agent's.
 const others = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -37,7 +37,7 @@ ipvsadm -A -t $at -s lc
 ipvsadm -a -t $at -r $(test $V = 4 && echo 10.51.0.2:80 || echo [fd00:51::2]:80) -m -w 3
 `
 
-// showAll lists commands that show all state that an agent creates or could change.
+// showAll lists commands that show all state that an agent could create or change.
 var showAll = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr", "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save",
 	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",

@@ -167,7 +167,7 @@ func kubeProxy(t *testing.T) string {
 	return path
 }
 
-// controlPlane starts an API server with the far Service, and returns a kubeconfig with kube-proxy's rights.
+// controlPlane starts an API server that has the far Service, and returns a kubeconfig with kube-proxy's rights.
 func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
 	t.Helper()
 	api = controlplane.Start(t, controlplane.Config{
@@ -202,7 +202,7 @@ func (w *world) startKubeProxy(t *testing.T, program, kubeconfig, mode string) *
 	return p
 }
 
-// awaitServed waits until the node has the far Service in both families, rules included.
+// awaitServed waits until the node serves the far Service in both families, with its rules.
 func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	w.awaitTheirs(t, node)
@@ -222,7 +222,7 @@ func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 // proxyPatience is for kube-proxy, which starts a process for each set entry.
 const proxyPatience = 8 * time.Minute
 
-// awaitTheirs waits until the node's rules are kube-proxy's.
+// awaitTheirs waits until kube-proxy's rules are on the node.
 func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {

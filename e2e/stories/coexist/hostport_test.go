@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// hostPorts are the rules of the portmap plugin. The pod $POD has the ports of every Service, 80 and 53, on all addresses of
-// the node; $OTHER has port 80 on $SECOND only, and 80/udp on all.
+// hostPorts are the rules of the portmap plugin. The pod $POD gets the ports of every Service, 80 and 53, on all addresses
+// of the node. $OTHER gets port 80 on $SECOND only, and 80/udp on all addresses.
 const hostPorts = `
 pod=$POD; other=$OTHER; test $V = 4 || { pod=[$POD]; other=[$OTHER]; }
 for chain in CNI-HOSTPORT-DNAT CNI-HOSTPORT-SETMARK CNI-HOSTPORT-MASQ; do ipt -t nat -N $chain; done
@@ -25,8 +25,8 @@ ipt -t nat -A CNI-HOSTPORT-DNAT -p udp --dport 53 -j DNAT --to-destination $pod:
 ipt -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination $pod:8080
 `
 
-// TestHostPorts has pods on node-1 whose host ports have the same numbers as Service ports. Virtual addresses are local addresses, so
-// the rules of host ports match them too.
+// TestHostPorts runs pods on node-1 with host ports that have the same numbers as Service ports. Virtual addresses are local
+// addresses, so the rules of host ports match them too.
 func TestHostPorts(t *testing.T) {
 	// proves: 132
 	w := onWorld(t)

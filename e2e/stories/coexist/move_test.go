@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestMoveRules restarts an agent with rules in nftables, and back, while clients send without pause. IPVS stays, no request and no open
-// connection is lost, and nothing is left in the old rule layer. A cleanup then removes everything from both.
+// TestMoveRules moves an agent's rules to nftables and back, by restarts, while clients send continuously. IPVS does not change, no
+// request or open connection is lost, and nothing is left in the old rule layer. Cleanup then removes everything from both rule layers.
 func TestMoveRules(t *testing.T) {
 	cluster.NeedIPTables(t, "the agent has no iptables to move from")
 	cluster.NeedPauses(t)

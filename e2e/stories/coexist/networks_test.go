@@ -86,7 +86,7 @@ ipt -t nat -I POSTROUTING -j CILIUM_POST_nat
 ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
 	// Table 2 represents the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
-	// marked only if its destination is an address of the first interface: node ports are, virtual addresses are not.
+	// marked only if its destination is an address of the first interface, which holds for node ports, but not for virtual addresses.
 	{name: "AWS VPC CNI: a connection mark sends replies out of the interface on which the request arrived",
 		families: []cluster.Family{cluster.V4},
 		met:      "-A PREROUTING -i pod-+ -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", rules: `
@@ -112,8 +112,8 @@ ip route flush table 2
 		}},
 }
 
-// calico resembles Felix's filter, which only marks a packet for a Service with the number of its input interface. It filters the
-// packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the upper bits are the interface number.
+// calico resembles Felix's filter. For a packet to a Service, that filter first sets only a mark, with the number of the input interface.
+// It filters the packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the upper bits are the interface number.
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// programs are iptables' programs, which can be made to hang and to fail.
+// programs are the programs of iptables, which can be made to hang or fail.
 type programs struct {
 	t   *testing.T
 	dir string
@@ -57,7 +57,7 @@ func (p programs) become(state string, families ...string) {
 	}
 }
 
-// ofPrograms is a node on which the agent's programs can be made to hang and fail.
+// ofPrograms is a node on which the agent's programs can be made to hang or fail.
 type ofPrograms struct {
 	*cluster.Node
 	t         *testing.T
@@ -71,7 +71,7 @@ func newOfPrograms(t *testing.T, w *world) ofPrograms {
 	return ofPrograms{w.node3, t, w.farService(), newPrograms(t), t.TempDir()}
 }
 
-// write makes the Service lead to a pod.
+// write makes a pod the Service's endpoint.
 func (n ofPrograms) write(server *cluster.Pod) {
 	n.t.Helper()
 	to := n.far
@@ -106,7 +106,7 @@ func (n ofPrograms) end(agent *cluster.Process) {
 	}
 }
 
-// servedBy waits until the Service leads to a pod, in these families.
+// servedBy waits until a pod answers for the Service, in these families.
 func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
 	n.t.Helper()
 	cluster.Eventually(n.t, patience, fmt.Sprint(families, " go to ", server.Name), func() error {
@@ -155,8 +155,8 @@ func (n ofPrograms) isHealthy(except ...string) {
 	}
 }
 
-// TestProgramsHang starts an agent while iptables hangs. It serves the endpoints of both families anyway. Without the rules, which the agent
-// cannot repair, the node is unhealthy, whether the programs hang or fail, until they work again.
+// TestProgramsHang starts an agent while iptables hangs. It serves the endpoints of both families anyway. While the programs hang or fail,
+// the agent cannot repair its rules, and the node is unhealthy.
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
@@ -189,8 +189,8 @@ func TestProgramsHang(t *testing.T) {
 	node.end(agent)
 }
 
-// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4, and repairs the rules of IPv4, as usual. The node
-// is unhealthy, because of ip6tables alone, until ip6tables works.
+// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4 and repairs the IPv4 rules as usual. The node is
+// unhealthy, only because of ip6tables, until ip6tables works.
 func TestIP6TablesHangs(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)

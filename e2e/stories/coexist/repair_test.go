@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// damages are ways in which operators and programs damage a node, each with the command that shows whether it is repaired.
+// damages are ways in which operators and programs damage a node, each with a command that shows whether the damage is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},
@@ -35,7 +35,7 @@ func TestRepairs(t *testing.T) {
 				return lines(withoutTimes(w.node1.MustRun(t, "sh", "-ec", d.show+" || :"))) // the device may not exist
 			}
 			drifts := func() int { return strings.Count(w.agents[w.node1].Log(), "kernel state drifted") }
-			w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // state that is damaged often is repaired less often
+			w.restartAgent(t, w.node1, "--ipvs-sync-period", "1h") // the agent backs off when the same state is damaged repeatedly
 			w.repaired(t, w.node1, w.nearService())
 			before, had := show(), drifts()
 			time.Sleep(time.Second)

@@ -23,7 +23,7 @@ iptables: {minSyncPeriod: 1s}
 ipvs: {minSyncPeriod: 1s}
 `
 
-// changingService has a port that changes. The agent reads manifests and does not know this Service.
+// changingService is a Service whose port changes. The agent does not know it, because the agent reads manifests.
 const changingService = `
 apiVersion: v1
 kind: Service

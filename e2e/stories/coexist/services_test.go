@@ -27,7 +27,7 @@ var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// service is a dual-stack LoadBalancer Service. All its addresses contain its number.
+// service is a dual-stack LoadBalancer Service. All of its addresses contain its number.
 type service struct {
 	name   string
 	number int

@@ -165,7 +165,7 @@ func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	return s.from[len(s.from)-1], s.to[len(s.to)-1]
 }
 
-// TestSidecars puts a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it; the
+// TestSidecars puts a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it. The
 // server's sidecar receives the packets that IPVS sends to the pod.
 func TestSidecars(t *testing.T) {
 	w := onWorld(t)

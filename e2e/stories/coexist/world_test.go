@@ -13,16 +13,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait for the agent. Only a failing test waits that long.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 60 * time.Second
 
-// podCIDRs are the cluster's pod ranges, which the agents get as --cluster-cidr.
+// podCIDRs are the cluster's pod ranges, passed to the agents as --cluster-cidr.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 var slowly = cluster.Within(10 * time.Second)
 
-// world has agents on the first two nodes. The third is empty; tests start and stop agents there. The router sends packets for
-// Services to node-1.
+// world is a cluster with agents on the first two nodes. Tests start and stop agents on the third. The router sends packets
+// for Services to node-1.
 type world struct {
 	*cluster.Cluster
 	node1, node2, node3 *cluster.Node

@@ -11,11 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// theirs lists chains that kube-proxy also has in ipvs mode. kube-proxy replaces them when it restarts.
+// theirs lists chains that kube-proxy also uses in ipvs mode. kube-proxy replaces them when it restarts.
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 
-// TestWayBackRemovesOurChains checks that the page names every chain. A forgotten chain keeps ipsets in use.
+// TestWayBackRemovesOurChains checks that the page names every chain. If the page missed a chain, ipsets would stay in use.
 func TestWayBackRemovesOurChains(t *testing.T) {
 	var script string
 	for _, page := range pages(t) {

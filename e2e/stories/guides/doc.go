@@ -18,8 +18,8 @@
 //	<!-- exits: 3 -->          the last command exits with this status
 //	<!-- not run: WHY -->      the block is not run, for this reason
 //
-// The fast tests of this package find broken links and blocks that are neither run nor excused. The slow test runs all commands in
-// the order of the pages on a small cluster (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
+// The fast tests of this package find broken links and blocks that are not run without a stated reason. The slow test runs all
+// commands in the order of the pages on a small cluster (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
 //
 // May import: cluster, controlplane, upstream, labtest.
 package guides

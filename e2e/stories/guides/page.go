@@ -30,7 +30,7 @@ type Block struct {
 
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 
-// Pages reads README.md and the pages in docs. Pages in docs's subfolders are generated or record past decisions.
+// Pages reads README.md and the pages in docs. Pages in subfolders of docs are generated or record past decisions.
 func Pages(root string) ([]Page, error) {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {

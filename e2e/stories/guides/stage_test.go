@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Nothing waits that long unless a test fails.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // stage is a cluster of two nodes with a control plane. The agent runs on node-1; node-2 has none. The pages show the Services in
@@ -134,7 +134,7 @@ func serveHTTP(t *testing.T, h *cluster.Host, port uint16) {
 	t.Cleanup(func() { _ = server.Close() })
 }
 
-// get replaces curl, which not every machine has.
+// get replaces curl, which is not installed on every machine.
 func get(h *cluster.Host, url string) (string, error) {
 	page, err := h.HTTPGet(url)
 	return page.Body, err

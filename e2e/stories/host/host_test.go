@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Nothing waits that long unless a test fails.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // machine is a system booted by systemd.
@@ -162,7 +162,7 @@ func (m *machine) restrictions(t *testing.T) {
 	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
 		t.Errorf("the directory of the snapshot: %q", got)
 	}
-	// systemd's exposure score times ten; 96 without any restriction.
+	// This is systemd's exposure score times ten. Without any restriction it would be 96.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
@@ -171,7 +171,7 @@ func (m *machine) restrictions(t *testing.T) {
 // doctor breaks the machine in several ways and checks doctor's verdict on each.
 func (m *machine) doctor(t *testing.T) {
 	m.diagnose(t, 0, "verdict: well", "kube-ipvs", "doctor")
-	// Only doctor sees this value: the agent would repair it, perhaps before doctor looks.
+	// Only doctor sees this value. If the agent saw it, the agent might repair it before doctor runs.
 	m.diagnose(t, 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1", "unshare", "--mount", "sh", "-c",
 		"echo 0 >/run/zero; mount --bind /run/zero /proc/sys/net/ipv4/vs/expire_nodest_conn && exec kube-ipvs doctor")
 	for _, c := range []struct {

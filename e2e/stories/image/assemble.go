@@ -54,7 +54,7 @@ func (r Recipe) Assemble(root, version, commit string) error {
 	return nil
 }
 
-// copyInto executes a COPY: with --from it copies from the stages' directory, else from the checkout.
+// copyInto executes a COPY. With --from it copies from the stages' directory, otherwise from the checkout.
 func (r Recipe) copyInto(root, stages string, words []string) error {
 	from := r.checkout
 	if strings.HasPrefix(words[0], "--from=") {

@@ -49,7 +49,7 @@ func TestBuildOfTheAgent(t *testing.T) {
 	}
 }
 
-// TestNothingOfTestsIsInTheAgent checks that the code for tests, which pauses or kills the agent, is only in a separate build.
+// TestNothingOfTestsIsInTheAgent checks that code for tests, which pauses or kills the agent, is compiled only into a separate build.
 func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	variable := []byte("KUBE_IPVS_KILL_AFTER")
 	if bytes.Contains(read(t, build(t)), variable) {
@@ -74,7 +74,7 @@ func TestAgentIsBuiltForBoth(t *testing.T) {
 	}
 }
 
-// dependencies returns the libraries that a program or library names, and its loader.
+// dependencies returns the libraries that a program or library needs, and its loader.
 func dependencies(t *testing.T, file string) (needed []string, interpreter string) {
 	t.Helper()
 	binary, err := elf.Open(file)

@@ -13,8 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestContain checks e2e/testbed/contain, on which other end-to-end tests rely when they start the agent with the machine's own
-// files.
+// TestContain checks e2e/testbed/contain. Other end-to-end tests use it to start the agent with the machine's own files.
 func TestContain(t *testing.T) {
 	labtest.NeedRoot(t)
 	contain, writable := programOf(t, "KUBE_IPVS_CONTAIN"), t.TempDir()
@@ -45,7 +44,7 @@ func TestContain(t *testing.T) {
 	}
 }
 
-// insideVariable makes this program only attempt the operation in its arguments. Its exit status is the kernel's errno.
+// insideVariable makes this program attempt the operation in its arguments and do nothing else. Its exit status is the kernel's errno.
 const insideVariable = "KUBE_IPVS_INSIDE"
 
 func attempt(t *testing.T, what, with string) []string {

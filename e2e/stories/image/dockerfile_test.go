@@ -46,7 +46,7 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	}
 }
 
-// TestDockerfileHabits checks what a Dockerfile linter would.
+// TestDockerfileHabits makes the checks of a Dockerfile linter.
 func TestDockerfileHabits(t *testing.T) {
 	all := recipe(t).instructions
 	last := all[len(all)-1].stage
@@ -76,7 +76,7 @@ func TestDockerfileHabits(t *testing.T) {
 	}
 }
 
-// checkBase checks that a build can replace each base image, and that none names a registry.
+// checkBase checks that a build can replace each base image, and that no base image names a registry.
 func checkBase(t *testing.T, i instruction, last bool, arguments map[string]string) {
 	t.Helper()
 	base := strings.Fields(i.argument)[0]

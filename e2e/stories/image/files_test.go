@@ -53,7 +53,7 @@ func TestFilesOfTheImage(t *testing.T) {
 	t.Run("all start", func(t *testing.T) { allStart(t, root) })
 }
 
-// nothingElse checks that the image has only the agent, the programs it starts, and their libraries: no shell, no package manager.
+// nothingElse checks that the image contains only the agent, the programs that it starts, and their libraries: no shell, no package manager.
 func nothingElse(t *testing.T, root string) {
 	extension := regexp.MustCompile(`^/usr/lib/[^/]+/xtables/lib(xt|ipt|ip6t)_[A-Za-z0-9]+\.so$`)
 	library := regexp.MustCompile(`^(/usr)?/lib(64|/[^/]+)/[^/]+\.so(\.[0-9]+)?$`)
@@ -85,7 +85,7 @@ func nothingElse(t *testing.T, root string) {
 	}
 }
 
-// libraries checks that the image has exactly the libraries that its programs need.
+// libraries checks that the image contains exactly the libraries needed by its programs.
 func libraries(t *testing.T, root string) {
 	needed, have := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// onlyAfter lists series that an agent exports only after an event that does not occur here.
+// onlyAfter lists series exported only after an event that does not occur here.
 var onlyAfter = map[string]string{}
 
 // testMetrics checks that a running agent exports every metric that the chart's alerts and dashboard use. (Labels and their values

@@ -63,8 +63,8 @@ func programOf(t *testing.T, variable string) string {
 	return path
 }
 
-// privileges returns the security context's privileges. The context must request explicitly whatever e2e/testbed/contain does by
-// default.
+// privileges returns the security context's privileges. The context must explicitly request everything that e2e/testbed/contain
+// does by default.
 func (p *pod) privileges(t *testing.T) []string {
 	t.Helper()
 	context, pod := p.container().SecurityContext, p.spec

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKubeadmCluster runs the image in a kubeadm cluster: with exactly the chart's objects, rights, mounts and privileges, on
-// kubeadm's own ConfigMap, unchanged.
+// TestKubeadmCluster runs the image in a kubeadm cluster with exactly the chart's objects, rights, mounts and privileges, and
+// with kubeadm's own, unchanged ConfigMap.
 func TestKubeadmCluster(t *testing.T) {
 	labtest.Need(t)
 	_ = exec.Command("modprobe", "-r", "ip_vs_sed").Run() // another test may have loaded it
@@ -162,7 +162,7 @@ spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
 	})
 }
 
-// testSysctls checks sysctls that can only have been set through the chart's mount: the container's own /proc/sys is read-only.
+// testSysctls checks sysctls that the agent can set only through the chart's mount: the container's own /proc/sys is read-only.
 func (s *stage) testSysctls(t *testing.T) {
 	for _, node := range s.Nodes {
 		for _, key := range []string{"net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"} {
@@ -228,7 +228,7 @@ func (s *stage) testRestart(t *testing.T) {
 	s.testTraffic(t)
 }
 
-// testLegacyHost checks that the agent uses iptables-legacy, and shares its lock, where the kubelet does.
+// testLegacyHost checks that the agent uses iptables-legacy, and shares its lock, on a host whose kubelet uses it.
 func (s *stage) testLegacyHost(t *testing.T) {
 	node := s.Nodes[1]
 	for _, command := range []string{"iptables-legacy", "ip6tables-legacy"} {

@@ -14,20 +14,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait. Nothing waits that long unless a test fails.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // apiAddress is the API server's address in kubeadm's ConfigMap.
 const apiAddress = "192.0.2.10"
 
-// kubeadmConfigMap is kube-proxy's ConfigMap as kubeadm writes it.
+// kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
 // inNamespace is a flag for nodes that are network namespaces: the conntrack limit is global.
 const inNamespace = "--conntrack-max-per-core=0"
 
-// stage is a kubeadm cluster whose kube-proxy is replaced: its API server has the chart's objects and kubeadm's ConfigMap
-// unchanged, and both nodes run the agent as the DaemonSet specifies.
+// stage is a kubeadm cluster whose kube-proxy is replaced. Its API server contains the chart's objects and kubeadm's
+// unchanged ConfigMap, and both nodes run the agent as the DaemonSet specifies.
 type stage struct {
 	*cluster.Cluster
 	api          *controlplane.ControlPlane
@@ -161,7 +161,7 @@ func (s *stage) logs() string {
 	return all
 }
 
-// clusterIPs and nodePort belong to the stage's Service, over TCP and UDP.
+// clusterIPs and nodePort belong to the stage's Service, which serves TCP and UDP.
 var clusterIPs = map[cluster.Family]string{cluster.V4: "10.96.0.10", cluster.V6: "fd00:10:96::10"}
 
 const nodePort = 30080

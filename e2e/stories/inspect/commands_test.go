@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestCommands runs the commands while connections are open, and again after the agent has stopped.
+// TestCommands runs the inspection commands while connections are open, and again after the agent has stopped.
 func TestCommands(t *testing.T) {
 	s := newStage(t)
 	t.Run("with the agent", func(t *testing.T) { withAgent(t, s) })
@@ -71,7 +71,7 @@ func checkStatus(t *testing.T, s *stage) {
 	}
 }
 
-// checkExplain explains an open connection by the client's port. The output must name the endpoint that serves it.
+// checkExplain runs explain for an open connection, which it finds by the client's port. The output must name the endpoint that serves the connection.
 func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	t.Helper()
 	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]

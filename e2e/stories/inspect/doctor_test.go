@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// TestDoctorFollowsPaths stops packets of Services on a node in ways that no check of a cause covers. Each time a client fails, doctor is not
-// well, and names the rule.
+// TestDoctorFollowsPaths blocks Service packets on a node in ways that none of doctor's checks for a cause detects. Each time, a client
+// fails, and doctor reports a problem and names the rule.
 func TestDoctorFollowsPaths(t *testing.T) {
 	s := newStage(t)
 	if found := pathsFound(t, s); len(found) > 0 {
@@ -66,7 +66,7 @@ func TestDoctorFollowsPaths(t *testing.T) {
 	}
 }
 
-// pathsFound returns what doctor finds wrong with paths, and checks that it followed and tried some.
+// pathsFound returns doctor's findings about paths, and checks that doctor followed and tried some paths.
 func pathsFound(t *testing.T, s *stage) []finding.Finding {
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, "doctor")

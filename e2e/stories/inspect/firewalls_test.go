@@ -11,11 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// firewallRules are the rules that Debian's packages of these programs have written.
+// firewallRules are rules recorded from Debian's packages of these programs.
 const firewallRules = "../../../internal/explain/testdata/firewalls"
 
-// TestExplainPredictsPacketsBehindFirewalls gives the node the rules of a firewall, as the program wrote them. Packets stop where explain says
-// so, and arrive where it says so. At most one path in ten is unclear.
+// TestExplainPredictsPacketsBehindFirewalls adds a firewall program's own rules to the node. Packets must stop or arrive as explain predicts.
+// At most one path in ten may be unclear.
 func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	s := newStage(t)
 	for _, program := range []string{"ufw", "firewalld", "firewalld-iptables", "docker"} {
@@ -45,7 +45,7 @@ func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	}
 }
 
-// firewall adds the rules of a program behind those of the agent, until the end of the test.
+// firewall adds a program's rules after the agent's rules, until the end of the test.
 func (s *stage) firewall(t *testing.T, program string) {
 	t.Helper()
 	for _, c := range []struct{ ending, save, restore string }{
@@ -54,7 +54,7 @@ func (s *stage) firewall(t *testing.T, program string) {
 	} {
 		rules, err := os.ReadFile(filepath.Join(firewallRules, program+"."+c.ending))
 		if err != nil {
-			continue // the program has no such rules
+			continue // the program has no rules of this kind
 		}
 		file := filepath.Join(t.TempDir(), "rules")
 		if err := os.WriteFile(file, rules, 0o600); err != nil {

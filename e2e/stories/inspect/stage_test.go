@@ -44,7 +44,7 @@ type stage struct {
 	*cluster.Cluster
 	node      *cluster.Node
 	here, far *cluster.Pod // endpoints, on the agent's node and on the other node
-	also      *cluster.Pod // another endpoint on the agent's node
+	also      *cluster.Pod // a further endpoint on the agent's node
 	client    *cluster.Pod
 	outside   *cluster.Host
 	agent     *cluster.Process

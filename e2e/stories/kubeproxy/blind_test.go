@@ -55,7 +55,7 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain checks that both programs serve these ports once they can read the addresses: only the fault closed them.
+// seeAgain checks that both programs serve these ports once they can read the addresses, so only the fault closed the ports.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {
@@ -67,7 +67,7 @@ func (w *world) seeAgain(t *testing.T) {
 	}
 }
 
-// soon bounds waits for state that should already exist.
+// soon is the limit for state that should already exist.
 const soon = time.Minute
 
 // extraAddress returns an additional address for a side's node.

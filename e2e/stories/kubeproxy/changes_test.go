@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firstInstant connects to the node's daemon at the address of a new Service, from before the Service exists until both programs
-// have synced. A fast machine can close the port between two requests, so there are several attempts.
+// firstInstant connects to the node's daemon at the address of a new Service. It starts before the Service exists and ends when
+// both programs have synced. On a fast machine the port may close between two requests, so there are several attempts.
 func firstInstant(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	leaked := map[*side]bool{}
@@ -124,8 +124,8 @@ func foreignServer(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// zeroEndpoints keeps sending from pods and outside clients while the only endpoint leaves its Service. The pod stays alive to
-// count the datagrams that still arrive.
+// zeroEndpoints keeps sending from pods and outside clients while the only endpoint leaves its Service. The endpoint's pod
+// keeps running and counts the datagrams that still arrive.
 func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["logs"]
@@ -164,8 +164,8 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH keeps a connection to a leaving endpoint open, so that its destination stays with weight 0. Then it opens new connections
-// from many source ports, which mh hashes.
+// drainWithMH keeps a connection to a leaving endpoint open, so that its destination stays with weight 0. It then opens new connections
+// from many source ports, because mh hashes the port.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["hash"]
@@ -206,7 +206,7 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 }
 
 // outsideTheWindow sends segments with invalid sequence numbers from the endpoint of an open connection. The client is not
-// masqueraded: with masquerade, the node answers such segments with resets under both programs (docs/known-limits.md).
+// masqueraded. If it were, the node would answer such segments with resets under both programs (docs/known-limits.md).
 func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["plain"]
@@ -237,7 +237,7 @@ func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// contested checks after every sync of kube-proxy which Service has the address, until both have had it.
+// contested checks after each sync of kube-proxy which Service gets the address, until each has got it once.
 func contested(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	older, younger := w.web.Name, w.other.Name

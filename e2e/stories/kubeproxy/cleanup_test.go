@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// cleanup stops both programs and runs each one's cleanup next to a foreign virtual server.
+// cleanup stops both programs and runs their cleanups while a foreign virtual server exists.
 func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	for _, s := range w.sides() {

@@ -154,7 +154,7 @@ type (
 	}
 )
 
-// judge answers the filter's notifications until the last process with the filter has ended.
+// judge answers the filter's notifications until the last filtered process ends.
 func (f *fault) judge(filter, program, pid int) {
 	for {
 		waiting := []unix.PollFd{{Fd: int32(filter), Events: unix.POLLIN}}
@@ -185,7 +185,7 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// readsAddresses reports whether a thread of the program itself is about to request the addresses of interfaces.
+// readsAddresses reports whether a thread of the program itself, not of a child process, is about to request interface addresses.
 func readsAddresses(asked notification, program, pid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
 		return false // a child process of the program
@@ -202,8 +202,8 @@ func readsAddresses(asked notification, program, pid int) bool {
 	return binary.NativeEndian.Uint16(header[4:]) == unix.RTM_GETADDR && isRouteSocket(program, int(asked.args[0]))
 }
 
-// isRouteSocket reports whether a file of the program is a NETLINK_ROUTE socket. (Message types have other meanings in other
-// netlink families.)
+// isRouteSocket reports whether an open file of the program is a NETLINK_ROUTE socket. (In other netlink families, the
+// message types have other meanings.)
 func isRouteSocket(program, fd int) bool {
 	socket, err := unix.PidfdGetfd(program, fd, 0)
 	if err != nil {

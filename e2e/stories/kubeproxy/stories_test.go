@@ -72,7 +72,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is like both, but runs ask over IPv4 and over IPv6.
+// inEachFamily is like both, but calls ask for IPv4 and for IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string
@@ -87,7 +87,7 @@ func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, 
 	})
 }
 
-// asks makes one request and describes the client's result and the source that the endpoint saw.
+// asks makes one request. It describes the client's result and the source that the endpoint saw.
 func (s *side) asks(from *cluster.Host, p manifest.Port, at string) string {
 	r := from.Probe(p.Protocol, at, slowly)
 	if r.Outcome != cluster.Answered {

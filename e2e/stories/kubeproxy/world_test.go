@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// patience bounds every wait for a program. kube-proxy starts a process for every entry of a set, which takes a tenth of a
+	// patience is the limit for every wait. kube-proxy starts a process for every entry of a set, which takes a tenth of a
 	// second on an emulated machine.
 	patience = 8 * time.Minute
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
@@ -33,7 +33,7 @@ type side struct {
 	name    string
 	node    *cluster.Node
 	pod     *cluster.Pod  // on the node
-	outside *cluster.Host // whose packets for Services the router sends to the node
+	outside *cluster.Host // the router sends their packets for Services to the node
 	process *cluster.Process
 	fault   *fault
 }
@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		s.node.Serve(t, cluster.TCP, daemonPort, cluster.As("daemon"))
 		w.routeServices(t, s, fmt.Sprint(100+table))
 	}
-	// A proxy on node-3 would have every virtual address locally, so packets to them must not leave the node.
+	// A proxy on node-3 would bind every virtual address there, so packets to them would never leave the node.
 	for _, prefix := range w.virtual() {
 		w.Nodes[2].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
@@ -90,7 +90,7 @@ func (w *world) virtual() []netip.Prefix {
 	return []netip.Prefix{w.Service.V4, w.Service.V6, balancers[0], balancers[1]}
 }
 
-// routeServices makes the router send a client's packets for Services to its side's node. It has no routes for other sources.
+// routeServices makes the router send a client's packets for Services to its side's node. The router has no routes for other sources.
 func (w *world) routeServices(t *testing.T, s *side, table string) {
 	t.Helper()
 	for _, prefix := range w.virtual() {

@@ -25,7 +25,7 @@ const (
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
 const (
-	// usableWithin counts from the program's start.
+	// usableWithin is measured from the program's start.
 	usableWithin = 2 * time.Second
 	// inPlaceWithin is the limit for all Services. It only catches large regressions.
 	inPlaceWithin = 8 * time.Second
@@ -35,8 +35,8 @@ const (
 )
 
 // TestNewNode starts the agent on a node of a cluster with 5,000 Services. It measures the time from the program's start until a
-// pod and a process on the node reach the API server through its Service, and the cost of an idle agent. (For the process, the node
-// must masquerade.)
+// pod and a process on the node reach the API server through its Service, and the cost of an idle agent. (The node must masquerade
+// the process's connection.)
 func TestNewNode(t *testing.T) {
 	// proves: 151
 	labtest.Need(t)
@@ -63,9 +63,9 @@ func TestNewNode(t *testing.T) {
 	}
 	agent.AwaitLog(t, patience, "initial sync complete")
 	watch.within(t, inPlaceWithin, fmt.Sprintf("all %d Services in place", existing))
-	t.Logf("CPU of the agent: %s, of programs that it ran: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
+	t.Logf("CPU time of the agent: %s, of the programs that it ran: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
 
-	// Twice the time between two audits, each of which reads the whole kernel.
+	// This is twice the time between two audits, each of which reads the whole kernel state.
 	used := func() time.Duration { return cluster.CPUTime(t, agent.PID) + cluster.ChildrenTime(t, agent.PID) }
 	begin, spent := time.Now(), used()
 	time.Sleep(2 * auditInterval)
@@ -79,8 +79,8 @@ func TestNewNode(t *testing.T) {
 	}
 }
 
-// stopwatch measures the node. The guest's only CPU also runs the API server, which has its own CPUs in a real cluster, so its CPU
-// time is subtracted.
+// stopwatch measures the node. The guest's only CPU also runs the API server. Its CPU time is subtracted, because it has its own
+// CPUs in a real cluster.
 type stopwatch struct {
 	begin       time.Time
 	others      []int
@@ -107,7 +107,7 @@ func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 // soon is less than TCP's one-second retransmission, which must not make the node look slow.
 const soon = 100 * time.Millisecond
 
-// greetsAPI checks that a TLS server answers behind the Service.
+// greetsAPI checks that a TLS server answers at the Service's address.
 func greetsAPI(from *cluster.Host) error {
 	return from.Do(func() error {
 		conn, err := net.DialTimeout("tcp", kubernetesService, soon)

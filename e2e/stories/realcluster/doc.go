@@ -1,3 +1,3 @@
-// Package realcluster tests what users do with kube-ipvs, on nodes with real kubelets and containerd: install it, use it, upgrade it,
-// remove it, and migrate from kube-proxy. make cluster-test runs it.
+// Package realcluster tests what users do with kube-ipvs: install it, use it, upgrade it, remove it, and migrate from kube-proxy. The
+// nodes run real kubelets and containerd. make cluster-test runs it.
 package realcluster

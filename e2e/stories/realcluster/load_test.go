@@ -23,8 +23,8 @@ type load struct {
 	lost   []string
 }
 
-// podLoad runs in the background, because kubectl exec ends when the kubelet restarts. It writes a line for each lost request, and finally
-// their number.
+// podLoad runs in the background, because kubectl exec ends when the kubelet restarts. It writes a line for each lost request, and the
+// total at the end.
 const podLoad = `rm -f /tmp/stop /tmp/load
 (n=0; while [ ! -e /tmp/stop ]; do
 	curl -sS -m 30 -o /dev/null http://web/hostname || echo lost at $(date +%T)

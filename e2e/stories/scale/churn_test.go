@@ -19,12 +19,12 @@ import (
 const (
 	churningServices = 10_000
 	churnRate        = 200 // changes a second
-	// churnVariable is how long TestChurn changes Services.
+	// churnVariable names the variable that sets how long TestChurn changes Services.
 	churnVariable = "KUBE_IPVS_CHURN"
 )
 
-// TestChurn changes 200 of 10,000 Services a second, while an audit reads the kernel every ten seconds: a list that misses an object because
-// another one changes must neither fail a full sync nor count as drift.
+// TestChurn changes 200 of 10,000 Services a second, while an audit reads the kernel every ten seconds. A kernel list may miss an object
+// while another one changes. This must neither fail a full sync nor count as drift.
 func TestChurn(t *testing.T) {
 	labtest.NetNS(t)
 	long := 15 * time.Second
@@ -72,7 +72,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churn gives random Services other endpoints, and returns how often.
+// churn changes the endpoints of random Services, and returns the number of changes.
 func churn(s *source, long time.Duration) (changes int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tick := time.NewTicker(time.Second / churnRate)

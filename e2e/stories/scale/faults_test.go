@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaultsOnTheKernel: while random Services change, calls to a real kernel fail, with and without effect, and other programs destroy what the
-// agent has written. When that ends, the kernel soon matches the Services, and a new agent finds nothing to do (I6, I8).
+// TestFaultsOnTheKernel: while random Services change, calls to a real kernel fail, with and without effect, and other programs destroy the
+// agent's objects. After the faults end, the kernel soon matches the Services, and a new agent finds nothing to do (I6, I8).
 func TestFaultsOnTheKernel(t *testing.T) {
 	space := labtest.NetNS(t)
 	const node = "ip link add eth9 type dummy; ip link set eth9 up; ip addr add 198.51.100.1/24 dev eth9; ip addr add 2001:db8:5::1/64 dev eth9 nodad"
@@ -75,7 +75,7 @@ type faultyKernel struct {
 	agent.Kernel
 	space *labtest.Namespace
 	over  atomic.Bool
-	// destroyed counts what disturb has destroyed.
+	// destroyed counts the objects that disturb has destroyed.
 	destroyed int
 
 	mu     sync.Mutex // for what follows
@@ -83,10 +83,10 @@ type faultyKernel struct {
 	failed int
 }
 
-// errnos are the kernel's errors under pressure, or about a message or an object that another program has changed.
+// errnos are errors of a kernel under pressure, or about a message, or about an object that another program has changed.
 var errnos = []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EMSGSIZE, syscall.EBUSY, syscall.EINTR, syscall.ETIMEDOUT, syscall.ENOENT, syscall.EEXIST}
 
-// fault decides about one call; nil if it does not fail.
+// fault returns the error for one call, or nil if the call must not fail.
 func (f *faultyKernel) fault(probability float64) (err error, effect bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *faultyKernel) fork() *rand.Rand {
 	return rand.New(rand.NewPCG(f.random.Uint64(), 0))
 }
 
-// destructions are commands by which other programs destroy the agent's objects. Each fails where there is nothing to destroy.
+// destructions are commands by which other programs destroy the agent's objects. Each fails if there is nothing to destroy.
 var destructions = []string{
 	"nft flush ruleset", "nft delete table inet kube-ipvs", "ip link del kube-ipvs0", "ip addr flush dev kube-ipvs0", "ipset flush", "ipvsadm -C",
 	"nft flush map inet kube-ipvs slots4", "nft flush map inet kube-ipvs frontends6", "nft flush chain inet kube-ipvs balance4",

@@ -28,12 +28,12 @@ const (
 	// grow, and the test would measure the queue.
 	maxFlapsAhead  = 50
 	measuredWrites = 100
-	// auditedServices is how many Services fit, with the API server and the agent, into one process of user-mode Linux
-	// (docs/lab.md).
+	// auditedServices is the number of Services that fit, with the API server and the agent, into one process of
+	// user-mode Linux (docs/lab.md).
 	auditedServices = 5_000
 )
 
-// TestFlappingSlice changes one slice up to 1,000 times a second. Another Service must not be affected: syncing its endpoint takes
+// TestFlappingSlice changes one slice up to 1,000 times a second. This must not affect another Service: syncing its endpoint takes
 // no longer, and the agent does not read the kernel again.
 func TestFlappingSlice(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
@@ -47,7 +47,7 @@ func TestFlappingSlice(t *testing.T) {
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
-	// The API server needs the same CPU for the 1,000 changes and may hold it for some scheduler turns, so compare medians.
+	// The API server uses the same CPU for the 1,000 changes and may hold it for some scheduler turns, so compare medians.
 	for what, took := range map[string][2][]time.Duration{
 		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
 	} {
@@ -79,7 +79,7 @@ func TestChangesDuringAudits(t *testing.T) {
 	if m.full < 3 {
 		t.Errorf("only %d audits", m.full-1)
 	}
-	// An audit that blocked the loop would take most of a second.
+	// An audit that blocked the loop would delay an endpoint by most of a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {
 		t.Errorf("an endpoint takes %s (p99) while audits run", p99)
 	}
@@ -91,12 +91,12 @@ type meter struct {
 	received     func() watch.Counts
 	reports      chan agent.Report
 	calm, beside latency
-	// flaps counts the changes of the flapping slice, flapSyncs the syncs that wrote any of them.
+	// flaps counts the changes of the flapping slice, and flapSyncs the syncs that wrote any of these changes.
 	flaps, flapSyncs, full int
 	rate                   float64
 }
 
-// latency is how long changes took from the API server to the kernel, and how long their syncs took.
+// latency contains the durations of changes, from the API server to the kernel, and of their syncs.
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {

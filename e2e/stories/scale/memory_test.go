@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// TestMemory runs the agent with Services of ten endpoints each. Once idle, it needs no more memory than docs/install.md states.
+// TestMemory runs the agent with Services of ten endpoints each. Once idle, the agent needs no more memory than docs/install.md states.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {
@@ -101,7 +101,7 @@ func ready(address string) error {
 	return nil
 }
 
-// memory is the process's anonymous memory in kB.
+// memory returns the process's anonymous memory in kB.
 func (p process) memory(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))

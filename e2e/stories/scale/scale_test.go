@@ -87,7 +87,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	return cfg, k
 }
 
-// newService is the n-th Service: its own address, and endpoints on another node.
+// newService returns the n-th Service, with its own address, and endpoints on another node.
 func newService(n, endpoints int) *model.Service {
 	slice := &model.EndpointSlice{
 		Name: fmt.Sprintf("svc-%d-a", n), Family: inet.IPv4,
@@ -158,7 +158,7 @@ type loop struct {
 	stop   context.CancelFunc
 }
 
-// start prepares an agent. The agent runs on the test's own goroutine (see next), which is in the right network namespace.
+// start prepares an agent. The agent runs on the test's own goroutine (see next), because that goroutine is in the right network namespace.
 func start(t *testing.T, cfg compile.Config, source *source, k *live.Kernel) *loop {
 	t.Helper()
 	l := &loop{kernel: k}

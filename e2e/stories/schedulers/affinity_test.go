@@ -24,7 +24,7 @@ func TestAffinity(t *testing.T) {
 					clients = append(clients, 256*(subnet+1)+i+1)
 				}
 				for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
-					// One connection comes first: the kernel may create two affinity entries for simultaneous connections.
+					// Make one connection first: the kernel may create two affinity entries for simultaneous connections.
 					w.ask(t, proto, f, s.at(f), clients[:1])
 					one := count(w.ask(t, proto, f, s.at(f), clients)).one(t, "ten clients of one subnet")
 					if proto == cluster.TCP {
@@ -39,8 +39,8 @@ func TestAffinity(t *testing.T) {
 	t.Run("one packet", func(t *testing.T) { w.onePacket(t, four) })
 }
 
-// affinityTimeout measures how long IPVS remembers a client: for the timeout, counted from the last new connection that used the
-// affinity entry, and a minute more each time the timeout expires while IPVS still tracks a connection of the client.
+// affinityTimeout measures how long IPVS remembers a client. The timeout starts with the last new connection that used the
+// affinity entry. If it expires while IPVS still tracks a connection of the client, it is extended by a minute.
 func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 	const timeout = 5 * time.Second
 	s := w.up(t, "timeout", "rr", notes{"affinity-timeout": "5"}, four...)
@@ -70,8 +70,8 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times, because the kernel may
-// omit an entry while other connections begin and end.
+// forgotten reports whether there is no affinity entry for the client on node-1. It reads the list several times, because the
+// kernel may omit an entry while other connections begin and end.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {
 		for range 5 {
@@ -89,9 +89,9 @@ func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	})
 }
 
-// onePacket checks that a pod's datagrams from one socket reach one endpoint, and all endpoints with one-packet. The endpoints do not
-// answer. The client is a pod because clients outside are masqueraded, and the kernel then drops a datagram that leaves through
-// another interface than the previous one.
+// onePacket checks that datagrams from one socket of a pod reach a single endpoint, but all endpoints with one-packet. The endpoints
+// do not answer. The client is a pod, because outside clients are masqueraded. With masquerade, the kernel drops a datagram that
+// leaves through a different interface than the previous one.
 func (w *world) onePacket(t *testing.T, four []*backend) {
 	sinks := make([]*backend, len(four))
 	for i, b := range four {

@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The Service in these tests has shopPorts. Its pods serve them and closedPort, which is not a port of the Service.
+// The ports of the Service in these tests are shopPorts. Its pods serve shopPorts and closedPort, which is not a port of the Service.
 var (
 	shopPorts  = map[cluster.Protocol][]uint16{cluster.TCP: {7080, 7443}, cluster.UDP: {7053, 7080}}
 	closedPort = uint16(7999)
 )
 
-// TestAllPorts covers one affinity for all ports of a Service: a client reaches the same endpoint on every port, other ports are
-// always closed to all clients, and changing between this affinity and per-port affinity loses no connection.
+// TestAllPorts covers one affinity for all ports of a Service. A client reaches the same endpoint on every port, and other ports
+// are always closed. Changing between this affinity and per-port affinity loses no connection.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -129,7 +129,7 @@ func joinPort(ip string, port uint16) string {
 	return fmt.Sprintf("%s:%d", ip, port)
 }
 
-// awaitPorts waits until the Service has virtual servers with destinations for exactly these ports, and answers. Port 0 is the all-ports
+// awaitPorts waits until the Service answers, and has virtual servers with destinations for exactly these ports. Port 0 is the all-ports
 // server.
 func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ...uint16) {
 	t.Helper()
@@ -155,7 +155,7 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 		}
 		return nil
 	})
-	for _, f := range w.FamilyList() { // not over TCP: the kernel would remember the connection for minutes
+	for _, f := range w.FamilyList() { // not with TCP: the kernel would remember the connection for minutes
 		w.inside.Await(t, patience, cluster.UDP, s.on(f, shopPorts[cluster.UDP][1]))
 	}
 }
@@ -259,7 +259,7 @@ func (w *world) changeSpan(t *testing.T) {
 	stop()
 }
 
-// sameService connects to every port, except TCP ports that are not in use yet: a closed connection would stay for two minutes.
+// sameService connects to every port. The TCP connections stay open, because a closed one would stay in the table for two minutes.
 func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	t.Helper()
 	for _, port := range shopPorts[cluster.UDP] {
@@ -270,8 +270,8 @@ func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	}
 }
 
-// sharedAddress has two Services at one external IP, one of them with an all-ports server. Each Service serves its own ports, and
-// other ports stay closed, even while the second Service is created and deleted.
+// sharedAddress creates two Services with one external IP, one of them with an all-ports server. Each Service serves its own
+// ports, and other ports stay closed, even while the second Service is created and deleted.
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])

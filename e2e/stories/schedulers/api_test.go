@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// TestAPIServer uses an API server instead of manifests: annotations of Services and Nodes take effect, and an invalid one results in an Event.
+// TestAPIServer uses an API server instead of manifests. Annotations of Services and Nodes take effect, and an invalid annotation results in an Event.
 func TestAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, err := controlplane.Launch(t.Context(), controlplane.Config{
@@ -61,7 +61,7 @@ func TestAPIServer(t *testing.T) {
 	w.awaitSaved(t, w.node2, s, "-s mh -b mh-fallback,mh-port")
 	w.awaitSaved(t, w.node2, s, "-w 4")
 	apply(notes{"scheduler": "fastest"}, nil)
-	w.awaitSaved(t, w.node2, s, "rr\n") // wrr, if the agent sees the Service before the Node's weight is removed
+	w.awaitSaved(t, w.node2, s, "rr\n") // wrr if the agent sees the Service before the Node's weight is removed
 	client, err := kubernetes.NewForConfig(api.Client())
 	if err != nil {
 		t.Fatal(err)

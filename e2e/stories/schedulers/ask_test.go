@@ -15,7 +15,7 @@ import (
 
 var slowly = cluster.Within(20 * time.Second)
 
-// counts has the number of connections by answering backend.
+// counts is the number of connections answered by each backend.
 type counts map[string]int
 
 func (c counts) total() int {
@@ -90,8 +90,8 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// fromMany makes n connections, each from an address that the client has not used yet, and counts the backends that answered. From a used
-// address, the client may choose the same port again: then the kernel takes the packets for those of the old connection.
+// fromMany makes n connections, each from a client address not used before, and counts the backends that answered. From a used address,
+// the client may choose the same port again. The kernel would then assign the packets to the old connection.
 func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
 	sources := make([]int, n)
@@ -102,7 +102,7 @@ func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.
 	return count(w.ask(t, proto, f, at, sources))
 }
 
-// Tests that need the same addresses again take those below firstUnused.
+// Tests that need the same addresses again use the addresses below firstUnused.
 const (
 	firstUnused = 1 << 12
 	lastSource  = 1<<16 - 1

@@ -58,7 +58,7 @@ func TestChangesLoseNothing(t *testing.T) {
 		{notes{"slow-start": "1s"}, "-s wrr"},
 		{notes{"weight": "0"}, "-w 0"},
 		{notes{"one-packet": "true"}, "-w 1"},
-		{notes{"scheduler": "rr"}, "-s wrr"}, // unchanged since slow start: with equal weights wrr behaves like rr
+		{notes{"scheduler": "rr"}, "-s wrr"}, // still wrr after slow start: with equal weights it behaves like rr
 	}
 	if w.kernelHas(t, "twos") {
 		steps = append(steps, step{notes{"scheduler": "twos"}, "-s twos"})
@@ -82,7 +82,7 @@ func TestChangesLoseNothing(t *testing.T) {
 }
 
 // awaitConnections waits until the first node's TCP server has counted connections, and returns their number. The kernel updates the
-// counters it reports every two seconds.
+// reported counters every two seconds.
 func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (made int) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("the %s server of %s counts connections", f, s.name), func() error {
@@ -134,7 +134,7 @@ func saved(node *cluster.Node, at string) (string, error) {
 
 var statsLine = regexp.MustCompile(`(?m)^TCP\s+\S+\s+(\d+)`)
 
-// connectionsMade returns the number of connections that the first node's TCP server has counted since it was created.
+// connectionsMade returns the number of connections counted by the first node's TCP server since it was created.
 func (w *world) connectionsMade(t *testing.T, s service, f cluster.Family) int {
 	t.Helper()
 	out := w.node1.MustRun(t, "ipvsadm", "-L", "-n", "--stats", "--exact", "-t", s.at(f))

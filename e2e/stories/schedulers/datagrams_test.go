@@ -15,8 +15,8 @@ import (
 // together is the number of datagrams in flight at the same time.
 const together = 100
 
-// askByUDP sends one datagram from each source, each from its own socket, and returns the names of the backends that answered. It is
-// fast enough for thousands: it creates many sockets in one visit to the client's namespace, and their datagrams travel together.
+// askByUDP sends one datagram from each source, each from its own socket, and returns the names of the backends that answered. It is fast
+// enough for thousands of datagrams: it enters the client's namespace once to create many sockets, and sends their datagrams together.
 func (w *world) askByUDP(f cluster.Family, at string, sources []int) ([]string, error) {
 	answered := make([]string, 0, len(sources))
 	for len(sources) > 0 {
@@ -77,7 +77,7 @@ func ask(c *net.UDPConn) error {
 	return err
 }
 
-// awaitName reads the answer. Among a hundred simultaneous datagrams, one may be lost; it is sent again before IPVS expires the flow.
+// awaitName reads the answer. One of a hundred simultaneous datagrams may be lost. It is sent again before IPVS expires the flow.
 func awaitName(c *net.UDPConn) (name string, retries int, err error) {
 	for retries = range 20 {
 		if name, err = readName(c, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -26,7 +26,7 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 				select {
 				case <-p.stop:
 					return
-				case <-time.After(5 * time.Millisecond): // less than a pause of the agent
+				case <-time.After(5 * time.Millisecond): // shorter than the agent's pause between syncs
 				}
 				r := w.inside.Probe(cluster.TCP, s.at(f), slowly)
 				p.mu.Lock()
@@ -59,7 +59,7 @@ func (p *probes) made() (n int) {
 	return n
 }
 
-// end returns how many connections succeeded and how many were refused. There must be no other outcome.
+// end returns how many connections succeeded and how many were refused. No other outcome is allowed.
 func (p *probes) end(t *testing.T) (answered, refused int) {
 	t.Helper()
 	close(p.stop)
@@ -71,7 +71,7 @@ func (p *probes) end(t *testing.T) (answered, refused int) {
 	return answered, refused
 }
 
-// changes is how often each of two settings is applied.
+// changes is the number of times that each of the two settings is applied.
 const changes = 6
 
 // TestWeightsThatComeAndGo adds and removes an endpoint that has its own weight. The scheduler must not change, because the kernel
@@ -95,8 +95,8 @@ func TestWeightsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCostOfChangingScheduler measures the cost of an annotation that changes the scheduler of a busy Service. The kernel's wait
-// depends on the machine, so the test accepts any number.
+// TestCostOfChangingScheduler measures the cost of an annotation that changes the scheduler of a busy Service. How long the
+// kernel waits depends on the machine, so the test accepts any number.
 func TestCostOfChangingScheduler(t *testing.T) {
 	w := onWorld(t)
 	s := w.service(t, "changed", notes{"scheduler": "rr"}, w.backends[8:10])

@@ -66,8 +66,8 @@ func moved(before, after []string) int {
 	return n
 }
 
-// byAddress checks that one endpoint receives all connections, because the Service has one address. With lblc and lblcr, this ends
-// when the endpoint has more open connections than its weight. With dh, clients are refused while the endpoint drains.
+// byAddress checks that one endpoint receives all connections, because the Service has one address. With lblc and lblcr, connections
+// move on once the endpoint has more open connections than its weight. With dh, clients are refused while the endpoint drains.
 func (w *world) byAddress(t *testing.T) {
 	four := w.backends[8:12]
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
@@ -177,7 +177,7 @@ func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map
 	})
 }
 
-// oneRemoved removes one of twenty endpoints. Its clients move, and few others.
+// oneRemoved removes one of twenty endpoints. Its clients move, and only a few other clients do.
 func (w *world) oneRemoved(t *testing.T) {
 	const clients = 500
 	for _, scheduler := range []string{"mh", "sh"} {

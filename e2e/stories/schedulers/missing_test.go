@@ -10,7 +10,7 @@ import (
 )
 
 // TestSchedulerModuleLoadedLater starts without a scheduler's kernel module and loads it later. Until then, rr replaces the
-// scheduler: on every node for the Service that names it, and on the node with --ipvs-scheduler for all other Services. Both report
+// scheduler for the Service that names it on every node, and for all other Services on the node with --ipvs-scheduler. Both report
 // a Problem. After the module is loaded, the next audit changes the scheduler under open connections: agents keep running, virtual
 // servers are not recreated, and the Problems disappear.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
@@ -70,8 +70,8 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 	}
 }
 
-// awaitReport waits until the missing scheduler is reported or no longer reported: on every node for the Service that names it, and
-// in the second node's status.
+// awaitReport waits until the missing scheduler is reported, or no longer reported, on every node for the Service that names it,
+// and in the second node's status.
 func (w *world) awaitReport(t *testing.T, what string, want bool) {
 	t.Helper()
 	for _, command := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// kernelHas reports whether the kernel has a scheduler and loads its module. It tries on a host without an agent.
+// kernelHas reports whether the kernel supports a scheduler, and loads its module. It tries the scheduler on a host without an agent.
 func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	t.Helper()
 	const at = "192.0.2.1:9"
@@ -27,8 +27,8 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	return true
 }
 
-// hide unloads a scheduler's module and keeps it from being loaded until show is called or the test ends. The modprobe that the kernel
-// starts reads only the machine's configuration, where a rule must not outlive this process: the rule applies only while the file is locked.
+// hide unloads a scheduler's module and keeps it from being loaded until show is called or the test ends. The kernel's modprobe reads only
+// the machine's configuration. A rule there must not outlive this process, so it applies only while the file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler

@@ -93,8 +93,8 @@ func (w *world) leastConnections(t *testing.T, two []*backend) {
 	}
 }
 
-// idleFirst has an endpoint with a large weight and one with a small weight. nq gives the second connection to the idle small one; sed
-// gives it to the large one, where it expects the shorter delay.
+// idleFirst uses an endpoint with a large weight and one with a small weight. nq gives the second connection to the idle endpoint with
+// the small weight. sed gives it to the other, where it expects the shorter delay.
 func (w *world) idleFirst(t *testing.T, two []*backend) {
 	strong, weak := two[0].name, two[1].name
 	for scheduler, want := range map[string]counts{"sed": {strong: 4, weak: 0}, "nq": {strong: 3, weak: 1}} {
@@ -114,8 +114,8 @@ func (w *world) idleFirst(t *testing.T, two []*backend) {
 	}
 }
 
-// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next one when that endpoint is full or
-// drained, and that ovf does so when an endpoint has more open connections than its weight.
+// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next endpoint when the first is full
+// or drained. ovf moves on when an endpoint has more open connections than its weight.
 func (w *world) spillOver(t *testing.T, three []*backend) {
 	a, b, c := three[0].name, three[1].name, three[2].name
 	weights := map[string]int{a: 6, b: 4, c: 2}

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTwoChoices covers twos, which draws two endpoints by weight and chooses the one with fewer connections relative to its weight.
-// On a kernel without twos, rr must replace it, and measured.md notes that nothing was measured. Kernel 6.12 has twos.
+// On a kernel without twos, rr must replace twos, and measured.md notes that nothing was measured. Kernel 6.12 has twos.
 func TestTwoChoices(t *testing.T) {
 	w := onWorld(t)
 	if !w.kernelHas(t, "twos") {
@@ -48,9 +48,9 @@ func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	})
 }
 
-// twosByLoad has an idle endpoint and a busy one. The busy one is chosen only if it is drawn twice. The kernel draws the first
+// twosByLoad uses an idle endpoint and a busy one. The busy endpoint is chosen only if it is drawn twice. The kernel draws the first
 // destination in its list too often, as if its weight were larger by one: in two of three draws with weights 1 and 1, in 11 of 21 with
-// weights 10 and 10. Which destination is first may differ between the families.
+// weights 10 and 10. The two families may have different first destinations.
 func (w *world) twosByLoad(t *testing.T, two []*backend) {
 	idle, busy := two[0].name, two[1].name
 	for weight, tolerance := range map[int]float64{1: 26, 10: 14} { // 56 % or 89 %; 73 % or 77 %

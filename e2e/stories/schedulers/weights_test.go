@@ -41,7 +41,7 @@ func TestWeights(t *testing.T) {
 	t.Run("slow start", func(t *testing.T) { w.slowStart(t) })
 }
 
-// drain sets a Node's weight to 0 under open connections, then that of every endpoint, and then restores all weights.
+// drain sets a Node's weight to 0 while connections are open, then sets every endpoint's weight to 0, and then restores all weights.
 func (w *world) drain(t *testing.T, s service) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		h := w.hold(t, 20, f, s.at(f))
@@ -84,7 +84,7 @@ func (w *world) drain(t *testing.T, s service) {
 // slowStart follows the weight of a new endpoint. While the weight rises, the agent is killed and restarted.
 func (w *world) slowStart(t *testing.T) {
 	const rise = 20 * time.Second
-	three := w.backends[12:15] // on node-2, because node-1 has twice the weight
+	three := w.backends[12:15] // on node-2, because node-1 has twice its weight
 	s := w.service(t, "slow", notes{"slow-start": "20s"}, three[:2])
 	w.await(t, s, "wrr", map[string]int{three[0].name: 10, three[1].name: 10})
 	s.backends = three

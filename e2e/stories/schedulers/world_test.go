@@ -16,11 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait for the agent. Only a failing test waits that long.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 3 * time.Minute
 
 // world has two nodes, each with an agent and with ten backends in one pod, and a client outside the cluster with many addresses. The
-// client's packets arrive at the first node unless a test routes them through the second.
+// client's packets go to the first node unless a test routes them through the second.
 type world struct {
 	*cluster.Cluster
 	node1, node2 *cluster.Node
@@ -30,7 +30,7 @@ type world struct {
 	dir          string       // directory of the manifests
 	agents       map[*cluster.Node]*cluster.Process
 	services     int
-	used         int // number of client addresses that fromMany has used
+	used         int // number of client addresses used by fromMany
 	memory       *memory
 }
 
@@ -93,13 +93,13 @@ func (w *world) Close() error {
 	return w.Cluster.Close()
 }
 
-// clientRanges are ranges whose addresses the client has in addition to its own.
+// clientRanges are the ranges of the client's additional addresses.
 var clientRanges = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("10.99.0.0/16"),
 	cluster.V6: netip.MustParsePrefix("fd00:99::/64"),
 }
 
-// giveAddresses gives the client all addresses of the ranges without adding each of them.
+// giveAddresses gives the client all addresses of the ranges, without adding each address to an interface.
 func (w *world) giveAddresses() error {
 	for _, args := range [][]string{
 		{"ip", "route", "add", "local", clientRanges[cluster.V4].String(), "dev", "lo"},
@@ -144,7 +144,7 @@ func (w *world) addBackends() error {
 		}
 		for range 10 {
 			number := len(w.backends) + 1
-			// For mh, the kernel hashes the sum of port and address: the sums must differ, as they do for real pods.
+			// For mh, the kernel hashes the sum of port and address. The sums must differ, as they do for real pods.
 			b := &backend{name: fmt.Sprintf("w%d", number), pod: pod, port: uint16(8000 + 100*node.Index + number)}
 			if b.tcp, err = pod.Listen(cluster.TCP, b.port, cluster.As(b.name)); err != nil {
 				return err
@@ -175,7 +175,7 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	}
 }
 
-// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for that.
+// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait until they expire.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
 	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -200,7 +200,7 @@ func (w *world) write(t *testing.T, name, manifests string) {
 // notes are annotations without the prefix kube-ipvs.io/.
 type notes map[string]string
 
-// with returns a copy of the notes with one more.
+// with returns a copy of the notes with one note added.
 func (n notes) with(key, value string) notes {
 	more := maps.Clone(n)
 	more[key] = value
@@ -295,7 +295,7 @@ func (s service) at(f cluster.Family) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(s.ips[f]), 80).String()
 }
 
-// state is the scheduler of a virtual server, and its weights by backend.
+// state is a virtual server's scheduler and the weights of its backends.
 type state struct {
 	scheduler string
 	weights   map[string]int
@@ -323,8 +323,8 @@ func (s service) stateOn(node *cluster.Node, proto cluster.Protocol, f cluster.F
 	return have, nil
 }
 
-// await waits until every virtual server of the Service on every node has this scheduler and these weights, and gets packets: the agent
-// binds the addresses last. It ignores draining destinations.
+// await waits until every virtual server of the Service on every node has this scheduler and these weights, and receives packets. The
+// agent binds the addresses last. It ignores draining destinations.
 func (w *world) await(t *testing.T, s service, scheduler string, weights map[string]int) {
 	t.Helper()
 	for _, node := range w.Nodes {
@@ -354,7 +354,7 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 	}
 }
 
-// up creates a Service and waits until it has all its backends with weight 1.
+// up creates a Service and waits until all its backends have weight 1.
 func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*backend) service {
 	t.Helper()
 	s := w.service(t, name, n.with("scheduler", scheduler), backends)
@@ -362,7 +362,7 @@ func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*b
 	return s
 }
 
-// alike gives all backends the same weight.
+// alike returns the same weight for all backends.
 func alike(weight int, backends []*backend) map[string]int {
 	weights := map[string]int{}
 	for _, b := range backends {

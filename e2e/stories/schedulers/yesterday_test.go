@@ -9,8 +9,7 @@ import (
 )
 
 // memory measures how long a virtual server with affinity remembers clients that made one TCP connection and closed it. That takes
-// two minutes, so the measurement starts with the world, and the test that reads it runs last, because tests run in the order of
-// file names.
+// two minutes, so the measurement starts with the world. The test that reads it is in the last file, so it runs last.
 type memory struct {
 	stopped   chan struct{}
 	once      sync.Once
@@ -55,7 +54,7 @@ func (m *memory) stop() {
 }
 
 // TestAffinityOutlivesConnections checks that a client is remembered until its last connection expires, which for TCP is two minutes
-// after it was closed. The kernel checks when the timeout expires, and then once a minute.
+// after it was closed. The kernel checks for open connections when the timeout expires, and then once a minute.
 func TestAffinityOutlivesConnections(t *testing.T) {
 	w := onWorld(t)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {

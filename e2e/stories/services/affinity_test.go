@@ -123,9 +123,9 @@ spec:
 	}
 }
 
-// affinityTimeout waits until the kernel forgets a client. While it tracks one of the client's connections (a closed TCP connection
-// for two minutes, docs/known-limits.md), the kernel keeps the affinity and checks again a minute later. A short UDP timeout leaves
-// only the affinity timeout.
+// affinityTimeout waits until the kernel forgets a client. While the kernel tracks one of the client's connections (a closed TCP
+// connection for two minutes, docs/known-limits.md), it keeps the affinity and checks again a minute later. With a short UDP
+// timeout, only the affinity timeout matters.
 func (s *stage) affinityTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
 	s.restartAgent(t, s.node3, "--ipvs-udp-timeout", "2s")
@@ -148,7 +148,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 					t.Errorf("%s %s: within the timeout the client moved from %s to %s", f, at.name, held, got.Server)
 				}
 			}
-			// Do not poll: every request restarts the timeout.
+			// Do not poll here: every request restarts the timeout.
 			time.Sleep(timeout + 3*time.Second)
 			if cluster.Balancing() { // the next endpoint is random
 				clients := s.node3.MustRun(t, "nft", "list", "table", "inet", "kube-ipvs")

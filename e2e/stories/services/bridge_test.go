@@ -59,8 +59,8 @@ endpoints: [{addresses: [web]}]`)
 	}
 }
 
-// loadBridgeFilter loads br_netfilter until the end of the test, unless it is already loaded or built in. The module affects other
-// tests' bridges.
+// loadBridgeFilter loads br_netfilter until the end of the test, unless it is already loaded or built in. The module also affects
+// the bridges of other tests.
 func loadBridgeFilter(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/" + kernel.BridgeFilter(inet.IPv4)); err == nil {
@@ -70,7 +70,7 @@ func loadBridgeFilter(t *testing.T) {
 		t.Fatalf("modprobe br_netfilter: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		// modprobe -r would also unload the bridge module, and with it the bridges of all other clusters.
+		// modprobe -r would also unload the bridge module, and so remove the bridges of all other clusters.
 		if out, err := exec.Command("rmmod", "br_netfilter").CombinedOutput(); err != nil {
 			t.Errorf("rmmod br_netfilter: %v: %s", err, out)
 		}

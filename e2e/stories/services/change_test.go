@@ -166,7 +166,7 @@ endpoints: [{addresses: [web-2]}]`).MoreSlicesYAML("-more")
 	}
 }
 
-// changeType follows upstream's test and checks every frontend after each step, including those that must be closed.
+// changeType follows upstream's test. After each step it checks every frontend, including the frontends that must be closed.
 func (s *stage) changeType(t *testing.T, protocol string, p port) {
 	yaml := func(text string) string {
 		return strings.NewReplacer("PROTOCOL", protocol, "TARGET", fmt.Sprint(p.Target)).Replace(text)
@@ -222,7 +222,7 @@ func (s *stage) checkFrontends(t *testing.T, svc, full service, node, balancer b
 	}
 }
 
-// eventuallyUnserved waits until the client gets no answer: a refusal or silence.
+// eventuallyUnserved waits until the client's requests are refused or time out.
 func eventuallyUnserved(t *testing.T, from *cluster.Host, p port, at string) {
 	t.Helper()
 	cluster.Eventually(t, patience, from.Name+" gets no answer at "+at, func() error {

@@ -117,7 +117,7 @@ endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [web-2]}`))
 	only("web-2")
-	// No endpoint is ready: the terminating one that still serves gets the connections.
+	// No endpoint is ready, so the terminating endpoint that still serves gets the connections.
 	s.change(t, svc.With(`
 endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
@@ -190,7 +190,7 @@ spec:
 		})
 	}
 
-	// The same ClusterIP again, with another endpoint.
+	// Create a Service with the same ClusterIP and another endpoint.
 	s.create(t, svc.With("endpoints: [{addresses: [web-2]}]"))
 	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 		wantReply(t, s.client.Get(t, p.Protocol, svc.At(f, p), slowly), "web-2", s.client.Addr(f))
@@ -238,7 +238,7 @@ spec: {type: ExternalName, externalName: example.org}
 	before := virtualServers(t, s.node1)
 	s.apply(t, notProxied)
 	defer s.remove(t, notProxied)
-	// Once this Service is served, the agent has seen the others.
+	// Once the agent serves this Service, it has seen the others.
 	marker := s.service(t, `
 metadata: {name: marker}
 ---

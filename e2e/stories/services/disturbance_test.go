@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// TestDisturbances deletes rules, kills the agent while it drains, and adds a firewall.
+// TestDisturbances deletes rules, kills the agent while an endpoint drains, and adds a firewall.
 func TestDisturbances(t *testing.T) {
 	s := onStage(t)
 
@@ -55,7 +55,7 @@ func TestDisturbances(t *testing.T) {
 	})
 }
 
-// shownByNFT lists the table with this release's nft and the next one's. nft ends with a failed assertion if it cannot show an expression.
+// shownByNFT lists the table with nft of this release and of the next one. nft ends with a failed assertion if it cannot show an expression.
 func (s *stage) shownByNFT(t *testing.T) {
 	s.service(t, `
 metadata: {name: shown, annotations: {kube-ipvs.io/affinity-prefix-ipv4: "24", kube-ipvs.io/affinity-prefix-ipv6: "64"}}
@@ -135,7 +135,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// deletion deletes the agent's rules in one step for each table: between a flush and a deletion the agent could restore them.
+// deletion deletes the agent's rules in one step for each table. Between a flush and a separate deletion, the agent could restore them.
 type deletion struct {
 	show   string
 	delete []string
@@ -155,7 +155,7 @@ func deletions() (all []deletion) {
 	return all
 }
 
-// inOrder sorts the objects of a table of nftables: the families' chains may be written in any order.
+// inOrder sorts the objects of an nftables table, because the chains of the two families may be written in any order.
 func inOrder(listing string) string {
 	if !cluster.NFTables() {
 		return listing
@@ -165,7 +165,7 @@ func inOrder(listing string) string {
 	return strings.Join(objects, "\n\n")
 }
 
-// withoutCounters removes what changes without a write: comments with the time, and the counters of built-in chains.
+// withoutCounters removes text that changes without a write: comments with the time, and the counters of built-in chains.
 func withoutCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {

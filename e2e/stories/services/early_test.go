@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestUnansweredConnections opens TCP connections that are still unanswered when a Service changes. A client retransmits its SYN,
-// and the kernel, which tracks it, sends every retransmission where the first one went.
+// TestUnansweredConnections opens TCP connections that are still unanswered when a Service changes. A client retransmits its SYN.
+// The kernel tracks the connection and sends every retransmission to the first one's destination.
 func TestUnansweredConnections(t *testing.T) {
 	s := onStage(t)
 
@@ -23,7 +23,7 @@ func TestUnansweredConnections(t *testing.T) {
 	})
 }
 
-// opening is a TCP connection whose first packet has no answer yet.
+// opening is a TCP connection whose first packet has not been answered yet.
 type opening struct {
 	what string
 	done chan opened
@@ -105,7 +105,7 @@ endpoints: [{addresses: [web-2]}]`)
 	time.Sleep(500 * time.Millisecond) // the first packets are on their way
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.apply(t, svc.SlicesYAML())                                   // before the Service, because a Service without endpoints refuses connections
-	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has this change also has those slices
+	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change also knows those slices
 	from := time.Now()
 	s.change(t, svc)
 	for _, o := range waiting {
@@ -113,7 +113,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// IPVS itself ends a connection to a removed destination.
+// Here, IPVS itself ends the connection to a removed destination.
 func (s *stage) connectionToDeadEndpoint(t *testing.T) {
 	dead := s.node2.Pod(t, "dead")
 	t.Cleanup(func() { _ = dead.Delete() })

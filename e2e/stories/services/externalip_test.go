@@ -70,7 +70,7 @@ endpoints: [{addresses: [web-1]}]`)
 	alt := port{Protocol: cluster.TCP, Number: 81}
 	s.node2.Serve(t, cluster.TCP, 2222, cluster.As("daemon-of-node-2"))
 	for _, f := range s.FamilyList() {
-		// At node-2 the Service ports reach the endpoint; all other ports belong to node-2.
+		// On node-2, the Service ports lead to the endpoint, and all other ports belong to node-2.
 		reach(t, s.outside, http, s.node2.At(f, http.Number), "web-1", s.node2.Addr(f))
 		reach(t, s.outside, alt, s.node2.At(f, alt.Number), "web-1", s.node2.Addr(f))
 		for _, from := range []*cluster.Host{s.client.Host, s.node1.Host, s.node3.Host, s.outside} {
@@ -79,7 +79,7 @@ endpoints: [{addresses: [web-1]}]`)
 			}
 		}
 		s.node1.MustRun(t, "ping", "-c1", "-W5", s.node2.Addr(f).String())
-		// Packets of other nodes still arrive at node-2, and only node-2 serves the Service.
+		// Packets from other nodes still arrive at node-2, and only node-2 serves the Service.
 		reach(t, s.node1.Host, http, s.node2.At(f, http.Number), "web-1", s.node2.Addr(f))
 	}
 	out := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", s.node2.V4.String())
@@ -88,7 +88,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// portsOfTheNode publishes ports at node-1's own addresses, two of which processes on the node already use.
+// portsOfTheNode publishes ports at node-1's own addresses. Processes on the node already use two of these ports.
 func (s *stage) portsOfTheNode(t *testing.T) {
 	daemon := cluster.As("daemon-of-node-1")
 	s.node1.Serve(t, cluster.TCP, 6443, daemon)
@@ -115,15 +115,15 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
 	s.awaitEvent(t, svc, ":8081/tcp", "a process of this node listens")
-	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process does not get a port that is already served
+	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process cannot bind a port that is already served
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))
 	}
 }
 
-// gatewayMoves lets a Service ask for two addresses of node-1's network before a gateway gets them. The kernel refuses a route through an
-// address of the node itself.
+// gatewayMoves creates a Service that claims two addresses of node-1's network before a gateway gets them. The kernel refuses a route
+// through an address of the node itself.
 func (s *stage) gatewayMoves(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: eip-gateway}

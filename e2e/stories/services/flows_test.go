@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// soon is how long a UDP flow may stay with a removed endpoint. The agent checks tracked connections once a second; emulated
-// machines are slow.
+// soon is the maximum time that a UDP flow may stay with a removed endpoint. The agent checks tracked connections once a
+// second; emulated machines are slow.
 const soon = 20 * time.Second
 
-// TestFlows changes the endpoints of flows and connections that the kernel tracks.
+// TestFlows changes the endpoints of tracked flows and connections.
 func TestFlows(t *testing.T) {
 	s := onStage(t)
 
@@ -88,7 +88,7 @@ endpoints: [{addresses: [web-1]}]`)
 		}
 	})
 
-	// Where conntrack alone translates, such packets reach the client from an address that it does not know, and it resets the
+	// If conntrack alone translates, the client receives such packets from an address that it does not know, and resets the
 	// connection. IPVS translates them from its own connection table, so the connection survives even without the agent's rule.
 	t.Run("packets outside the window do not reset a connection, issue 74839", func(t *testing.T) {
 		// proves: 57
@@ -96,7 +96,7 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 }
 
-// awaitOpen opens a UDP socket that keeps its port, after the first answer at the address.
+// awaitOpen waits for the first answer at the address, and then opens a UDP socket that keeps its port.
 func (s *stage) awaitOpen(t *testing.T, from *cluster.Host, at string) *cluster.Conn {
 	t.Helper()
 	from.Await(t, patience, cluster.UDP, at)
@@ -284,7 +284,7 @@ endpoints: [{addresses: [web-2]}]`)
 		s.farClient.StartSender(t, svc.At(f, dns), 10*time.Millisecond, cluster.FromPort(7000+uint16(f)))
 		s.farClient.StartSender(t, svc.AtBalancer(f, dns), 10*time.Millisecond, cluster.FromPort(7100+uint16(f)))
 	}
-	// Long enough for the kernel to track these flows before a virtual server exists.
+	// Wait long enough for the kernel to track these flows before a virtual server exists.
 	time.Sleep(time.Second)
 	s.create(t, svc.With("status: {loadBalancer: {ingress: [{hostname: pending.example.org}]}}"))
 	for _, f := range s.FamilyList() {
@@ -292,7 +292,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.apply(t, svc.ServiceYAML())
 	for _, f := range s.FamilyList() {
-		gains(t, s.servers[s.otherNode][cluster.UDP], s.node3.Addr(f).String()) // external traffic is seen as the node
+		gains(t, s.servers[s.otherNode][cluster.UDP], s.node3.Addr(f).String()) // external traffic has the node as its source
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGaps uses Services while something changes or breaks: at no instant may a request fail, a connection suffer, or a port be open that
-// should be closed.
+// TestGaps uses Services while something changes or breaks: no request may fail, no connection may break, and no port may be open that
+// should be closed, even for an instant.
 func TestGaps(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -66,7 +66,7 @@ endpoints: [{addresses: [roll-1a]}, {addresses: [roll-2a]}]`)
 	ask(s.farClient.Host, whole.At(cluster.V4, http))
 	ask(s.outside, local.AtBalancer(cluster.V4, http))
 	ask(s.otherOutside, local.AtNode(s.node2, cluster.V6))
-	// apply makes the pods ready endpoints, next to the old pod in the given state.
+	// apply makes the pods ready endpoints, and adds the old pod in the given state.
 	apply := func(old *cluster.Pod, state string) {
 		t.Helper()
 		endpoints := fmt.Sprintf("endpoints: [{addresses: [%s]}, {addresses: [%s]}", pods[0].Name, pods[1].Name)
@@ -200,7 +200,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// renamedDevice renames kube-ipvs0 under load. Its addresses never count as the node's own, whatever the device is called.
+// renamedDevice renames kube-ipvs0 under load. The agent must not treat the device's addresses as the node's own, even under another device name.
 func (s *stage) renamedDevice(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: renamed}
@@ -231,7 +231,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// closedFromTheStart probes a daemon on the node at the address of a Service, from before the Service exists.
+// closedFromTheStart probes a daemon on the node at a Service's address, and starts before the Service exists.
 func (s *stage) closedFromTheStart(t *testing.T) {
 	s.node1.Serve(t, cluster.TCP, 2222)
 	svc := s.define(`
@@ -277,7 +277,7 @@ spec: {type: LoadBalancer, loadBalancerSourceRanges: [client-1]}
 endpoints: [{addresses: [web-2]}, {addresses: [web-1]}]`)
 	var clients []*requests
 	for _, f := range s.FamilyList() {
-		// UDP, because TCP would send a lost packet again.
+		// Use UDP, because TCP would retransmit a lost packet.
 		clients = append(clients, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
 	}
 	flows := s.outside.OpenFlows(t, 4, cluster.TCP, svc.AtBalancer(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second})
@@ -292,7 +292,7 @@ endpoints: [{addresses: [web-1]}]`, i))
 		s.remove(t, other.YAML())
 	}
 	s.apply(t, svc.ServiceYAML())
-	s.awaitNoServer(t, s.node1, other, http) // otherwise the next agent waits: too many Services would have disappeared at the same time
+	s.awaitNoServer(t, s.node1, other, http) // otherwise too many Services disappear at the same time, and the next agent waits
 	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
 	flows.AwaitRound(t, patience)
 	for _, a := range clients {

@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGuards sends packets while guards are added and removed. A guarded port is also a served port: the guard must stop its clients at
-// every instant, and no packet to another port may be lost.
+// TestGuards sends packets while guards are added and removed. A guarded port is also a served port. The guard must always block its
+// clients, and no packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -51,7 +51,7 @@ endpoints: [{addresses: [guarded-3]}]`)
 	s.create(t, near)
 	unharmed := s.bystanders(t)
 	var guarded []*requests
-	past := func() (n int) { // requests from outside that reached an endpoint on another node; the client gets no answer from there
+	past := func() (n int) { // requests from outside that reached an endpoint on another node, which cannot answer the client
 		for _, f := range s.FamilyList() {
 			n += requestsFrom(s.servers[s.sameNode][cluster.UDP], s.outside.Addr(f).String())
 		}
@@ -105,7 +105,7 @@ endpoints: [{addresses: [web-2]}]`)
 	for _, a := range outsiders {
 		a.mustReachOnly(t, "nobody")
 	}
-	// Without ranges the address has no guard, and the node's own clients are served.
+	// Without source ranges the address has no guard, and clients on the node are served.
 	s.change(t, svc.With("spec: {loadBalancerSourceRanges: null}"))
 	for _, f := range s.FamilyList() {
 		for _, host := range []*cluster.Host{s.otherOutside, s.node1.Host} {

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestHints writes the hints that the slice controller derives from trafficDistribution and the annotation. node-1 is in zone-a,
-// node-2 and node-3 are in zone-b.
+// TestHints writes the hints that the slice controller would derive from trafficDistribution and the annotation. node-1 is in
+// zone-a, node-2 and node-3 are in zone-b.
 func TestHints(t *testing.T) {
 	s := onStage(t)
 
@@ -75,7 +75,7 @@ endpoints:
 	})
 }
 
-// awaitPod waits until a node leads to one pod only, in each family: the slices of the two arrive independently.
+// awaitPod waits until a node has one pod as the only destination in each family. The slices of the two families arrive independently.
 func (s *stage) awaitPod(t *testing.T, node *cluster.Node, svc service, pod *cluster.Pod) {
 	t.Helper()
 	for _, f := range s.FamilyList() {

@@ -23,21 +23,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 )
 
-// hostile draws objects of tenants that claim addresses and ports of others.
+// hostile draws objects of tenants that claim other users' addresses and ports.
 type hostile struct {
 	*rand.Rand
 	client kubernetes.Interface
-	// anywhere are addresses that the API server accepts in every field; special are those it accepts only from a load balancer's
-	// controller.
+	// anywhere contains addresses that the API server accepts in every field. special contains addresses that it accepts only
+	// from a load balancer's controller.
 	anywhere, special []string
 	ports             []int32
 	accepted, refused int
 }
 
-// tenants are two namespaces, one with a name of the maximum length.
+// tenants are two namespaces. One has a name of the maximum length.
 var tenants = []string{"tenant-a", "tenant-" + strings.Repeat("z", 56)}
 
-// forbidden are addresses that no Service of a tenant may take on any node.
+// forbidden are addresses that a tenant's Service must not get on any node.
 func (s *stage) forbidden() (anywhere, special []string) {
 	anywhere = []string{
 		"192.168.50.1", "fd00:50::1", // gateway and API server
@@ -84,7 +84,7 @@ func (s *stage) hostile(t *testing.T, seed uint64, ordinary ...service) *hostile
 	return h
 }
 
-// values are annotation values at and beyond every limit, and text that no parser should accept.
+// values are annotation values at and beyond every limit, and texts that no parser should accept.
 var values = []string{
 	"0", "1", "-1", "2", "2147483647", "2147483648", "4294967295", "4294967296", "18446744073709551616", "1e9", "0x10", "",
 	"1s", "0s", "999ms", "1h", "3601s", "744h", "745h", "-1s", "9999999999999h", "32", "33", "128", "129", "all", "each", "true", "TRUE",
@@ -146,7 +146,7 @@ func (h *hostile) service(i int) *corev1.Service {
 	return svc
 }
 
-// slice is an EndpointSlice of a Service, with endpoints of every class.
+// slice returns an EndpointSlice of a Service, with endpoints of every class.
 func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: h.meta(i, 253), AddressType: discoveryv1.AddressTypeIPv4}
 	if family == cluster.V6 {
@@ -209,7 +209,7 @@ func (h *hostile) deleteAll(t *testing.T, namespace string) {
 	}
 }
 
-// flap changes something as fast as it can until the returned function is called.
+// flap calls change as fast as it can until the returned function is called.
 func flap(t *testing.T, what string, change func(stopped <-chan struct{}, n int) error) (stop func()) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -252,8 +252,8 @@ func (h *hostile) flapSlice(t *testing.T) (stop func()) {
 	return h.flapSliceOf(t, svc.Name)
 }
 
-// flapSliceOf changes a slice's endpoint continuously. If the slice names no Service, agents ignore it, and the API server's work
-// is the same.
+// flapSliceOf changes a slice's endpoint continuously. If the slice does not name a Service, agents ignore it, but the API server
+// does the same work.
 func (h *hostile) flapSliceOf(t *testing.T, svc string) (stop func()) {
 	t.Helper()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: tenants[0], Name: "flapping-" + cmp.Or(svc, "unused")}}

@@ -17,7 +17,7 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// refusedEndpoint gives a Service an endpoint that one node takes for an anycast address, according to its local routing table.
+// refusedEndpoint gives a Service an endpoint that is an anycast address in one node's local routing table.
 // IPVS refuses such a destination. The node must stay healthy, and other Services must not be affected. After the route is removed,
 // the endpoint is served.
 func (s *stage) refusedEndpoint(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKill9 kills the agent after every single write of a start after which Services have changed. After each kill, one start makes the
-// kernel match the Services, foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13). With
+// TestKill9 changes Services, starts the agent, and kills it after its n-th write, for every n. After each kill, one more start makes
+// the kernel match the Services. Foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13). With
 // KUBE_IPVS_KILLS=all, it does the same with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
@@ -52,8 +52,8 @@ func TestKill9(t *testing.T) {
 	}
 }
 
-// TestStartAfterFlush: another program flushes nftables while no agent runs. One of the Services is gone: the next start makes the kernel match
-// the Services that are left, and releases the address of the deleted one.
+// TestStartAfterFlush: another program flushes nftables while no agent runs. One of the Services is also deleted. The next start makes the
+// kernel match the remaining Services, and releases the address of the deleted one.
 func TestStartAfterFlush(t *testing.T) {
 	labtest.Need(t)
 	k := newKillStage(t)
@@ -71,8 +71,8 @@ type killStage struct {
 	client       *cluster.Pod
 	stays, comes *cluster.Pod
 	dir          string
-	// before and after differ in every way that the order of writes depends on: a new endpoint, a port that gets affinity and a guard, and
-	// a new Service with source ranges. The way back removes them.
+	// before and after differ in every way that affects the order of writes: a new endpoint, a port that gets affinity and a guard, and a
+	// new Service with source ranges. The way back removes them.
 	before, after string
 }
 
@@ -83,7 +83,7 @@ func newKillStage(t *testing.T) *killStage {
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
-	// A virtual server of another program, such as keepalived.
+	// This stands for a virtual server of another program, such as keepalived.
 	k.node.MustRun(t, "ipvsadm", "-A", "-t", "203.0.113.7:443", "-s", "wlc")
 	k.node.MustRun(t, "ipvsadm", "-a", "-t", "203.0.113.7:443", "-r", "203.0.113.8:443", "-g")
 	services := manifest.Maker{Cluster: c, Ports: defaultPorts}
@@ -119,8 +119,8 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// killedAfter starts the agent with these Services and reports whether it was killed after its n-th write. Otherwise, its first sync was
-// complete before.
+// killedAfter starts the agent with these Services and reports whether it was killed after its n-th write. If not, it completed its
+// first sync with fewer writes.
 func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	t.Helper()
 	writeManifests(t, k.dir, services)
@@ -160,7 +160,7 @@ func (k *killStage) reach(t *testing.T, services string) string {
 	return k.state(t)
 }
 
-// mustReach is reach after a kill. The state must be that after a start that was not killed.
+// mustReach is reach after a kill. The state must be the same as after a start without a kill.
 func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	t.Helper()
 	if got := k.reach(t, services); got != want {

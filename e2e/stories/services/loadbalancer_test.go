@@ -104,7 +104,7 @@ endpoints: [{addresses: [web-2]}]`)
 				for _, host := range step.mayNot {
 					eventuallyUnserved(t, host, http, svc.AtBalancer(f, http))
 				}
-				// Ranges apply to the load balancer's addresses only.
+				// Source ranges apply only to the load balancer's addresses.
 				becomes(t, far, http, svc.At(f, http), cluster.Answered)
 				becomes(t, outside, http, svc.AtNode(s.node1, f), cluster.Answered)
 			}
@@ -162,7 +162,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		s.healthy(t, svc, check, node, 1)
 	}
 
-	// Only a terminating endpoint is left on node-1: the health check fails, but clients that still arrive are served.
+	// Only a terminating endpoint is left on node-1. The health check fails, but clients that still arrive are served.
 	s.apply(t, svc.With(`
 endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}

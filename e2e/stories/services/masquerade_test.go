@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// sources lists the address that the server sees for each kind of client: the client's own, or the node's.
+// sources lists the source address that the server sees for each kind of client: the client's or the node's.
 type sources struct{ pod, outside, host seenAs }
 
 type seenAs string
@@ -35,7 +35,7 @@ func TestMasqueradeModes(t *testing.T) {
 		{"interface prefix", false, []string{"--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "pod-"},
 			sources{itself, asNode, asNode}},
 		{"bridge", true, []string{"--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"}, sources{itself, asNode, asNode}},
-		// Without a way to detect local clients, only the node's own processes are masqueraded: replies cannot reach them otherwise.
+		// Without a way to detect local clients, only processes on the node are masqueraded: otherwise replies cannot reach them.
 		{"none", false, nil, sources{itself, itself, asNode}},
 	} {
 		t.Run(mode.name, func(t *testing.T) { testSources(t, mode.bridge, mode.flags, mode.want) })

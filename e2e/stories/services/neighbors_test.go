@@ -25,10 +25,10 @@ const (
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with everything tenants could try against others. Ordinary Services at the same node addresses keep
-// their virtual servers, lose no request and do not become slower (I14, I17).
+// TestHostileNeighbors fills two namespaces with everything that tenants could try against other users. Ordinary Services at the same node
+// addresses keep their virtual servers, lose no request and do not become slower (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
-	controlplane.NeedReal(t) // the API server decides what a tenant can write
+	controlplane.NeedReal(t) // the API server decides which objects a tenant can write
 	s := onStage(t)
 	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // no periodic full syncs
 	ordinary := []service{s.service(t, `
@@ -104,11 +104,11 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// round has the durations of measured changes, and of the same requests without a change.
+// round contains the durations of measured changes, and of the same requests without a change.
 type round struct{ changes, control []time.Duration }
 
-// measure adds and removes an endpoint of an ordinary Service and returns how long node-3 takes for each, from the write to the
-// kernel.
+// measure adds and removes an endpoint of an ordinary Service. It returns how long each change takes on node-3, from the API
+// write to the kernel.
 func (n *neighbors) measure(t *testing.T) (r round) {
 	t.Helper()
 	svc := n.ordinary[0]
@@ -146,7 +146,7 @@ func (n *neighbors) measure(t *testing.T) (r round) {
 	return r
 }
 
-// awaitWeight waits until a destination gets new connections, or until it gets none. It polls every 2 ms.
+// awaitWeight waits until a destination does or does not get new connections. It polls every 2 ms.
 func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.AddrPort, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
@@ -162,8 +162,8 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 	}
 }
 
-// mustBeAsFast allows a change of an endpoint one and a half times its earlier duration, corrected for the machine's speed. One slow round may be
-// the machine's fault; the cost of hostile objects would show in every round.
+// mustBeAsFast allows an endpoint's change to take one and a half times as long as before, corrected for the machine's speed. One slow round may
+// be due to the machine. The cost of hostile objects would show in every round.
 func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 	t.Helper()
 	const rounds = 3
@@ -201,7 +201,7 @@ func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServe
 	return all
 }
 
-// mustServeOnly compares the virtual servers with those from before, and looks for servers of tenants where tenants may have none.
+// mustServeOnly compares the virtual servers with their earlier state, and looks for tenants' servers at addresses that tenants must not get.
 func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.VirtualServer) {
 	t.Helper()
 	anywhere, special := n.forbidden()
@@ -240,14 +240,14 @@ func sameServer(a, b cluster.VirtualServer) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// needed are TCP ports that a node needs at its own addresses.
+// needed are the TCP ports that a node needs at its own addresses.
 var needed = []uint16{22, 2379, 6443, 10249, 10250, 10256}
 
 func (n *neighbors) isNode(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.Nodes, func(node *cluster.Node) bool { return node.V4 == addr || node.V6 == addr })
 }
 
-// fullSyncs counts how often the agent on node-3 has read the whole kernel.
+// fullSyncs returns the number of full syncs of the agent on node-3.
 func (n *neighbors) fullSyncs(t *testing.T) (sum int) {
 	t.Helper()
 	page, err := n.node3.HTTPGet("http://127.0.0.1:10249/metrics", slowly)

@@ -78,8 +78,8 @@ spec: {type: NodePort}`)
 	})
 }
 
-// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the node's own address,
-// so endpoints see that address. The node's addresses still serve, and a port that another process uses is a problem of the node.
+// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the node's own address, so
+// endpoints see that address. The node's addresses still serve. If another process uses such a port, the agent reports a problem of the node.
 func (s *stage) loopbackNodePorts(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: np-at-loopback}
@@ -120,7 +120,7 @@ var second = map[cluster.Family]netip.Prefix{
 	cluster.V6: netip.MustParsePrefix("fd00:50::8030/64"),
 }
 
-// addAddresses gives node-3 more addresses until the test ends.
+// addAddresses adds addresses to node-3 until the test ends.
 func (s *stage) addAddresses(t *testing.T, more map[cluster.Family]netip.Prefix) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -137,7 +137,7 @@ spec: {type: NodePort}
 endpoints: [{addresses: [web-2]}]`)
 	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4))
 	at := func(f cluster.Family) string { return netip.AddrPortFrom(second[f].Addr(), svc.NodePort()).String() }
-	// One second, and more for an emulated machine.
+	// This is one second, with a margin for emulated machines.
 	const aMoment = 3 * time.Second
 	s.addAddresses(t, second)
 	for _, f := range s.FamilyList() {

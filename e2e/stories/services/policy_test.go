@@ -141,8 +141,8 @@ endpoints:
 	}
 }
 
-// published writes the slices that the controller makes for a Service with publishNotReadyAddresses: their endpoints are ready,
-// even while they terminate.
+// published writes the slices that the controller creates for a Service with publishNotReadyAddresses. Their endpoints are
+// ready, even while they terminate.
 func (s *stage) published(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: published}
@@ -191,7 +191,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		reach(t, s.outside, p, svc.AtBalancer(f, p), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node1, f), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
-		// From a node without endpoints to a node with one, which treats the sender as an outside client.
+		// Connect from a node without endpoints to a node with one, which treats the sender as an outside client.
 		reach(t, s.node3.Host, p, svc.AtNode(s.node1, f), "web-1", s.node3.Addr(f))
 		// The pod's own node serves the load balancer's address and the node port, and keeps the source.
 		reach(t, s.client.Host, p, svc.AtBalancer(f, p), "web-1", s.client.Addr(f))
@@ -226,8 +226,8 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// unknownAddress lets a node connect to a node port at one of its own addresses, to which no other node has a route. The kernel makes that
-// address the source, too.
+// unknownAddress connects from a node to a node port at one of the node's own addresses. The kernel uses that address as the source, too,
+// but other nodes have no route to it.
 func (s *stage) unknownAddress(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: etp-unknown-address}

@@ -19,7 +19,7 @@ metadata: {name: bad}
 ---
 endpoints: [{addresses: [web-1]}]`)
 	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not every address that would loop. It
-	// does not know the nodes' networks, and IPVS accepts no destination at their broadcast addresses.
+	// does not know the nodes' networks, and IPVS rejects destinations at their broadcast addresses.
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)
@@ -59,7 +59,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// awaitEvent waits for a warning Event about a Service that contains these words.
+// awaitEvent waits until a Service has a warning Event that contains these words.
 func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(s.api.Client())

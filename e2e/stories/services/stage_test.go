@@ -37,7 +37,7 @@ var (
 )
 
 // stage is the world with servers and clients: pods on node-1 and node-2 that serve every port, client pods on node-1 and node-3
-// (which has no endpoint), and two clients outside.
+// (which has no endpoint), and two outside clients.
 type stage struct {
 	*world
 	node1, node2, node3   *cluster.Node
@@ -73,7 +73,7 @@ func newStage(t *testing.T) (*stage, error) {
 		s.addPods,
 		s.addRoutes,
 		func() error { return s.startAgents(t) },
-		// Before the servers start, because an SCTP socket loads the module.
+		// Check this before the servers start, because an SCTP socket loads the module.
 		func() error { s.sctpLoaded = s.serveSCTP(t); return nil },
 		func() error { return errors.Join(s.serve(http), s.serve(dns), s.serve(diam)) },
 	} {
@@ -159,7 +159,7 @@ func (s *stage) serve(p port) (err error) {
 	return err
 }
 
-// lacks reports whether a kernel outside the lab does not have the port's protocol.
+// lacks reports whether the port's protocol is missing from a kernel outside the lab.
 func (s *stage) lacks(p port) bool {
 	return p.Protocol == cluster.SCTP && cluster.Balancing() && errors.Is(s.Router.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
@@ -201,7 +201,7 @@ func (s *stage) change(t *testing.T, svc service) {
 	s.awaitService(t, svc)
 }
 
-// awaitService waits until every node serves every port of the Service, with its endpoints if they are the same on every node.
+// awaitService waits until every node serves every port of the Service. It also waits for the endpoints if they are the same on every node.
 func (s *stage) awaitService(t *testing.T, svc service) {
 	t.Helper()
 	for _, node := range s.Nodes {
@@ -209,8 +209,8 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
-// serves returns an error that names what a node lacks of a Service: a virtual server, a destination, the set entry that lets packets
-// through, or the address, which the agent binds last.
+// serves returns an error that names what is missing on a node for a Service: a virtual server, a destination, the set entry that
+// lets packets through, or the address, which the agent binds last.
 func serves(node *cluster.Node, svc service) error {
 	servers, err := node.VirtualServers()
 	if err != nil {
@@ -290,7 +290,7 @@ func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source
 	}
 }
 
-// settles is reach, but another server may answer until the agent has synced a change.
+// settles is like reach, but another server may answer until the agent has synced a change.
 func settles(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s: %s sees %s", from.Name, addr, p.Protocol, server, source), func() error {

@@ -20,13 +20,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait for the agent. Nothing waits that long unless a test fails.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // podCIDRs are the pod ranges of the whole cluster.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
-// inNamespace are flags that every agent needs here, because a network namespace cannot set the conntrack limit.
+// inNamespace contains the flags that every agent needs here, because a network namespace cannot set the conntrack limit.
 var inNamespace = append([]string{"--conntrack-max-per-core", "0"}, cluster.DataPlaneFlags()...)
 
 // agentFlags are the flags of most agents.
@@ -59,8 +59,8 @@ type world struct {
 	flags  []string
 }
 
-// newWorld starts everything but the agents. An API server takes half a minute to start on an emulated machine, so tests share one
-// world. Close ends it.
+// newWorld starts everything except the agents. An API server takes half a minute to start on an emulated machine, so tests share
+// one world. Close ends it.
 func newWorld(nodes, clients int) (*world, error) {
 	c, err := cluster.Create(cluster.Config{Name: "e2e", Nodes: nodes, Clients: clients})
 	if err != nil {
@@ -133,8 +133,8 @@ func (w *world) remove(t *testing.T, manifests string) {
 	}
 }
 
-// awaitDestinations waits until the virtual server of a port has these destinations. Others may only be draining: they stay until
-// IPVS forgets their last connection.
+// awaitDestinations waits until the virtual server of a port has these destinations. Any other destination must be draining: it
+// stays until IPVS forgets its last connection.
 func awaitDestinations(t *testing.T, node *cluster.Node, p port, at string, destinations ...string) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has %s %s with %v", node.Name, p.Protocol, at, destinations), func() error {
@@ -168,7 +168,7 @@ func (w *world) awaitNoServer(t *testing.T, node *cluster.Node, svc service, p p
 // draining marks a destination that gets no new connections.
 const draining = " draining"
 
-// compare returns an error unless exactly these destinations have a weight.
+// compare returns an error unless exactly these destinations have a weight above 0.
 func compare(have map[netip.AddrPort]int, want []string) error {
 	for _, d := range want {
 		addr, isDraining := strings.CutSuffix(d, draining)

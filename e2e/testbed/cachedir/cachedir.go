@@ -11,7 +11,7 @@ import (
 // Variable names the environment variable that moves the cache.
 const Variable = "KUBE_IPVS_CACHE"
 
-// Path returns a path in the cache, which need not exist. Without a home directory, the cache is in
+// Path returns a path in the cache. The path need not exist. Without a home directory, the cache is in
 // the checkout at root.
 func Path(root string, elem ...string) string {
 	return filepath.Join(append([]string{base(root)}, elem...)...)

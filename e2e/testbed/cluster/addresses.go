@@ -51,7 +51,7 @@ func (h *Host) settle() error {
 		if err != nil {
 			return err
 		}
-		asks := map[int]bool{} // has or needs no link-local address
+		asks := map[int]bool{} // it has a link-local address or needs none
 		for _, l := range links {
 			asks[l.Attrs().Index] = l.Attrs().OperState != netlink.OperUp
 		}
@@ -70,8 +70,8 @@ func (h *Host) settle() error {
 	})
 }
 
-// AddAddr adds an address ("10.96.0.10", "192.168.50.99/24") to one of the
-// host's interfaces and waits until it is usable.
+// AddAddr adds an address ("10.96.0.10", "192.168.50.99/24") to one of the host's interfaces and
+// waits until the address is usable.
 func (h *Host) AddAddr(t T, device, addr string) {
 	t.Helper()
 	if err := h.AssignAddr(device, addr); err != nil {
@@ -95,7 +95,7 @@ func (h *Host) AssignAddr(device, addr string) error {
 	return h.settle()
 }
 
-// parsePrefix reads a prefix, or an address as its own prefix.
+// parsePrefix parses a prefix, or an address as a one-address prefix.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -154,8 +154,8 @@ func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	}
 }
 
-// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to a node, as a load
-// balancer's or external address requires.
+// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to a node, as load
+// balancer and external addresses require.
 func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
 	t.Helper()
 	if err := c.AddRouteVia(prefix, n); err != nil {

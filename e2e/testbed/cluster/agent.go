@@ -20,7 +20,7 @@ func AgentBinary(t T) string {
 	return path
 }
 
-// Mode is the mode of this run's agents.
+// Mode is the mode of the agents in this run.
 func Mode() kernel.Mode {
 	switch {
 	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
@@ -58,12 +58,12 @@ func NeedPauses(t T) {
 	}
 }
 
-// KilledAfter returns a command that runs the agent, which is killed after its n-th write to the kernel.
+// KilledAfter returns a command that runs the agent and kills it after its n-th write to the kernel.
 func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }
 
-// NeedIPVS skips tests of what only IPVS can do, for the given reason.
+// NeedIPVS skips tests of features that only IPVS has, for the given reason.
 func NeedIPVS(t testing.TB, reason string) {
 	t.Helper()
 	if Balancing() {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default timeouts of clients. Connecting and answering share one limit. Within overrides them.
+// Default timeouts of clients. One limit applies to connecting and answering together. Within overrides them.
 const (
 	DefaultWithin  = 3 * time.Second
 	DefaultSilence = 1500 * time.Millisecond // MustTimeout; TCP sends its second SYN after 1 s

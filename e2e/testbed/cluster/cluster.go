@@ -70,14 +70,13 @@ type Cluster struct {
 	err    error
 }
 
-// Prefixes is a range of each family. The prefix of a family that the cluster does not have is
-// zero.
+// Prefixes is a range of each family. The prefix is zero if the cluster lacks the family.
 type Prefixes struct{ V4, V6 netip.Prefix }
 
 // Host is a network namespace with one address of each family.
 type Host struct {
 	Name   string
-	V4, V6 netip.Addr // invalid for a family the cluster does not have
+	V4, V6 netip.Addr // invalid if the cluster lacks the family
 
 	cluster *Cluster
 	ns      *namespace
@@ -88,7 +87,7 @@ type Host struct {
 	closed bool
 }
 
-// owned is a resource that must end before its host can be removed.
+// owned is a resource that must be closed before its host can be removed.
 type owned interface{ abort() }
 
 // Node is a cluster node.
@@ -194,7 +193,7 @@ func uniquePrefix(name string) string {
 	return "kipvs-" + clean + "-" + hex.EncodeToString(random)
 }
 
-// Close ends every process, connection and server and removes every namespace. It can be called
+// Close ends every process, connection and server, and removes every namespace. It can be called
 // more than once.
 func (c *Cluster) Close() error {
 	c.close.Do(func() {
@@ -210,8 +209,8 @@ func (c *Cluster) Close() error {
 	return c.err
 }
 
-// removeHosts ends everything that runs on the hosts before it removes the first namespace, so that
-// no agent sees a half-removed node.
+// removeHosts ends everything that runs on the hosts before it removes the first namespace. No
+// agent then sees a half-removed node.
 func removeHosts(hosts []*Host) error {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
@@ -339,7 +338,7 @@ func (h *Host) Addr(f Family) netip.Addr {
 	return h.V4
 }
 
-// At returns the host's "address:port", as Get and other methods take it.
+// At returns the host's "address:port", for Get and other methods.
 func (h *Host) At(f Family, port uint16) string {
 	return netip.AddrPortFrom(h.Addr(f), port).String()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// protocols returns the protocols that this kernel has. The lab's kernel has all of them.
+// protocols returns the protocols supported by this kernel. The lab's kernel supports all of them.
 func protocols(t testing.TB) []Protocol {
 	if err := Supported(SCTP); err != nil {
 		t.Logf("NOT TESTED here, needs the lab: %v", err)
@@ -289,7 +289,7 @@ func TestFlows(t *testing.T) {
 			t.Errorf("%s: %s", proto, r)
 		}
 
-		// A hole of 300 ms is seen.
+		// The flow must notice a gap of 300 ms.
 		node.MustRun(t, "ip6tables", "-w", "-I", "FORWARD", "-j", "DROP")
 		time.Sleep(300 * time.Millisecond)
 		node.MustRun(t, "ip6tables", "-w", "-D", "FORWARD", "-j", "DROP")
@@ -297,7 +297,7 @@ func TestFlows(t *testing.T) {
 		if r := flows.Report(); r.LongestSilence < 300*time.Millisecond {
 			t.Errorf("%s: after a hole: %s", proto, r)
 		}
-		// The end of the server is also noticed.
+		// The flow must also notice the end of the server.
 		server.Close()
 		Eventually(t, 5*time.Second, "the flows notice", func() error {
 			if r := flows.Report(); r.Broken+r.Refused < 20 {

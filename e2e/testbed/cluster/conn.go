@@ -110,8 +110,8 @@ func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline
 	return c, nil
 }
 
-// hasAsked reports whether the host has sent UDP between these addresses before, and remembers that it now has. IPVS and conntrack would take
-// a second socket with the same port for the first: a port that the kernel chooses by chance must not decide whether a client is a new one.
+// hasAsked reports whether the host has sent UDP between these addresses before, and remembers them. IPVS and conntrack cannot distinguish a
+// second socket with the same port from the first. The kernel's random choice of a port must not decide whether a client is new.
 func (h *Host) hasAsked(from, to netip.AddrPort) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +151,7 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 // optional.
 func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
 	if proto != TCP {
-		// UDP reports only "port unreachable" without this option. SCTP reports an ICMP error only if it arrives at the right moment.
+		// UDP reports only "port unreachable" without this option. SCTP reports an ICMP error only if the error arrives at the right moment.
 		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 		if to.Addr().Is6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
@@ -215,7 +215,7 @@ func control(f *os.File, fn func(fd int) error) error {
 // Ping sends the next number over the connection and waits for the answer.
 func (c *Conn) Ping() (Reply, error) { return c.ping(time.Now().Add(c.within)) }
 
-// MustPing fails the test unless the server that answered first answers again.
+// MustPing fails the test unless the first server answers again.
 func (c *Conn) MustPing(t T) Reply {
 	t.Helper()
 	r, err := c.Ping()
@@ -228,7 +228,7 @@ func (c *Conn) MustPing(t T) Reply {
 	return r
 }
 
-// Alive reports whether the server that answered first still answers.
+// Alive reports whether the first server still answers.
 func (c *Conn) Alive() bool {
 	r, err := c.Ping()
 	return err == nil && r.Server == c.Server

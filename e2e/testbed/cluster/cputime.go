@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime returns the CPU time that processes have used so far.
+// CPUTime returns the CPU time used by the processes so far.
 func CPUTime(t T, pids ...int) time.Duration {
 	t.Helper()
 	var total time.Duration
@@ -24,8 +24,7 @@ func CPUTime(t T, pids ...int) time.Duration {
 	return total
 }
 
-// UsedCPU returns the CPU time that a process has used so far, from the clock of
-// clock_getcpuclockid(3).
+// UsedCPU returns the CPU time used by a process so far, from the clock of clock_getcpuclockid(3).
 func UsedCPU(pid int) (time.Duration, error) {
 	const ofProcess = 2
 	var used unix.Timespec

@@ -41,10 +41,10 @@
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not rate limited, so that every
 // refusal arrives.
 //
-// Everything a call creates works when the call returns. The kernel's acknowledgement is not
+// Everything created by a call works when the call returns. The kernel's acknowledgement is not
 // sufficient: it precedes the moment when an interface can send and when an IPv6 address is local
 // and neighbors can find it (even without duplicate address detection, which is off).
-// [Host.AddAddr] waits for both; a test that runs `ip -6 addr add` must wait itself.
+// [Host.AddAddr] waits for both. A test that runs `ip -6 addr add` must wait itself.
 //
 // # How sockets get into a namespace
 //

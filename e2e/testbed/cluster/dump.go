@@ -35,10 +35,9 @@ var (
 	}
 )
 
-// DumpHost writes the state of a host: addresses, routes, virtual servers, sets,
-// rules, connections, and the logs of its programs. For pods and clients it
-// writes only addresses, routes and sockets. Each part is cut after limit bytes;
-// 0 means no limit.
+// DumpHost writes the state of a host: addresses, routes, virtual servers, sets, rules,
+// connections, and the logs of its programs. For pods and clients it writes only addresses, routes
+// and sockets. Each part is truncated to limit bytes; 0 means no limit.
 func (h *Host) DumpHost(w io.Writer, limit int) {
 	fmt.Fprintf(w, "=== %s (%s)\n", h.Name, h.Namespace())
 	commands := dumpHost

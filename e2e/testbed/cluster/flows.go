@@ -54,7 +54,7 @@ type FlowReport struct {
 	Refused  int // requests refused (UDP flows continue)
 	Moved    int // flows that got an answer from another server than at first
 
-	// LongestSilence is the longest time that a flow waited for its next answer or its end. In a
+	// LongestSilence is the longest time between a flow's answers, or between its last answer and its end. In a
 	// healthy flow it is about FlowConfig.Every.
 	LongestSilence time.Duration
 	SilentFlow     string

@@ -177,7 +177,7 @@ func namespaceInodes(t *testing.T, c *Cluster) map[uint64]bool {
 	return inodes
 }
 
-// newWitness returns a namespace outside the cluster that has an interface to each of the cluster's
+// newWitness returns a namespace outside the cluster with an interface to each of the cluster's
 // hosts. Such an interface disappears only when the kernel destroys the host's namespace.
 func newWitness(t *testing.T, c *Cluster) *namespace {
 	t.Helper()
@@ -210,7 +210,7 @@ func checkClosed(t *testing.T, c *Cluster) {
 	}
 }
 
-// within lists the processes in the namespaces without entering them.
+// within lists the processes in the namespaces, without entering the namespaces.
 func within(inodes map[uint64]bool) (pids []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, l := range links {

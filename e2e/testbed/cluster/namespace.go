@@ -28,8 +28,8 @@ type namespace struct {
 	nl   *netlink.Handle
 }
 
-// onThread runs fn on a thread whose network namespace fn may change, and then restores the
-// namespace. A thread whose namespace cannot be restored is never used again.
+// onThread runs fn on a thread and then restores the thread's network namespace, which fn may
+// change. A thread whose namespace cannot be restored is never used again.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -53,8 +53,8 @@ func onThread(fn func() error) error {
 	return <-done
 }
 
-// newNamespace creates and names a namespace and brings up its loopback interface: IPVS refuses
-// every destination in a namespace that never had an address.
+// newNamespace creates a named namespace and brings up its loopback interface. IPVS refuses all
+// destinations in a namespace that never had an address.
 func newNamespace(name string) (_ *namespace, err error) {
 	ns := &namespace{path: filepath.Join(namesDir, name)}
 	defer func() {
@@ -199,8 +199,8 @@ func claimPrefix(prefix string) (release func(), err error) {
 	}, nil
 }
 
-// killWithin ends every process that still runs in one of the namespaces (by inode number):
-// children that left their parent's process group.
+// killWithin kills every process that still runs in one of the namespaces (by inode number), such
+// as children that left their parent's process group.
 func killWithin(inodes map[uint64]bool) error {
 	self := os.Getpid()
 	deadline := time.Now().Add(10 * time.Second)

@@ -22,7 +22,7 @@ type Command struct {
 	Dir   string
 	Stdin string
 
-	// Within limits RunCommand, which then kills the process. Default 60 s.
+	// Within is the time limit of RunCommand, which then kills the process. Default 60 s.
 	Within time.Duration
 
 	// SysProcAttr may change how the process starts: credentials, ambient capabilities, more
@@ -71,8 +71,8 @@ func (s *spawner) start(ns *namespace, cmd *exec.Cmd) error {
 	}
 	done := make(chan error)
 	s.work <- func() {
-		// The next start enters its own namespace, and nothing else runs on this thread, so it need
-		// not go back.
+		// The next start enters its own namespace, and nothing else runs on this thread, so the
+		// thread need not go back.
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering %s: %w", ns.path, err)
 			return
@@ -136,7 +136,7 @@ func (h *Host) start(p *Process, c Command, stdout, stderr io.Writer) error {
 	}
 	p.PID = cmd.Process.Pid
 	go func() {
-		// Wait without reaping first: until ended is set, the PID cannot be reused.
+		// First wait without reaping, so that the PID cannot be reused until ended is set.
 		for unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		p.mu.Lock()

@@ -38,13 +38,13 @@ func (p Protocol) socket(f Family) (int, error) {
 		return -1, fmt.Errorf("%s socket: %w", p, err)
 	}
 	if f == V6 {
-		// One socket per family, so that addresses are never IPv4-mapped.
+		// Use one socket per family, so that addresses are never IPv4-mapped.
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	return fd, nil
 }
 
-// Supported reports whether the kernel has the protocol. Many kernels lack SCTP (EPROTONOSUPPORT)
+// Supported reports whether the kernel supports the protocol. Many kernels lack SCTP (EPROTONOSUPPORT)
 // or need `modprobe sctp` first.
 func Supported(p Protocol) error {
 	fd, err := p.socket(V4)

@@ -18,7 +18,7 @@ type Sender struct {
 	wg   sync.WaitGroup
 }
 
-// StartSender starts to send UDP until Stop or the end of the test.
+// StartSender sends UDP datagrams until Stop or the end of the test.
 func (h *Host) StartSender(t T, addr string, every time.Duration, options ...DialOption) *Sender {
 	t.Helper()
 	c, err := h.dial(UDP, addr, optionsOf(options, DefaultWithin))
@@ -35,7 +35,7 @@ func (s *Sender) run(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		// An ICMP error about an earlier datagram is reported here; the sender ignores it.
+		// Write may return an ICMP error about an earlier datagram. The sender ignores it.
 		_, _ = s.conn.file.WriteString(strconv.Itoa(n) + "\n")
 		s.conn.forgetErrors()
 		select {

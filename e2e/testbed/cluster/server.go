@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server answers every request with its name and the addresses it saw.
+// Server answers every request with its name and the addresses that it saw.
 type Server struct {
 	Name  string
 	Proto Protocol
@@ -42,7 +42,7 @@ type serveOptions struct {
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
 // Silent makes the server count requests without answering, as a collector of logs or metrics does.
-// The first exchange of a Conn needs an answer, so send to this server with a Sender.
+// Use a Sender for this server, because the first exchange of a Conn needs an answer.
 func Silent() ServeOption { return func(o *serveOptions) { o.silent = true } }
 
 // On binds the server to one address instead of all of the host's.
@@ -305,7 +305,7 @@ func (s *Server) StopListening() {
 	}
 }
 
-// Close ends the server and its connections as the end of a program does.
+// Close ends the server and its connections, as if the program had ended.
 func (s *Server) Close() {
 	s.host.disown(s)
 	s.shut(false)
@@ -325,7 +325,7 @@ func (s *Server) shut(reset bool) {
 		if reset {
 			resetOnClose(conn)
 		}
-		conn.Close() // its goroutine takes it off the list
+		conn.Close() // its goroutine removes it from the list
 	}
 	s.mu.Unlock()
 	s.wg.Wait()

@@ -31,7 +31,7 @@ func VirtualKey(proto Protocol, at string) string { return string(proto) + " " +
 
 var protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
 
-// serverReader is how the agent reads the virtual servers of IPVS or of nftables. Other tests compare it with ipvsadm and nft.
+// serverReader reads the virtual servers of IPVS or nftables with the agent's own code. Other tests compare it with ipvsadm and nft.
 type serverReader interface {
 	Read(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	Close() error
@@ -49,7 +49,7 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 	return h.VirtualServersIn(Balancing())
 }
 
-// VirtualServersIn reads those of nftables, or else those of IPVS.
+// VirtualServersIn reads the virtual servers of nftables or, if this run does not balance with nftables, of IPVS.
 func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error) {
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
@@ -69,7 +69,7 @@ func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports has an entry. It starts no process unless sets are in nftables.
+// SetHolds reports whether a set of addresses and ports contains an entry. It starts a process only if the sets are in nftables.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
 	if NFTables() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
@@ -84,7 +84,7 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 }
 
 // Binds reports whether packets to a virtual address reach the host itself. The kernel lists an IPv6 address a little before it adds
-// the route, and until then sends its packets to the default gateway.
+// the route. Until then it sends packets for the address to the default gateway.
 func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 	err = h.Do(func() error {
 		routes, err := netlink.RouteGet(addr.AsSlice())

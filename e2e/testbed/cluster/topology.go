@@ -42,7 +42,7 @@ func (p Prefixes) of(f Family) netip.Prefix {
 	return p.V4
 }
 
-// only drops the families that the cluster does not have.
+// only drops the families that the cluster lacks.
 func (c *Cluster) only(p Prefixes) Prefixes {
 	if !c.has(V4) {
 		p.V4 = netip.Prefix{}
@@ -91,7 +91,7 @@ func (c *Cluster) build() (err error) {
 	return nil
 }
 
-// prepare sets the sysctls that affect whether a test is reproducible. IPv4 sysctls are otherwise
+// prepare sets the sysctls that make tests reproducible. IPv4 sysctls are otherwise
 // inherited from the machine.
 func (h *Host) prepare(forward bool, rpFilter int) error {
 	bit := map[bool]string{false: "0", true: "1"}
@@ -162,7 +162,7 @@ func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) e
 	return nil
 }
 
-// macOf returns a locally administered MAC address that depends only on the name.
+// macOf returns a locally administered MAC address, derived from the name only.
 func macOf(name string) net.HardwareAddr {
 	sum := fnv.New64a()
 	sum.Write([]byte(name))
@@ -333,7 +333,7 @@ func (p *Pod) connect() error {
 	return p.connectRouted(port, eth0)
 }
 
-// connectBridged attaches the node's end to the bridge cni0, whose address is the pod's gateway.
+// connectBridged attaches the node's end to the bridge cni0. The pod's gateway is the bridge's address.
 func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
 	n := p.Node
 	if err := n.plug(port, "cni0"); err != nil {

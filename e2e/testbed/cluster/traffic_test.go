@@ -34,7 +34,7 @@ func TestSenderAndSilentServer(t *testing.T) {
 	}
 }
 
-// TestDatagramsOfNewClients: the kernel chooses ports at random, but no two sockets send from the same one to the same address.
+// TestDatagramsOfNewClients checks that no two sockets send from the same port to the same address, although the kernel chooses ports at random.
 func TestDatagramsOfNewClients(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container has the settings from the command line.
+// container contains the settings from the command line.
 type container struct {
 	root         string
 	oomScore     int
@@ -40,7 +40,7 @@ type mount struct {
 }
 
 func main() {
-	// Namespaces, capabilities and no_new_privs are per thread. The program inherits those of the
+	// Namespaces, capabilities and no_new_privs are per thread. The program inherits them from the
 	// thread that starts it.
 	runtime.LockOSThread()
 	c, err := parse(os.Args[1:])

@@ -35,7 +35,7 @@ func limit(capabilities []uint) error {
 		if slices.Contains(capabilities, c) {
 			continue
 		}
-		// An older kernel does not have the last ones.
+		// Older kernels lack the last capabilities.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}

@@ -117,9 +117,9 @@ func devices(root string) error {
 	return nil
 }
 
-// hideMachine makes the same parts of /proc read-only or hidden as container runtimes do, if this
-// kernel has them. https://github.com/opencontainers/runtime-spec (maskedPaths, readonlyPaths)
-// names the fields; runtimes agree on the values.
+// hideMachine hides the same parts of /proc, or makes them read-only, as container runtimes do, if
+// they exist on this kernel. https://github.com/opencontainers/runtime-spec (maskedPaths,
+// readonlyPaths) names the fields; runtimes agree on the values.
 func hideMachine(root string) error {
 	var covers []mount
 	for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"} {

@@ -10,8 +10,8 @@ import (
 
 // refused are the system calls that the default profiles of Docker, containerd and CRI-O refuse to
 // a container without the capabilities that the calls need. Those profiles allow some 300 calls; of
-// the rest, this list has the calls that exist on all machines that run these tests.
-// https://docs.docker.com/engine/security/seccomp/ has the reasons.
+// the rest, this list contains the calls that exist on all machines that run these tests. See
+// https://docs.docker.com/engine/security/seccomp/ for the reasons.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE,
@@ -54,7 +54,7 @@ func installFilter() error {
 
 func filter(machine uint32) []unix.SockFilter {
 	f := []unix.SockFilter{load(offsetMachine), skipUnless(unix.BPF_JEQ, machine, 1), skip(1), refuse(unix.EPERM), load(offsetNumber)}
-	// Go and C libraries fall back to clone, whose flags a filter can inspect.
+	// Go and C libraries fall back to clone. A filter can inspect its flags.
 	f = append(f, skipUnless(unix.BPF_JEQ, unix.SYS_CLONE3, 1), refuse(unix.ENOSYS))
 	for _, number := range refused {
 		f = append(f, skipUnless(unix.BPF_JEQ, number, 1), refuse(unix.EPERM))

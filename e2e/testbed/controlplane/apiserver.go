@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// apiServerGrace is how long a stopping API server may finish its work before it is killed.
+// apiServerGrace is the time that a stopping API server gets to finish its work before it is killed.
 const apiServerGrace = 20 * time.Second
 
 // StartAPIServer starts the API server on the control plane's etcd and address and returns when it
@@ -49,8 +49,8 @@ func (cp *ControlPlane) StopAPIServer() {
 	}
 }
 
-// awaitReady waits for readiness and then for the last objects that a fresh API server creates on
-// its own, so that tests never see them appear.
+// awaitReady waits for readiness, and then for the last objects that a fresh API server creates on
+// its own. Tests then never see them appear.
 func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.ReadyTimeout)
 	defer cancel()
@@ -109,7 +109,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--profiling=false",
 	}
 	if !cp.config.Controllers {
-		// It refuses Pods until a controller has made their namespace's ServiceAccount.
+		// It refuses Pods until a controller has created the ServiceAccount of their namespace.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if gates := featureGates(cp.config.FeatureGates); gates != "" {

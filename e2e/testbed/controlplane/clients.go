@@ -108,7 +108,7 @@ func dialIn(netns string) func(ctx context.Context, network, address string) (ne
 }
 
 // inNetNS calls f on a thread in the network namespace. A socket stays in the namespace in which it
-// was created, so the thread can return to its own namespace right after.
+// was created, so the thread can then return to its own namespace.
 func inNetNS(name string, f func()) error {
 	there, err := os.Open(filepath.Join("/run/netns", name))
 	if err != nil {
@@ -127,8 +127,8 @@ func inNetNS(name string, f func()) error {
 	return <-done
 }
 
-// visit calls f with the thread in a namespace; home reports whether the thread returned to its
-// own.
+// visit calls f with the thread in a namespace. home reports whether the thread has returned to its
+// own namespace.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

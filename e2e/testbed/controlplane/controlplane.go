@@ -26,7 +26,7 @@ import (
 
 // Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
 type Config struct {
-	// Root is the checkout whose programs run. Default: $KUBE_IPVS_ROOT, or the checkout around the
+	// Root is the checkout with the programs to run. Default: $KUBE_IPVS_ROOT, or the checkout around the
 	// working directory.
 	Root string
 	// Dir is for data, keys, kubeconfigs and logs, and is kept. Default: a temporary directory, in memory where possible, which Stop removes.
@@ -51,16 +51,16 @@ type Config struct {
 	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
 	KubernetesEndpoints bool
 	FeatureGates        map[string]bool
-	// Controllers is set if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
+	// Controllers is true if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
 	Controllers bool
-	// Real is set if a test needs what only a real API server does. See SmallVariable.
+	// Real is true if a test needs something that only a real API server does. See SmallVariable.
 	Real bool
 	// APIServerArgs are the last flags, so they override others.
 	APIServerArgs []string
 
-	// ReadyTimeout bounds a start of the API server. Default: two minutes, which an emulated machine may need.
+	// ReadyTimeout is the limit for a start of the API server. Default: two minutes, because an emulated machine may need them.
 	ReadyTimeout time.Duration
-	// Logf receives a line per start with the duration. Default: none.
+	// Logf receives one line per start, with the duration. Default: none.
 	Logf func(format string, args ...any)
 }
 

@@ -319,8 +319,8 @@ func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	return nil
 }
 
-// ended reports whether a process has ended. A zombie counts as ended: an orphan may have no parent
-// that waits for it.
+// ended reports whether a process has ended. A zombie counts as ended, because an orphan may have
+// no parent that waits for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -51,9 +51,9 @@ var resources = map[string]resource{
 }
 
 // Apply creates or updates the objects of a YAML text with any number of documents, by server-side
-// apply: it removes fields that were left out since the last time. It also writes a document's
-// status if the kind has one. Objects without a namespace go to "default". Documents are sent in
-// order, but neighbors of the same kind may overtake each other.
+// apply. Fields that the text no longer contains are removed. It also writes a document's status if
+// the kind has one. Objects without a namespace go to "default". Documents are sent in order, but
+// neighbors of the same kind may overtake each other.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	if err := cp.each(ctx, documents, false, applyObject); err != nil || cp.small == nil {
 		return err
@@ -62,12 +62,12 @@ func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 }
 
 // Delete removes the objects of a YAML text in reverse order and ignores objects that do not exist.
-// A Namespace must be empty, because no controller runs that would empty it.
+// A Namespace must be empty, because no controller is running to empty it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
 }
 
-// each calls do for every document, neighbors of one kind concurrently.
+// each calls do for every document, concurrently for neighbors of one kind.
 func (cp *ControlPlane) each(ctx context.Context, documents string, backwards bool, do func(context.Context, *rest.RESTClient, object) error) error {
 	objects, err := parse(documents)
 	if err != nil {
@@ -189,7 +189,7 @@ func applyStatus(ctx context.Context, client *rest.RESTClient, o object) error {
 	return nil
 }
 
-// patch forces ownership of fields that other managers own: the test always wins.
+// patch takes over fields that other managers own, so the test always wins.
 func patch(ctx context.Context, client *rest.RESTClient, path string, u *unstructured.Unstructured) error {
 	body, err := u.MarshalJSON()
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	tokenKey      = "service-account.key"
 )
 
-// lifetime is how long certificates are valid. They start an hour early, because the clocks of
-// guests are not exact.
+// lifetime is how long certificates are valid. Their validity starts an hour early, because guest
+// clocks are not exact.
 const lifetime = 30 * 24 * time.Hour
 
 // keyPair is a certificate with its key, both as PEM.
@@ -69,7 +69,7 @@ func (a *authority) client(user string, groups []string) (keyPair, error) {
 	return a.sign(template)
 }
 
-// server returns credentials for the names under which nodes and pods know an API server.
+// server returns credentials for the names that nodes and pods use for an API server.
 func (a *authority) server(addresses []netip.Addr) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: "kube-apiserver"})
 	if err != nil {

@@ -43,8 +43,8 @@ func startProcess(log string, argv []string) (*process, error) {
 	return p, nil
 }
 
-// run starts the child and waits for it, all on one thread: the kernel sends the death signal when
-// the *thread* that forked ends, and tests that switch namespaces do end threads.
+// run starts the child and waits for it, all on one thread. The kernel sends the death signal when
+// the forking *thread* ends, and tests that switch namespaces do end threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -109,7 +109,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// tail returns the last lines of a log, or why there are none.
+// tail returns the last lines of a log, or the reason why there are none.
 func tail(path string) string {
 	const most = 4 << 10
 	content, err := os.ReadFile(path)

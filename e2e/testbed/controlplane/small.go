@@ -20,12 +20,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// SmallVariable set to "small" replaces the real API server by one in this process that only stores objects: it neither checks them nor
-// fills in defaults, and every user may do everything. Stories that need no more than objects in and packets out are several times as fast
+// SmallVariable set to "small" replaces the real API server with one in this process that only stores objects. It neither checks them nor
+// fills in defaults, and every user may do everything. Stories that need only stored objects and real packets are several times as fast
 // with it.
 const SmallVariable = "KUBE_IPVS_API"
 
-// NeedReal fails a test that needs what only a real API server does, unless there is one.
+// NeedReal fails the test unless the API server is a real one.
 func NeedReal(t testing.TB) {
 	t.Helper()
 	if os.Getenv(SmallVariable) != "" {
@@ -33,7 +33,7 @@ func NeedReal(t testing.TB) {
 	}
 }
 
-// small reports whether the configuration asks for nothing that only a real API server does.
+// small reports whether the small API server can do everything that the configuration needs.
 func (c Config) small() bool {
 	return os.Getenv(SmallVariable) == "small" && !c.KubernetesEndpoints && !c.Controllers && !c.Real && len(c.FeatureGates)+len(c.APIServerArgs) == 0
 }
@@ -44,7 +44,7 @@ type smallServer struct {
 	running *http.Server
 }
 
-// launchSmall starts the small API server with the objects that a real one has from the start.
+// launchSmall starts the small API server with the objects that a real one creates at its start.
 func (cp *ControlPlane) launchSmall() error {
 	if err := errors.Join(cp.makeDir(), cp.makeCredentials()); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (cp *ControlPlane) listen() (listener net.Listener, err error) {
 	return listener, err
 }
 
-// rememberedFile has the objects that the small API server got, so that TestRealServerAccepts can give them to a real one.
+// rememberedFile contains the objects sent to the small API server, so that TestRealServerAccepts can send them to a real one.
 const rememberedFile = "applied.yaml"
 
 func remember(documents string) error {

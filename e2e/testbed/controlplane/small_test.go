@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// appliedVariable is the environment variable that lists directories in which labs left what their small API servers were given.
+// appliedVariable is the environment variable that lists directories where labs left the objects sent to their small API servers.
 const appliedVariable = "KUBE_IPVS_APPLIED"
 
-// TestRealServerAccepts gives a real API server every object that the stories gave a small one, one after the other.
+// TestRealServerAccepts sends a real API server every object that the stories sent to a small one, one after the other.
 func TestRealServerAccepts(t *testing.T) {
 	dirs := filepath.SplitList(os.Getenv(appliedVariable))
 	if len(dirs) == 0 {
@@ -46,8 +46,8 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// create sends a new object. applyObject may find, in the API server's cache, an object of the same name that was deleted a moment ago. The API
-// server then allocates a Service's addresses twice, once to change that object and once for the new one, and the second time fails.
+// create sends a new object. applyObject could find a just-deleted object of the same name in the API server's cache. The API server would then
+// allocate a Service's addresses twice, once to change that object and once for the new one, and fail the second time.
 func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	body, err := o.MarshalJSON()
 	if err != nil {
@@ -64,8 +64,8 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	return applyStatus(ctx, client, o)
 }
 
-// renumber gives a Service ClusterIPs that no other object of the test has. The API server's repair of allocations runs concurrently: if it sees a
-// Service that is being deleted, it may allocate the addresses again, and frees them a minute later.
+// renumber gives a Service ClusterIPs that are not used by any other object of the test. The API server repairs allocations concurrently. If it
+// sees a Service that is being deleted, it may allocate the addresses again, and frees them a minute later.
 func renumber(t *testing.T, o object, i int) {
 	t.Helper()
 	ips, _, err := unstructured.NestedStringSlice(o.Object, "spec", "clusterIPs")
@@ -86,7 +86,7 @@ func renumber(t *testing.T, o object, i int) {
 	}
 }
 
-// remembered returns the objects in the files of small API servers below the directories: in order, and each once.
+// remembered returns the objects in the files of small API servers below the directories, in order and without duplicates.
 func remembered(t *testing.T, dirs []string) (all []object) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// keyring has the signing keys of all current suites.
+// keyring contains the signing keys of all current suites.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// ErrNotHere is the error on a machine whose apt cannot get Debian's packages.
+// ErrNotHere is the error on machines where apt cannot get Debian's packages.
 var ErrNotHere = errors.New("this machine cannot get Debian packages")
 
 // Apt is an apt with its own sources and state, so that the system's remain unchanged. It still
@@ -176,7 +176,7 @@ func (a Apt) Unpack(dir string, packages []string) error {
 	return nil
 }
 
-// UnpackWhole unpacks packages into tree, which appears only when it is complete and finish has
+// UnpackWhole unpacks packages into tree. The tree appears only when it is complete and finish has
 // accepted it.
 func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
@@ -192,7 +192,7 @@ func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished 
 	return os.Rename(unfinished, tree)
 }
 
-// Version returns the version of a package that Unpack uses.
+// Version returns the version of a package that Unpack would use.
 func (a Apt) Version(pkg string) (string, error) {
 	out, err := a.command("apt-cache", "show", "--no-all-versions", pkg).Output()
 	if err != nil {

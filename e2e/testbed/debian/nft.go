@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// The next stable release has an nft that shows some rules differently, or not at all.
+// The nft of the next stable release shows some rules differently, or not at all.
 const nextSuite = "trixie"
 
-// NextNFT returns the command of the nft of the next Debian release, with the libraries of that release. FetchNextNFT has unpacked it.
+// NextNFT returns the command that runs the next Debian release's nft with that release's libraries. FetchNextNFT has unpacked it.
 func NextNFT(root string) ([]string, error) {
 	tree := cachedir.Path(root, "nft", nextSuite)
 	loaders, err := filepath.Glob(filepath.Join(tree, "usr/lib/*/ld-linux-*.so.*"))

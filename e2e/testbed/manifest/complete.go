@@ -14,7 +14,7 @@ import (
 
 var families = []cluster.Family{cluster.V4, cluster.V6}
 
-// complete returns the Service as the API server and a cloud controller leave it.
+// complete returns the Service with all fields that the API server and a cloud controller would add.
 func (s Service) complete() corev1.Service {
 	o := *s.user.DeepCopy()
 	o.APIVersion, o.Kind = "v1", "Service"
@@ -120,7 +120,7 @@ func (m *Maker) ranges(list []string) (all []string) {
 	return all
 }
 
-// resolve gives the endpoints of one family's slice their addresses, nodes and conditions.
+// resolve fills in the addresses, nodes and conditions of the endpoints in one family's slice.
 func (m *Maker) resolve(slice discoveryv1.EndpointSlice, f cluster.Family) discoveryv1.EndpointSlice {
 	endpoints := []discoveryv1.Endpoint{}
 	for _, e := range slice.Endpoints {

@@ -8,7 +8,7 @@
 // The first document is a Service, the second its EndpointSlices; either may be absent. Documents
 // need no apiVersion and kind: a document with top-level endpoints or ports, or with kind
 // EndpointSlice, is an EndpointSlice. The name of a node, pod or client stands for its addresses.
-// The package adds what Kubernetes' controllers would: ClusterIPs, node ports, the load balancer's
+// The package adds everything that Kubernetes' controllers would add: ClusterIPs, node ports, the load balancer's
 // addresses, and one EndpointSlice for each family, with the Service's target ports.
 package manifest
 

@@ -95,7 +95,7 @@ func (s Service) SameOnEveryNode() bool {
 }
 
 // Destinations returns the endpoints of a family that get new connections: the ready ones or, if
-// none is ready, those that terminate and still serve.
+// none is ready, the terminating ones that still serve.
 func (s Service) Destinations(f cluster.Family, p Port) []string {
 	ready, terminating := []string{}, []string{}
 	for _, e := range s.slices[f].Endpoints {

@@ -1,4 +1,4 @@
-// Command pause keeps the namespaces of a pod, or of a node, alive, and reaps the processes that lost their parents.
+// Command pause keeps the namespaces of a pod or node alive, and reaps orphaned processes.
 package main
 
 import (

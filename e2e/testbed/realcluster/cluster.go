@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Addresses of every cluster. The gateway is the machine of the control plane. For the nodes it is outside the cluster.
+// Addresses of every cluster. The gateway is the machine of the control plane. From the nodes' point of view it is outside the cluster.
 const (
 	Gateway    = "192.168.50.1"
 	gatewayV6  = "fd00:50::1"
@@ -53,8 +53,8 @@ type Cluster struct {
 	logf        func(format string, args ...any)
 }
 
-// Up starts a cluster. It returns when all nodes are ready, the agent serves on them, and DNS answers. After an error, Stop stops what Up
-// has started.
+// Up starts a cluster. It returns when all nodes are ready, the agent serves on them, and DNS answers. After an error, Stop stops
+// everything that Up has started.
 func Up(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{Checkout: config.Checkout, zones: config.Zones, out: config.Out, logf: config.Logf}
 	if c.logf == nil {

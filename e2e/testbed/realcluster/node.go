@@ -158,8 +158,8 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartContainerd starts containerd, which finds the containers of its predecessor. It returns when containerd listens, because a kubelet
-// that cannot connect exits.
+// StartContainerd starts containerd, which finds the containers of its previous run. It returns when containerd listens, because a
+// kubelet that cannot connect exits.
 func (n *Node) StartContainerd() (err error) {
 	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
 	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to close it

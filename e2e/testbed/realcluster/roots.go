@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// toolbox has the programs that pods of Kubernetes' tests call besides agnhost, by path in the image. The tests need bash, a shell with
+// toolbox contains the programs that pods of Kubernetes' tests call besides agnhost, by path in the image. The tests need bash, a shell with
 // builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports timeouts; the one in Debian 12's busybox crashes.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",

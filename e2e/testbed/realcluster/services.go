@@ -16,8 +16,8 @@ import (
 // startTime limits each wait during the start. An emulated guest on a busy machine needs minutes.
 const startTime = 15 * time.Minute
 
-// InstallArgs are Helm's arguments to install the agent. They leave the limit of connection tracking alone: it belongs to the machine, and
-// a network namespace must not set it.
+// InstallArgs are Helm's arguments to install the agent. They do not set the connection tracking limit: it applies to the whole machine,
+// and a network namespace must not set it.
 func InstallArgs(more ...string) []string {
 	return append([]string{
 		"install", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "-f", "charts/kube-ipvs/presets/no-kube-proxy.yaml",

@@ -108,8 +108,8 @@ func importAll(ctx context.Context, checkout, state string, archives []string) e
 	return nil
 }
 
-// useStore creates the directory of a node's containerd, with the images of the store. It copies the databases, which containerd writes to.
-// It links the unpacked images, which nothing writes to: each container has its own layer above them.
+// useStore creates the directory of a node's containerd, with the images of the store. It copies the databases, because containerd writes
+// to them. It links the unpacked images, because nothing writes to them: each container has its own layer above them.
 func useStore(store, own string) error {
 	return filepath.WalkDir(store, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

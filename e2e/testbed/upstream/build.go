@@ -48,7 +48,7 @@ func wanted(set Set) (all []release) {
 }
 
 // command returns a command of go in the release's module. Programs are linked statically, so that they run in any guest. The caller's
-// workspace and flags must not change the pins.
+// workspace and flags must not affect the pinned versions.
 func (r release) command(ctx context.Context, root string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.source(root)
@@ -72,7 +72,7 @@ func build(ctx context.Context, root string, releases []release, out io.Writer) 
 	return nil
 }
 
-// lock excludes other builds of the release until unlock. The kernel releases the lock when the process ends.
+// lock prevents other builds of the release until unlock is called. The kernel releases the lock when the process ends.
 func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(cache(root), 0o755); err != nil {
 		return nil, fmt.Errorf("create the build cache: %w", err)

@@ -57,10 +57,10 @@ const (
 // RootVariable names the environment variable with the checkout's directory, for test binaries that run outside it.
 const RootVariable = "KUBE_IPVS_ROOT"
 
-// ErrNotBuilt means that a program is missing from the cache, or that the cache has only builds of other pins.
+// ErrNotBuilt means that a program is missing from the cache, or that the cache contains only builds of other versions.
 var ErrNotBuilt = errors.New("not built")
 
-// release is one module below this directory with the programs it pins.
+// release is one module below this directory, with the programs that it pins.
 type release struct {
 	folder   string // under e2e/testbed/upstream
 	part     string // name in the cache if two releases share a module; otherwise empty
@@ -77,7 +77,7 @@ type program struct{ name, pkg string }
 
 func (p program) isTest() bool { return strings.HasSuffix(p.name, ".test") }
 
-// What Kubernetes' own release build sets: hack/lib/golang.sh and hack/lib/version.sh.
+// Kubernetes' own release build sets these variables: hack/lib/golang.sh and hack/lib/version.sh.
 const kubernetesTags = "selinux,notest,grpcnotrace"
 
 var kubernetesStamp = []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"}
@@ -101,7 +101,7 @@ var releases = []release{
 		},
 	},
 	{
-		// A separate module: its programs need many more modules than the two above, which most tests wait for.
+		// This is a separate module, because most tests wait only for the two above, and its programs need many more modules.
 		folder: "node",
 		set:    Cluster,
 		module: "k8s.io/kubernetes",
@@ -166,7 +166,7 @@ func (s Set) command() string {
 	return BuildCommand + [...]string{"", " -cluster", " -tests"}[s]
 }
 
-// Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest one above the working
+// Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest checkout above the working
 // directory.
 func Root() (string, error) {
 	if root := os.Getenv(RootVariable); root != "" {
@@ -202,7 +202,7 @@ func Path(root, name string) (string, error) {
 	return path, nil
 }
 
-// Version returns the release of the named program that the checkout at root pins.
+// Version returns the release of the named program that is pinned in the checkout at root.
 func Version(root, name string) (string, error) {
 	_, pin, err := find(root, name)
 	return pin.version, err
@@ -267,7 +267,7 @@ func (r release) flags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=" + r.tags, "-ldflags=" + ldflags}
 }
 
-// name is the release's in the cache.
+// name returns the release's name in the cache.
 func (r release) name() string { return cmp.Or(r.part, r.folder) }
 
 func (r release) source(root string) string {

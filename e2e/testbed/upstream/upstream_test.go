@@ -21,7 +21,7 @@ var greeter = release{
 	programs: []program{{"greet", "example.com/greeter/cmd"}},
 }
 
-// checkout creates a checkout with the greeter's module, which needs nothing from a network.
+// checkout creates a checkout with the greeter's module, which can be built without a network.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()

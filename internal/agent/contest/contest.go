@@ -30,7 +30,7 @@ type object struct {
 	first, last time.Time
 }
 
-// Audit records what a full read found changed without a change in the cluster; period is the time between two audits.
+// Audit records what changed in the kernel without a change in the cluster; period is the time between two audits.
 func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 	maps.DeleteFunc(c.objects, func(_ string, o *object) bool { return now.Sub(o.last) > max(quiet, 5*period) })
 	if c.objects == nil {

@@ -140,7 +140,7 @@ func TestFindNamesEveryKind(t *testing.T) {
 	}
 }
 
-// Each finding is in the words of the tool that shows it, and has one of its part's kinds.
+// Each finding uses the words of the tool that shows it. Its kind is one of the kinds of its part.
 func TestFindingTexts(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	other := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
@@ -192,7 +192,7 @@ func TestFindingTexts(t *testing.T) {
 	}
 }
 
-// TestTroubleshootingPage: the page names the parts and kinds of findings, as the labels of the metric do.
+// TestTroubleshootingPage: the page names the same parts and kinds of findings as the metric's labels.
 func TestTroubleshootingPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/troubleshooting.md")
 	if err != nil {

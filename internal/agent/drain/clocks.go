@@ -1,5 +1,4 @@
-// Package drain tracks how long destinations have been draining, and which endpoints that an operator set to weight 0 have no connection
-// left.
+// Package drain tracks how long destinations have been draining, and which endpoints have no connection left after an operator set their weight to 0.
 //
 // The kernel alone shows that a destination drains: it has weight 0 and is not wanted. Only the clocks are in memory; a restart resets them
 // (I9).
@@ -55,8 +54,8 @@ type Pass struct {
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates those in the plan,
-// those that begin to linger and, if a count was due, those of the turn.
+// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates the virtual servers in the plan, new lingering ones and, if
+// a count was due, the virtual servers of the turn.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -188,7 +187,7 @@ func (c *Clocks) Next() time.Time {
 // Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// maxCounted bounds the virtual servers of a turn: each takes a separate request to the kernel, during which changes in the cluster wait.
+// maxCounted bounds the virtual servers of a turn: each takes a separate request to the kernel, and changes in the cluster wait meanwhile.
 const maxCounted = 100
 
 // Turn returns the virtual servers whose draining destinations' connections are counted now. More than maxCounted take turns.

@@ -27,11 +27,11 @@ type Flows struct {
 	todo scope
 	// unverified virtual servers had a failed operation. The next full read shows whether it took effect.
 	unverified scope
-	// ended are the flows that the last check ended, by client: where each led to.
+	// ended maps each client to the endpoints of the flows that the last check ended.
 	ended   map[client]kernel.ServerKey
 	running bool
 	next    time.Time
-	// withoutIPVS is true if conntrack alone translates connections: then nothing ends those to a deleted destination.
+	// withoutIPVS is true if conntrack alone translates connections: then nothing else ends connections to a deleted destination.
 	withoutIPVS bool
 }
 
@@ -111,7 +111,7 @@ func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error)
 // Check is one check of the tracked connections. It has copies of its inputs, so it may run while the kernel and the wanted state change.
 type Check struct {
 	scope scope
-	// before are the flows that the previous check ended, ended those that this check ended.
+	// before are the flows ended by the previous check, ended the flows ended by this one.
 	before, ended map[client]kernel.ServerKey
 	// servers are all virtual servers at the addresses of this check.
 	servers map[kernel.ServerKey]server
@@ -159,8 +159,8 @@ func (c *Check) Protocols() []inet.Protocol {
 	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
-// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that its virtual server does not have, or it is a
-// reply tracked as a separate flow, which blocks the client.
+// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that is not in its virtual server, or it is a reply tracked as a separate flow, which
+// blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	if flow.Key.Protocol == inet.TCP {
 		// The kernel never tracks a TCP reply as a separate connection.
@@ -183,7 +183,7 @@ func (c *Check) match(port kernel.ServerKey) (server, bool) {
 	return s, exists
 }
 
-// strayed reports whether a flow leads to an endpoint that its virtual server does not have.
+// strayed reports whether a flow leads to an endpoint that is not in its virtual server.
 func (c *Check) strayed(flow kernel.Flow) bool {
 	s, exists := c.match(flow.Key)
 	if !exists {

@@ -290,7 +290,7 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	}
 }
 
-// A flow is not compared with every endpoint of its virtual server: their author may have many flows, and other Services wait for the walk.
+// A flow is not compared with every endpoint of its virtual server: the Service's author may open many flows, and other Services wait for the walk.
 func TestEndpointsAreNotSearched(t *testing.T) {
 	port := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
 	server := kernel.ObservedServer{Server: kernel.Server{Key: port.AllPorts()}}

@@ -36,8 +36,7 @@ var (
 	})
 )
 
-// A flow is always left alone if its virtual server leads it to its endpoint or is foreign, or if the flow is a TCP connection with an
-// answer.
+// A flow is left alone if its virtual server is foreign or still leads to its endpoint, or if it is a TCP connection with an answer.
 func TestGoodFlowsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, foreign := kernel.NewState(), map[kernel.ServerKey]bool{}

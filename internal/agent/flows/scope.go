@@ -12,7 +12,7 @@ import (
 type scope struct {
 	// all is true until the flows of every virtual server have been checked: what happened before the agent started is unknown.
 	all bool
-	// servers were changed. addresses are those at which every virtual server was unreachable.
+	// servers are the changed virtual servers. addresses are the addresses at which every virtual server was unreachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }
@@ -29,7 +29,7 @@ func (s *scope) add(other scope) {
 	maps.Copy(s.addresses, other.addresses)
 }
 
-// note adds the flows that an operation may have stranded. Without IPVS, no TCP client notices that its endpoint was deleted, either.
+// note adds the flows that an operation may have stranded. Without IPVS, TCP clients do not notice a deleted endpoint, either.
 func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// written is what the agent has written, tried to write or looked up since an audit began. The audit may have read it before or after that,
-// so its result does not count there; the next audit's does.
+// written is what the agent has written, tried to write or looked up since an audit began. The audit may have read these objects before or after the write, so only the next
+// audit's result counts for them.
 type written struct {
 	servers   keySet
 	members   map[kernel.Member]struct{}

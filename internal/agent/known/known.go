@@ -39,7 +39,7 @@ type Kernel struct {
 	skipped bool
 	// waiting are the objects refused or skipped since the last full comparison.
 	waiting *want.Touched
-	// written, failed and skippedLater are the same since the last audit began.
+	// written, failed and skippedLater record the same kinds of events since the last audit began.
 	written      written
 	failed       Unverified
 	skippedLater bool
@@ -84,7 +84,7 @@ func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 // Compared records that everything was compared with the known state: earlier failures no longer count.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
-// ForgetContested ends the contest for virtual servers if a full read no longer has them or their owner records.
+// ForgetContested ends the contest for virtual servers if a full read no longer finds them or their owner records.
 func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
@@ -218,7 +218,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// It may exist nevertheless, and then it is ours: its owner record shows that until another program removes the record.
+			// The virtual server may exist nevertheless. Then it is ours, but only its owner record shows that, and another program may remove the record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)

@@ -80,7 +80,7 @@ func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	if len(touched.Servers) != 2 || k.Unverified().Concerns(touched) {
 		t.Errorf("left to compare: %+v", touched)
 	}
-	// The address must wait, and with it all its virtual servers.
+	// The address must wait, and so must all its virtual servers.
 	touched.Addresses[web.Addr.Addr()] = struct{}{}
 	k.Unverified().Withhold(touched)
 	if _, left := touched.Servers[other]; len(touched.Servers) != 1 || !left || len(touched.Addresses) != 0 {

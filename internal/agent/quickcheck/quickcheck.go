@@ -50,7 +50,7 @@ const gone = "gone"
 
 // Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches without consequence, because an audit found nothing. suspected are mismatches that an audit must explain.
+	// accepted are mismatches to ignore, because an audit found nothing. suspected are mismatches that an audit must explain.
 	accepted, suspected Mismatches
 	// round counts sets of suspected mismatches. asked is the round at which the running audit began, audited the last round for which an
 	// audit has ended.

@@ -19,7 +19,7 @@ func TestJudge(t *testing.T) {
 		var c Checks
 		now := time.Unix(0, 0)
 		found := Mismatches{}
-		// explained are the mismatches that an audit without findings has seen.
+		// explained are the mismatches covered by an audit without findings.
 		explained := Mismatches{}
 		judge := func() {
 			now = now.Add(time.Second)

@@ -90,7 +90,7 @@ func TestRampEndsWithItsVirtualServer(t *testing.T) {
 	}
 }
 
-// Whatever virtual servers are updated when, the next step is the earliest of all, and those that are due are taken once.
+// However virtual servers are updated, the next step is the earliest of all, and each due step is taken once.
 func TestStepsAreTakenWhenDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, have, r, now := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New(), start
@@ -138,8 +138,8 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 	})
 }
 
-// A sync reads no ramps but those of the virtual servers that it touches, or for which a step is due. All others are given endpoints
-// that show if they are read: they have a step immediately.
+// A sync reads only the ramps of virtual servers that it touches or that have a step due. The test gives all other virtual servers endpoints that would cause an immediate step
+// if they were read.
 func TestOtherRampsAreNotRead(t *testing.T) {
 	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
 	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)

@@ -52,8 +52,8 @@ type Service struct {
 // Frontend is the loop's knowledge of a frontend.
 type Frontend struct {
 	Port kernel.ServerKey
-	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the one that cannot be written
-	// because another program has one with the same key.
+	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the wanted virtual server that cannot be written because a foreign one has
+	// the same key.
 	Wanted, Foreign *want.Server
 	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
 	// of this port lingers.
@@ -103,7 +103,7 @@ func problemTexts(problems []model.Problem) []string {
 	return texts
 }
 
-// problems returns those of the Service's objects, and the kernel's refusals of what the Service asks for.
+// problems returns the Problems of the Service's objects, including objects of the Service that the kernel refuses.
 func (s *Snapshot) problems(svc *compile.Compiled) []string {
 	return problemTexts(slices.Concat(svc.Problems(), s.Refused[svc.Source().ID]))
 }
@@ -118,7 +118,7 @@ func (s *Snapshot) service(svc Service) view.Service {
 	return out
 }
 
-// complete adds to the description of a frontend what the kernel has.
+// complete adds the kernel state to the description of a frontend.
 func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, f Frontend) {
 	front.SetEntries, front.Endpoints = []view.SetEntry{}, []view.Endpoint{}
 	if f.Wanted != nil && front.State != view.Conflict {
@@ -155,7 +155,7 @@ func (f Frontend) state(written view.FrontendState, reason string) (view.Fronten
 	return view.Served, ""
 }
 
-// members returns the set entries that exist for the port. An all-ports server also has those of other ports.
+// members returns the set entries that exist for the port. An all-ports server also has the entries of other ports.
 func (f Frontend) members() []kernel.Member {
 	if f.AllPorts == nil {
 		return f.Wanted.Members

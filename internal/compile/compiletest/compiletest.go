@@ -1,4 +1,4 @@
-// Package compiletest creates Services for tests: by hand in a few words, and at random from a world so small that they collide.
+// Package compiletest creates Services for tests: by hand in a few words, or at random with values so few that Services collide.
 //
 // Only tests import it.
 package compiletest

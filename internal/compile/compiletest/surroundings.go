@@ -38,7 +38,7 @@ func At(addrs ...string) Surroundings {
 // Around draws surroundings in the small world.
 func Around(t *rapid.T, label string) Surroundings { return Small.Surroundings(random(t, label)) }
 
-// Surroundings returns random surroundings. Addresses are in any order, like those of interfaces.
+// Surroundings returns random surroundings. Addresses are in any order, as on interfaces.
 func (w World) Surroundings(r *rand.Rand) Surroundings {
 	s := At()
 	for _, i := range r.Perm(len(w.Own)) {
@@ -70,7 +70,7 @@ func (w World) node(name string, r *rand.Rand) *model.Node {
 // NodesBetween returns the changes from one set of nodes to another.
 func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
 
-// listeners are known, even if there are none.
+// listeners are known, even if no process listens.
 func (in Surroundings) listeners() kernel.Listeners {
 	if in.Listeners == nil {
 		return kernel.Listeners{}

@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// World has the values from which random Services are drawn.
+// World contains the values from which random Services are drawn.
 type World struct {
 	Names []string
-	// ClusterIPs and External are the addresses that Services ask for; External also has addresses of nodes.
+	// ClusterIPs and External are the addresses that Services ask for; External also contains addresses of nodes.
 	ClusterIPs, External map[inet.Family][]string
 	Ports, NodePorts     []uint16
 	Protocols            []inet.Protocol

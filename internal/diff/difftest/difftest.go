@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker has the part of the wanted state that does not depend on Services and, after Wanting, the rest.
+// Checker contains the part of the wanted state that does not depend on Services and, after Wanting, the rest.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
@@ -64,7 +64,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 // accepts reports whether packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step returns the violation by the operation that has just led to the state s; empty if there is none.
+// Step returns the violation by the operation that has just led to the state s; empty if it violates nothing.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete
@@ -190,7 +190,7 @@ func (v view) openToAll() []string {
 	return wrong
 }
 
-// listed reports whether the set of virtual addresses has the address.
+// listed reports whether the set of virtual addresses contains the address.
 func (v view) listed(a netip.Addr) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		return set.VIPs && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: a}})

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Wanting returns a checker for the time when w is wanted. It also reports clients that pass although they should be dropped, and the reverse.
+// Wanting returns a checker for a sync that wants w. It also reports clients that pass but should be dropped, and the reverse.
 func (c *Checker) Wanting(w *diff.Target) *Checker {
 	wanting := *c
 	wanting.want = w
@@ -26,7 +26,7 @@ func (v view) guardViolations() []string {
 	for _, server := range v.want.Servers {
 		for _, m := range server.Members {
 			port := keyOf(m.Element)
-			if m.Element.Protocol == 0 { // a guard of the address; openToAll checks those of all-ports servers
+			if m.Element.Protocol == 0 { // a guard of the address; openToAll checks the guards of all-ports servers
 				port = server.Key
 			}
 			switch {

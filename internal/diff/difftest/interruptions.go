@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since returns a checker for the states after before. It also reports wanted ports that answered then, but now refuse new connections or do
-// not masquerade them.
+// Since returns a checker for the states after before. It also reports wanted ports that answered before, but now refuse new connections or
+// do not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
 	since.before = before

@@ -1,5 +1,4 @@
-// Package command is the read-only ipvsadm program: it reads IPVS and looks up names for package ipvsadm, which has the grammar
-// and the format.
+// Package command is the read-only ipvsadm program: it reads IPVS and looks up names for package ipvsadm, which contains the grammar and the format.
 //
 // May import: ipvsadm, kernel, kernel/ipvs.
 package command

@@ -67,7 +67,7 @@ func restore(t *testing.T, lines []string) string {
 	return got.Stdout
 }
 
-// everyRow has every kind of row, flag and column.
+// everyRow contains every kind of row, flag and column.
 var everyRow = []string{
 	"-A -t 203.0.113.9:65535 -s fo",
 	"-a -t 203.0.113.9:65535 -r 10.244.0.9:65535 -g -w 5",
@@ -235,7 +235,7 @@ func randomService(r *rand.Rand) []string {
 }
 
 func randomFlags(r *rand.Rand, kind string, v6 bool) string {
-	// Without mh, whose every destination costs an emulated machine a lot; TestEveryRow has it.
+	// Without mh, because each of its destinations is expensive on an emulated machine. TestEveryRow covers it.
 	scheduler := oneOf(r, "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf")
 	flags := " -s " + scheduler
 	if r.IntN(3) == 0 {

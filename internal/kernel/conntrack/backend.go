@@ -41,7 +41,7 @@ func (b *Backend) Stats() nlbatch.Stats {
 }
 
 // EndFlows deletes the stale tracked connections of these protocols and families, and returns their number. On error, some stale ones may
-// remain, but only stale ones were deleted. Entries that cannot be read are kept, and so are TCP connections with an answer.
+// remain, but only stale ones were deleted. Unreadable entries are kept, and so are TCP connections with an answer.
 func (b *Backend) EndFlows(
 	ctx context.Context, protocols []inet.Protocol, families []inet.Family, stale func(kernel.Flow) bool,
 ) (ended int, err error) {

@@ -1,9 +1,9 @@
 // Package conntrack deletes tracked connections that lead to an endpoint outside their Service. The kernel sends every packet of a
 // connection to the destination of the first one, so a client that never pauses never reaches another endpoint.
 //
-// It deletes TCP connections only without an answer, and reads each again right before the deletion. The time between the two requests is 5
-// µs (median of 2,000; 99 %: 18 µs). A connection that gets its answer in that time loses its address translation and must start again. No
-// such connection leads to an endpoint of its Service.
+// It deletes TCP connections only without an answer, and rereads each right before the deletion. The time between the two requests is 5
+// µs (median of 2,000; 99 %: 18 µs). A connection that gets its answer in that time loses its address translation and must start again.
+// None of these connections leads to an endpoint of its Service.
 //
 // A walk costs the kernel 50 ms per family and protocol with 100,000 tracked TCP connections in a table of 262,144 buckets, most of it for
 // the buckets. Kernels before 5.15 also send TCP connections with an answer, which takes three times as long.

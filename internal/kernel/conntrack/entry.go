@@ -62,12 +62,12 @@ type tuple struct {
 	source, destination netip.AddrPort
 }
 
-// entry is a tracked connection. Its attributes are those of the message.
+// entry is a tracked connection. Its attributes come from the message.
 type entry struct {
 	original, reply  []byte
 	id, status, info []byte
-	// zoned is true if another program put the connection, or one direction of it, into a zone. Its addresses may then be those of another
-	// network, and the connection is that program's. Virtual switches use zones.
+	// zoned is true if another program put the connection, or one direction of it, into a zone. Its addresses may then belong to another
+	// network, and the connection belongs to that program. Virtual switches use zones.
 	zoned bool
 }
 

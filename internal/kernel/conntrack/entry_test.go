@@ -119,7 +119,7 @@ func tcpEntry(status uint32, state uint8) []byte {
 	})
 }
 
-// A TCP connection with an answer, or whose state cannot be read, is never stale (I13).
+// A TCP connection with an answer, or with an unreadable state, is never stale (I13).
 func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
 	const confirmed, established = 1 << 3, 3
 	w := &walk{protocols: []inet.Protocol{inet.TCP}, stale: func(f kernel.Flow) bool { return f.Unanswered }}
@@ -179,7 +179,7 @@ func TestKernelThatSendsEverything(t *testing.T) {
 	w := &walk{protocols: []inet.Protocol{inet.UDP, inet.SCTP}, stale: func(kernel.Flow) bool { return true }}
 	for _, asked := range []inet.Protocol{inet.SCTP, inet.UDP} {
 		if deletion, err := w.judge(message(there, back), asked); err != nil || deletion == nil || w.unfiltered != (asked != inet.SCTP) {
-			t.Errorf("asked for %s, got SCTP: %v, %v; known to send everything: %t", asked, deletion, err, w.unfiltered)
+			t.Errorf("asked for %s, got SCTP: %v, %v; unfiltered: %t", asked, deletion, err, w.unfiltered)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func ask(t *testing.T, conn net.Conn) string {
 	return string(buf[:n])
 }
 
-// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients stay, and those in other zones.
+// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients, and flows in other zones, stay.
 func TestClientMovesOn(t *testing.T) {
 	for _, tt := range []struct {
 		inet.Family
@@ -170,7 +170,7 @@ func texts(flows []kernel.Flow) []string {
 	return all
 }
 
-// In a large table only the stale flows end. They are more than fit into one batch, and of both protocols.
+// In a large table only the stale flows end: flows of both protocols, more than fit into one batch.
 func TestManyFlows(t *testing.T) {
 	b := open(t)
 	const n = 1500

@@ -17,7 +17,7 @@ import (
 const (
 	// walkAttempts is how often a walk is tried if changes interrupt it.
 	walkAttempts = 10
-	// batch is how many entries are deleted with one send.
+	// batch is the number of entries that are deleted with one send.
 	batch = 256
 )
 
@@ -28,7 +28,7 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
-	// unfiltered is true once the kernel has sent an entry of another protocol, because it ignores the filter.
+	// unfiltered is true once the kernel, ignoring the filter, has sent an entry of another protocol.
 	unfiltered bool
 
 	deletions []nlbatch.Request // collected, not sent yet
@@ -109,7 +109,7 @@ func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
 }
 
 // endUnanswered deletes a TCP entry, unless the connection has been answered since. The kernel cannot compare and delete in one step: doc.go
-// describes the cost of an answer between the two requests.
+// describes what happens if the answer arrives between the two requests.
 func (w *walk) endUnanswered(ctx context.Context, e entry) {
 	still, err := w.stillUnanswered(ctx, e)
 	switch {

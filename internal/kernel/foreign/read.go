@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxElements bounds what is read of a set. Larger ones are not evaluated.
+// maxElements bounds the number of elements read from a set. Larger ones are not evaluated.
 const maxElements = 1 << 16
 
 // families are the families whose chains can see packets to Services.

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// decodeRule reads a rule, with the chain that has it.
+// decodeRule reads a rule and the name of its chain.
 func decodeRule(payload []byte) (at kernel.NFTName, r kernel.NFTRule, err error) {
 	if len(payload) > 0 {
 		at.Family = familyOf(payload[0])
@@ -37,7 +37,7 @@ func decodeRule(payload []byte) (at kernel.NFTName, r kernel.NFTRule, err error)
 	return at, r, err
 }
 
-// expression has the attributes of an expression.
+// expression contains the attributes of an expression.
 type expression struct {
 	name  string
 	attrs map[uint16][]byte
@@ -213,7 +213,7 @@ func decodeExpression(payload []byte) (kernel.NFTStatement, error) {
 	return other(&e), e.err
 }
 
-// other is the statement of an expression without registers that matter.
+// other is the statement of an expression whose registers do not matter.
 func other(e *expression) kernel.NFTStatement {
 	switch e.name {
 	case "limit", "quota", "connlimit", "inner":

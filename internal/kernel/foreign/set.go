@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Constants of nf_tables.h that golang.org/x/sys/unix lacks.
+// Constants of nf_tables.h that are missing in golang.org/x/sys/unix.
 const (
 	setDescConcat     = 2
 	setFieldLength    = 1
@@ -132,7 +132,7 @@ func decodeElement(b []byte) (e rawElement, err error) {
 	return e, err
 }
 
-// condition returns what an expression of an element matches, which a counter does not.
+// condition returns what an element's expression matches; empty for a counter.
 func condition(expr []byte) (string, error) {
 	s, err := decodeExpression(expr)
 	if opaque, is := s.(kernel.NFTOpaque); is {
@@ -141,7 +141,7 @@ func condition(expr []byte) (string, error) {
 	return "", err
 }
 
-// close completes the set after its last element. The kernel lists intervals as their first key, and the first one behind them.
+// close completes the set after its last element. The kernel lists an interval as its first key and the first key after it.
 func (s *set) close() {
 	if s.intervals && !s.concatenates {
 		slices.SortStableFunc(s.raw, func(a, b rawElement) int { return bytes.Compare(a.Key, b.Key) })

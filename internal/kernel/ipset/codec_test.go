@@ -74,7 +74,7 @@ func ranged(prefix string) kernel.Element {
 	return e
 }
 
-// The decoder completes a range that the kernel abbreviates, ignores attributes of other types, and skips exceptions.
+// The decoder completes ranges abbreviated by the kernel, ignores attributes of other types, and skips exceptions.
 func TestDecodeRange(t *testing.T) {
 	listing := func(e kernel.Element, flags uint32) []byte {
 		return nlbatch.AppendNest(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_ADT, func(b []byte) []byte {

@@ -99,7 +99,7 @@ func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err
 	return e, flags&nl.IPSET_FLAG_NOMATCH == 0, nil
 }
 
-// complete adds the prefix length that the element's type requires: the kernel may omit it for a single address.
+// complete adds the prefix length required by the element's type: the kernel may omit it for a single address.
 func complete(typ kernel.SetType, e *kernel.Element) error {
 	full := e.Addr2.BitLen()
 	switch {

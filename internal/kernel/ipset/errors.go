@@ -27,7 +27,7 @@ var hashErrors = map[syscall.Errno]string{
 	errRange:            "invalid range",
 }
 
-// refusal adds the text of ipset's own error numbers, which are above the system's.
+// refusal adds the text for ipset's own error numbers, which are above the system's.
 func refusal(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno <= nl.IPSET_ERR_PRIVATE {

@@ -26,7 +26,7 @@ func (h header) baseType() kernel.SetType {
 }
 
 // decodeHeader reads the parameters of a set. Parameters other than type, family and maxelem, such as a timeout (which would make members
-// expire), are appended to the type, so that it differs from every owned set's.
+// expire), are appended to the type, so that the type differs from every owned set's.
 func decodeHeader(payload []byte) (header, error) {
 	var h header
 	if err := eachAttr(payload, h.attr); err != nil {

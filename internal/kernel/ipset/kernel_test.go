@@ -72,7 +72,7 @@ func command(t testing.TB, line string) string {
 	return string(out)
 }
 
-// everySet has one set of each type and family.
+// everySet contains one set of each type and family.
 func everySet() []kernel.Set {
 	var sets []kernel.Set
 	for _, f := range inet.Families {

@@ -67,7 +67,7 @@ var modules = map[kernel.SetType]string{
 	kernel.HashIPPortNet: "ip_set_hash_ipportnet",
 }
 
-// destroy removes a set. The kernel does not report a missing one.
+// destroy removes a set. The kernel does not report a missing set.
 func destroy(name string) error {
 	err := withLibrary(func(h *netlink.Handle) error { return h.IpsetDestroy(name) })
 	switch {

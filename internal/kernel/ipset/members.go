@@ -33,7 +33,7 @@ func segment(ops []kernel.Op, from int) int {
 	return len(ops)
 }
 
-// lines are members of one set in one message; numbers are those of their operations.
+// lines are members of one set in one message; numbers are the numbers of their operations.
 type lines struct {
 	set   string
 	verb  kernel.Verb
@@ -117,7 +117,7 @@ func (m *memberApply) encode(l lines) nlbatch.Request {
 	return request(cmd, attrs)
 }
 
-// settle records the outcome of a message and returns what remains to be sent.
+// settle records the outcome of a message and returns the members that remain to be sent.
 func (m *memberApply) settle(l lines, err error) []lines {
 	if err == nil {
 		return nil

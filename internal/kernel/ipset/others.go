@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxOthers bounds the elements that are read of another program's set.
+// maxOthers bounds the number of elements read from another program's set.
 const maxOthers = 1 << 16
 
 // ReadOthers reads the sets of other programs: those whose names do not begin with the prefix.
@@ -118,7 +118,7 @@ func decodeOther(b []byte) (e kernel.OtherElement, err error) {
 	return e, err
 }
 
-// rangeOf returns the first and the last address of a range, which the kernel gives as these or as a prefix.
+// rangeOf returns the first and last address of a range. The kernel sends either both addresses or a prefix.
 func rangeOf(first, last netip.Addr, length int) (netip.Addr, netip.Addr) {
 	switch {
 	case !first.IsValid() || last.IsValid():

@@ -13,15 +13,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Read returns the sets whose names have the prefix, and their members. A set whose type package kernel does not know has that type's name
-// and no members, and so does a set with extensions (see decodeHeader).
+// Read returns the sets whose names have the prefix, and their members. A set of a type unknown to package kernel has that type's name and
+// no members; so does a set with extensions (see decodeHeader).
 func (b *Backend) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
 	return b.Follow().Read(ctx, prefix)
 }
 
-// LookupMembers returns those of the members that exist.
+// LookupMembers returns the existing ones among the members.
 func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	asked := slices.DeleteFunc(slices.Clone(members), func(m kernel.Member) bool { return checkElement(m.Element) != nil }) // such a member cannot exist
 	reqs := make([]nlbatch.Request, len(asked))

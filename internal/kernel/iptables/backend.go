@@ -44,7 +44,7 @@ func New(cfg Config) *Backend {
 	return b
 }
 
-// Processes counts the processes started since New, except those that go-iptables starts for a deletion.
+// Processes counts the processes started since New, except deletions through go-iptables.
 func (b *Backend) Processes() uint64 { return b.runner.started.Load() }
 
 // Read returns a family's owned rules in the kernel. A missing chain is absent; without owned chains, the view is empty.

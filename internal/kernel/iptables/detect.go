@@ -23,8 +23,8 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for the variant, for the log.
 	Why string
-	// Families are those that work; Without has the reasons why the others do not. Unsure has the reasons why a family's programs have just
-	// failed or hung, or the kernel did not answer. Such a failure may be temporary, so the family counts as working.
+	// Families are the families that work; Without contains the reasons why the others do not. Unsure contains the reasons why a family's
+	// programs have just failed or hung, or the kernel did not answer. Such a failure may be temporary, so the family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -43,8 +43,8 @@ const detectLimit = 10 * time.Second
 // kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
 // command that loads a table unless legacy is the result.
 //
-// The result is used until a restart, so a program that fails or hangs counts as working, unless its message is known to mean that the
-// kernel lacks something.
+// The result is used until a restart, so a program that fails or hangs counts as working, unless its message is known to mean that a
+// kernel feature is missing.
 func Detect(ctx context.Context) (Detection, error) {
 	limited, cancel := context.WithTimeout(ctx, detectLimit)
 	defer cancel()
@@ -102,7 +102,7 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 type detector struct {
 	runner runner
 	worked map[attempt]error // results of the function works
-	// unasked is why it is unknown whether a family has kubelet's chains in nftables.
+	// unasked is the reason why it is unknown whether nftables contains kubelet's chains of a family.
 	unasked map[inet.Family]error
 }
 
@@ -167,7 +167,7 @@ func isIn(chain string, f inet.Family, v Variant) string {
 }
 
 // hintInLegacy takes the table itself as a hint if its program fails for now: otherwise the agent could use the wrong variant until a restart.
-// kubelet has its chains in both families, so the program of one family answers for both.
+// kubelet creates its chains in both families, so the program of one family answers for both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
 	for _, f := range inet.Families {
@@ -234,7 +234,7 @@ func (d *detector) tryRestore(ctx context.Context, v Variant, f inet.Family) err
 	return explainProcess(err)
 }
 
-// ErrNoIPv6 is why no program works for IPv6.
+// ErrNoIPv6 is the reason why no program works for IPv6.
 var ErrNoIPv6 = errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
 
 // KernelHasIPv6 is false if the kernel was started without IPv6.

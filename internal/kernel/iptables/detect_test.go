@@ -38,7 +38,7 @@ func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-// listTables sets which tables of both variants the kernel appears to have. It has no chains of kubelet.
+// listTables sets which tables of both variants the kernel appears to have. It contains no chains of kubelet.
 func listTables(t *testing.T, tables string) {
 	t.Helper()
 	list, before, asked := filepath.Join(t.TempDir(), "tables"), legacyTables, inNFT

@@ -24,7 +24,7 @@ func (o nftObject) request(f inet.Family) nlbatch.Request {
 	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, Payload: payload}
 }
 
-// inNFT reports which objects exist in the calling thread's network namespace. On error, an answer is missing or undecided. Tests replace it.
+// inNFT reports which objects exist in the calling thread's network namespace. On error, the answer for some objects is missing. Tests replace it.
 var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]bool, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {

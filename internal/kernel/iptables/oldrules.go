@@ -31,7 +31,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, errors.Join(errs...)
 }
 
-// unused returns the backend for the other variant, which can only have old kube-ipvs rules.
+// unused returns the backend for the other variant, whose kube-ipvs rules can only be old.
 func (b *Backend) unused() *Backend {
 	return &Backend{variant: b.variant.Other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
 }
@@ -45,7 +45,7 @@ func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error
 	return other.remove(ctx, old.Family)
 }
 
-// anyOfOurs reports whether any rule in the view is ours. A chain is not proof: kube-proxy's chains have the same names.
+// anyOfOurs reports whether any rule in the view is ours. A chain alone proves nothing: kube-proxy's chains have the same names.
 func anyOfOurs(v kernel.RulesView) bool {
 	for _, tags := range v.Jumps {
 		if len(tags) > 0 {

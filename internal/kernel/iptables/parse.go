@@ -46,7 +46,7 @@ func ParseRule(at kernel.ChainID, spec string) kernel.SavedRule {
 	return r
 }
 
-// addCondition adds the condition of an option, or changes that of the option before.
+// addCondition adds the condition of an option, or changes the condition of the previous option.
 func addCondition(all []kernel.Condition, match, option, args string, negated bool) []kernel.Condition {
 	if last := len(all) - 1; strings.HasPrefix(option, "--limit-iface-") && last >= 0 {
 		all[last] = ofInterface(all[last])
@@ -63,7 +63,7 @@ func addCondition(all []kernel.Condition, match, option, args string, negated bo
 	return append(all, c)
 }
 
-// ofInterface limits the type of an address to those of the packet's interface.
+// ofInterface limits an address type to addresses of the packet's interface.
 func ofInterface(c kernel.Condition) kernel.Condition {
 	switch c := c.(type) {
 	case kernel.Negated:
@@ -99,7 +99,7 @@ func parseCondition(match, option, args string) kernel.Condition {
 	return kernel.Unknown(text)
 }
 
-// harmless are targets that neither stop a packet nor change what decides its path.
+// harmless are targets that neither stop a packet nor affect its path.
 var harmless = map[string]bool{
 	"LOG": true, "NFLOG": true, "ULOG": true, "TRACE": true, "AUDIT": true, "TCPMSS": true, "CHECKSUM": true, "CLASSIFY": true, "DSCP": true, "TOS": true,
 	"TTL": true, "HL": true, "ECN": true, "TCPOPTSTRIP": true, "SET": true, "SECMARK": true, "CONNSECMARK": true, "IDLETIMER": true, "LED": true,

@@ -74,7 +74,7 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-// TestRecognize: a rule with a known tag gets the form in which it was written.
+// TestRecognize: a rule with a known tag gets its original form.
 func TestRecognize(t *testing.T) {
 	id := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
 	ours := kernel.Rule{Why: "mark", Verdict: kernel.SetMark(0x4000)}
@@ -93,7 +93,7 @@ func TestRecognize(t *testing.T) {
 	}
 }
 
-// FuzzParseRule: every rule has a form, and every condition a text.
+// FuzzParseRule: every rule can be parsed, and every condition has a text.
 func FuzzParseRule(f *testing.F) {
 	for _, seed := range []string{"", "!", "-j", `-m comment --comment`, `! "" -s 10.0.0.0/33`, "--mark 0x1/", "-i + -j ACCEPT"} {
 		f.Add(seed)

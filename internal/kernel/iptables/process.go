@@ -106,7 +106,7 @@ func (e *processError) Error() string {
 func (e *processError) Unwrap() error { return e.err }
 
 // save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without legacy
-// tables in this thread's network namespace, which is usual, it starts no program. Output that lacks a table, or its end, is an error.
+// tables in this thread's network namespace, which is usual, it starts no program. Output without a table, or without the table's end, is an error.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
 	if err != nil || v == Legacy && len(tables) == 0 {
@@ -169,13 +169,13 @@ func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, erro
 	return found, nil
 }
 
-// legacyTables are the lists from which iptables-legacy-save takes the tables that it prints.
+// legacyTables are the files that list the tables for iptables-legacy-save.
 var legacyTables = map[inet.Family]string{
 	inet.IPv4: "/proc/thread-self/net/ip_tables_names",
 	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
 }
 
-// maxOutput bounds what a program may print. It is enough for 400,000 rules.
+// maxOutput bounds the output of a program. It is enough for 400,000 rules.
 const maxOutput = 64 << 20
 
 // output keeps what a program prints, up to maxOutput.
@@ -200,7 +200,7 @@ func (o *output) ReadFrom(r io.Reader) (int64, error) {
 
 var errTooLong = fmt.Errorf("the output is longer than %d MiB", maxOutput>>20)
 
-// errHung is why a process is killed after its limit.
+// errHung is the reason for killing a process after its limit.
 var errHung = errors.New("no answer")
 
 // run runs a command with the given input and waits for it. When the context ends, it kills the command and its children (modprobe).

@@ -28,7 +28,7 @@ func TestHungProcessIsKilled(t *testing.T) {
 	}
 }
 
-// A program that is slower than its limit is not killed forever: each kill gives it more time.
+// A program that is slower than its limit is not killed every time: each kill raises the limit.
 func TestSlowProcessGetsMoreTime(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2; echo '*filter'; echo COMMIT"})
@@ -60,7 +60,7 @@ func TestLockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSaveStartsNothingWithoutLegacyTables: most nodes have none, and each process takes milliseconds of a start.
+// TestSaveStartsNothingWithoutLegacyTables: most nodes have no legacy tables, and each process delays the start by milliseconds.
 func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	fakeCommands(t, family(Legacy, "echo '*nat'; echo COMMIT", ""))
 	for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
@@ -72,7 +72,7 @@ func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	}
 }
 
-// Output that ends too early, at any point, does not count as missing rules, which the agent would add again.
+// Output that ends early, at any point, is an error. The agent would otherwise consider rules missing and add them again.
 func TestIncompleteOutput(t *testing.T) {
 	text := "# Generated\n*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j DROP\nCOMMIT\n# Completed\n*nat\n:INPUT ACCEPT [0:0]\n-A INPUT -j X\nCOMMIT"
 	for _, v := range []Variant{NFT, Legacy} {
@@ -91,7 +91,7 @@ func TestIncompleteOutput(t *testing.T) {
 	}
 }
 
-// A program that prints without an end does not use up the agent's memory.
+// A program with endless output does not use up the agent's memory.
 func TestEndlessOutput(t *testing.T) {
 	for _, to := range []string{"1", "2"} {
 		fakeCommands(t, family(NFT, "exec /bin/cat /dev/zero >&"+to, ""))
@@ -102,7 +102,7 @@ func TestEndlessOutput(t *testing.T) {
 	}
 }
 
-// TestDetectAsksOnce: no program of the chosen variant runs twice with the same question, and none looks for kubelet's chains.
+// TestDetectAsksOnce: each program of the chosen variant runs at most once with the same arguments, and none looks for kubelet's chains.
 func TestDetectAsksOnce(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	fakeCommands(t, family(NFT, "echo $0 >>"+log, "echo $0 >>"+log))

@@ -100,7 +100,7 @@ func (c *cleaner) do(what string, change func() error) {
 	}
 }
 
-// unlessMissing drops the error of a deletion whose object is already gone. A check before each deletion would take one more process for each object.
+// unlessMissing drops the error of a deletion whose object is already gone. A check before each deletion would take another process for each object.
 func unlessMissing(err error) error {
 	var failed *goiptables.Error
 	if errors.As(err, &failed) && failed.IsNotExist() {

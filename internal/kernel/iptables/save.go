@@ -25,13 +25,13 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 // saved is the output of save for the tables of interest.
 type saved struct {
 	chains map[kernel.ChainID]bool
-	// policies are those of built-in chains.
+	// policies are the policies of built-in chains.
 	policies map[kernel.ChainID]string
 	rules    []kernel.SavedRule
 }
 
-// parseSave reads the output of save for the given tables. It is an error if iptables cannot show one of them in full because of native
-// nftables rules: the table would look empty.
+// parseSave reads the output of save for the given tables. It returns an error if native nftables rules keep iptables from showing a
+// table in full: the table would look empty.
 func parseSave(text string, tables map[string]bool) (saved, error) {
 	s := saved{chains: map[kernel.ChainID]bool{}, policies: map[kernel.ChainID]string{}}
 	table := ""

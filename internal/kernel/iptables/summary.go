@@ -27,7 +27,7 @@ type Summarizer struct {
 	chains []kernel.ChainID
 	ours   map[kernel.ChainID]bool
 
-	// conn, generation and last are for nftables; last is valid for generation.
+	// conn, generation and last are used with nftables; last is valid for generation.
 	conn       *nlbatch.Conn
 	generation uint32
 	last       map[inet.Family]uint64

@@ -89,7 +89,7 @@ func (s *service) server() (kernel.Server, error) {
 		Flags:     s.flags & kernel.FlagsConfigurable,
 	}
 	if server.Flags&kernel.FlagPersistent != 0 {
-		server.Timeout = s.timeout // the kernel keeps the timeout of other servers, without effect
+		server.Timeout = s.timeout // the kernel also stores a timeout for other servers, without effect
 	}
 	server.MaskBits, err = maskBits(inet.FamilyOf(addr), s.netmask)
 	return server, err

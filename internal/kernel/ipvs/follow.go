@@ -75,7 +75,7 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return observed, nil
 }
 
-// memory has the results of the last read by name. Entries that a read does not see are dropped.
+// memory contains the results of the last read by name. Entries that a read does not see are dropped.
 type memory[V any] struct {
 	entries map[string]*remembered[V]
 	reading uint64
@@ -116,7 +116,7 @@ func (m *memory[V]) end() (changed bool) {
 	return m.changed
 }
 
-// dumpMemory has the virtual servers of the last dump, keyed by the part of their message before the counters.
+// dumpMemory contains the virtual servers of the last dump, keyed by the part of each message before the counters.
 type dumpMemory struct{ memory[dumped] }
 
 type dumped struct {
@@ -148,13 +148,13 @@ func (m *dumpMemory) all() map[kernel.ServerKey]kernel.Server {
 	return all
 }
 
-// procMemory has the virtual servers of the last read of procFile, keyed by their lines.
+// procMemory contains the virtual servers of the last read of procFile, keyed by their lines.
 type procMemory struct {
 	memory[listed]
 	lines *bufio.Reader
 	seed  maphash.Seed
 
-	// text has the lines of the virtual server that is being read; stable is text without the counters that are not followed.
+	// text contains the lines of the virtual server that is being read; stable is text without the counters that are not followed.
 	text, stable []byte
 	// header is the length of its first line; 0 if there is none.
 	header int

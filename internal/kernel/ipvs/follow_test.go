@@ -33,7 +33,7 @@ func procLine(addr, weight, active int) string {
 	return fmt.Sprintf("  -> %08X:1F90      Masq    %-6d %-10d %-10d\n", 11<<24+addr, weight, active, 0)
 }
 
-// After any change of a table between reads, a Follower knows the same as a new read.
+// After any change of a table between reads, a Follower returns the same as a new read.
 func TestFollowProc(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, table := newProcMemory(), procTable{}

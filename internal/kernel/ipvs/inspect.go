@@ -49,7 +49,7 @@ func (b *Backend) InspectOne(ctx context.Context, key kernel.TableKey) (kernel.T
 	return service, true, nil
 }
 
-// inspectService decodes a virtual server and reads its destinations. A server deleted in the meantime has none.
+// inspectService decodes a virtual server and reads its destinations. A server deleted in the meantime has no destinations.
 func (b *Backend) inspectService(ctx context.Context, payload []byte) (kernel.TableServer, error) {
 	service, err := decodeTableService(payload)
 	if err != nil {

@@ -175,7 +175,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// narrow is what the library reads of a table: weights with 16 bits.
+// narrow is a table as the library reads it: weights are cut to 16 bits.
 func narrow(all table) table {
 	out := table{}
 	for key, s := range all {

@@ -69,7 +69,7 @@ func parseServers(b []byte) (destinations, error) {
 	return p.all, nil
 }
 
-// procParser has the server whose destinations are being read.
+// procParser holds the server whose destinations are being read.
 type procParser struct {
 	all    destinations
 	key    kernel.ServerKey

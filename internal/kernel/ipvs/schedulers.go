@@ -15,7 +15,7 @@ import (
 // impossible is the key of a virtual server that cannot exist.
 var impossible = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
 
-// Schedulers reports which of these schedulers the kernel has. Schedulers that could not be checked are absent from the result.
+// Schedulers reports which of these schedulers are in the kernel. Schedulers that could not be checked are absent from the result.
 //
 // It requests a virtual server with an invalid IPv6 prefix length: the kernel looks up the scheduler first, loads its module if it exists,
 // and only then rejects the length.

@@ -34,7 +34,7 @@ func TestTimeouts(t *testing.T) {
 	for _, refused := range []kernel.Timeouts{{TCP: -time.Second}, {UDP: 1500 * time.Millisecond}, {TCPFin: 1 << 31 * time.Second}} {
 		err := apply(t, b, kernel.Ensure, refused)
 		if err == nil || !strings.Contains(err.Error(), "596h31m23s") {
-			t.Errorf("%+v: %v, want an error that says what is valid", refused, err)
+			t.Errorf("%+v: %v, want an error that names the valid timeouts", refused, err)
 		}
 	}
 }

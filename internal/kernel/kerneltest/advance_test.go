@@ -43,7 +43,7 @@ func TestAdvance(t *testing.T) {
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:
-		// A replaced set keeps its members only if they fit, so the agent reads the kernel again.
+		// A replaced set keeps only members that fit, so the agent reads the kernel again.
 		return op.Verb != kernel.Update
 	case kernel.Ruleset:
 		return len(o.Chains) == len(Chains) // a ruleset contains all our chains

@@ -9,14 +9,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// slowness is how long audits take.
+// slowness determines how long audits take.
 type slowness struct {
 	takes  time.Duration
 	random *rand.Rand
 }
 
 // SlowAudits makes audits take the given time, as with many objects. Each object is read at the start or at the end of an audit, at random. If
-// anything was written meanwhile, an audit also misses some unchanged objects, as lists of nftables and IPVS do.
+// anything is written meanwhile, an audit also misses some unchanged objects, as lists of nftables and IPVS do.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

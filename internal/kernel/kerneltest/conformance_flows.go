@@ -26,7 +26,7 @@ func unanswered(f kernel.Flow) kernel.Flow {
 func flows(b *bench) {
 	dns, dns6 := key("10.96.0.10:53", inet.UDP), key("[fd00:10:96::a]:53", inet.UDP)
 	association := key("10.96.0.10:53", inet.SCTP)
-	all := map[kernel.Flow]bool{ // each with whether its endpoint was deleted
+	all := map[kernel.Flow]bool{ // the value tells whether the flow's endpoint was deleted
 		flow(dns, 1, "10.244.0.1:53"):                                          true,
 		flow(dns, 2, "10.244.0.1:5353"):                                        false,
 		flow(dns, 3, "10.96.0.10:53"):                                          false,

@@ -63,7 +63,7 @@ func newModel(s *kernel.State) *Fake {
 	return model
 }
 
-// script is the batches of operations of one check. It prints as commands, including in the output of a failed check.
+// script contains the batches of operations of one check. It prints as commands, also in the output of a failed check.
 type script []batch
 
 type batch []kernel.Op

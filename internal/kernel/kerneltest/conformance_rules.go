@@ -81,7 +81,7 @@ func holdsRules(b *bench, what string, want kernel.Ruleset) {
 	b.Helper()
 	have := b.read().Rules[want.Family]
 	if !have.Holds(want.View()) {
-		b.Errorf("%s: the kernel does not have the ruleset", what)
+		b.Errorf("%s: the ruleset is not in the kernel", what)
 	}
 	holds(b, what, want.View(), have)
 }

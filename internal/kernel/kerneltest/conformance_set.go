@@ -118,7 +118,7 @@ func setRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, s))
 }
 
-// setReplace changes a set's parameters while a rule refers to the set, as far as the kernel allows that.
+// setReplace changes a set's parameters while a rule refers to the set, if the kernel allows the change.
 func setReplace(b *bench) {
 	s, e, e2 := setNamed("A"), kernel.Element{Addr: ip4(96, 1)}, kernel.Element{Addr: ip4(96, 2)}
 	b.must(creates(s, member(s, e), member(s, e2))...)
@@ -167,7 +167,7 @@ func setFull(b *bench) {
 			b.Errorf("%s: %v, want: %s", all[i], err, want)
 		}
 	}
-	// A full set keeps its members, and accepts a new one after another was deleted.
+	// A full set keeps its members, and accepts a new member after another is deleted.
 	b.must(all[0], op(kernel.Delete, all[1].Object), all[4])
 	first, third, fifth := all[0].Object.(kernel.Member), all[2].Object.(kernel.Member), all[4].Object.(kernel.Member)
 	holds(b, "members", elements(first.Element, third.Element, fifth.Element), b.read().Members[s.Name])

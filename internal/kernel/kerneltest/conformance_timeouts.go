@@ -14,7 +14,7 @@ func timeouts(b *bench) {
 
 	b.must(op(kernel.Ensure, kernel.Timeouts{}), op(kernel.Ensure, kernel.Timeouts{TCPFin: 7 * time.Second}))
 	all.TCPFin = 7 * time.Second
-	holds(b, "one timeout set, the others left alone", all, b.read().Timeouts)
+	holds(b, "one timeout set, the others unchanged", all, b.read().Timeouts)
 
 	b.byAdmin(b.Admin.SetTimeouts(freshTimeouts))
 	holds(b, "timeouts set by the admin", freshTimeouts, b.read().Timeouts)

@@ -106,7 +106,7 @@ func (f *Fake) dumpServers() []string {
 	return out
 }
 
-// forwardings are ipvsadm's options. Local has none; ipvsadm prints it as a word.
+// forwardings are ipvsadm's options. The method Local has no flag; ipvsadm prints it as a word.
 var forwardings = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "-m", kernel.ForwardLocal: "--local", kernel.ForwardTunnel: "-i", kernel.ForwardRoute: "-g",
 }

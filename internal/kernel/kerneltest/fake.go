@@ -27,7 +27,7 @@ type Fake struct {
 	leftovers kernel.Leftovers
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
-	// marked counts firewall-mark virtual servers; touched is another program's part of the summary of the rules.
+	// marked counts firewall-mark virtual servers; touched is other programs' part of the summary of the rules.
 	marked    int
 	touched   map[inet.Family]uint64
 	nodeAddrs map[netip.Addr]struct{}

@@ -12,8 +12,8 @@ import (
 
 // Faults make calls fail at random.
 type Faults struct {
-	// Probability that an operation fails, half of the time after it took effect, as if its reply was lost. Read, Lookup, Summarize,
-	// NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
+	// Probability that an operation fails, half of the time after it took effect, as if its reply were lost. Read, Lookup,
+	// Summarize, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
 	Probability float64
 	Seed        uint64
 	// Errors to fail with; nil means the errors of a kernel under memory pressure.

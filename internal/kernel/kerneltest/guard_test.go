@@ -15,7 +15,7 @@ import (
 )
 
 // The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, parseDump and Diff lack. They change each field of
-// each type, and the change must appear in the text and survive it.
+// each type. The change must appear in the dump, and in a kernel created from the dump.
 
 func TestEveryFieldOfServersIsKnown(t *testing.T) {
 	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
@@ -176,7 +176,7 @@ func TestEveryFieldOfRulesIsKnown(t *testing.T) {
 
 var otherChain = kernel.ChainID{Table: "filter", Chain: "KUBE-OTHER"}
 
-// guard checks one type. put creates a kernel that has the value. guard skips the fields in wishes, which only the wanted state has.
+// guard checks one type. put creates a kernel that contains the value. guard skips the fields in wishes, which exist only in the wanted state.
 func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*Fake, T) error, wishes ...string) {
 	t.Helper()
 	kind := reflect.TypeFor[T]()

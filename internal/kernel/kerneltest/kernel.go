@@ -20,9 +20,9 @@ type Kernel interface {
 	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
-	// Lookup returns those of the given virtual servers that exist.
+	// Lookup returns the existing ones among the given virtual servers.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// LookupMembers returns those of the given members of sets that exist.
+	// LookupMembers returns the existing ones among the given members of sets.
 	LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(ctx context.Context, ops []kernel.Op) []error
@@ -32,17 +32,17 @@ type Kernel interface {
 	Network(ctx context.Context) (kernel.Network, error)
 	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(ctx context.Context) (kernel.Listeners, error)
-	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
-	// are absent from the result.
+	// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not
+	// check are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
-	// had no answer. Like Audit, it may be called while another method runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the
+	// connection has had no answer. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
-// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program. Fake implements it on
+// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program. Fake implements it
 // itself, Commands with the real tools.
 type Admin interface {
 	AddServer(kernel.Server, ...kernel.Destination) error

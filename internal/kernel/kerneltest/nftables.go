@@ -67,7 +67,7 @@ func (c NFTCommands) writeRule(verb string, f inet.Family, id kernel.ChainID, ar
 	return c.nft(verb, "rule", nftChain(f, id), append(words, strings.ToLower(args[1]))...)
 }
 
-// Disturber starts functions that write as another program between the messages of a list: they add and remove these objects.
+// Disturber starts functions that act as another program and write between the messages of a list: they add and remove these objects.
 func Disturber(t *testing.T, write func(context.Context, []kernel.Op) []error, toggled ...kernel.Object) func() func() {
 	n := 0
 	return func() func() {

@@ -42,7 +42,7 @@ func ownLine(args []string, why string) line {
 	return line{args: args, why: why, tag: kernel.TagFor(args, why)}
 }
 
-// tables has all chains of a family.
+// tables contains all chains of a family.
 type tables map[kernel.ChainID][]line
 
 func freshTables() tables {
@@ -315,7 +315,7 @@ func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.oldRules = rules
 }
 
-// AdoptRecords implements Kernel: an earlier start has left none.
+// AdoptRecords implements Kernel: an earlier start has left no records.
 func (f *Fake) AdoptRecords(ctx context.Context) error { return ctx.Err() }
 
 // FindOldRules implements Kernel.

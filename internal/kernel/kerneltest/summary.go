@@ -62,7 +62,7 @@ func (f *Fake) TouchRules(family inet.Family, value uint64) {
 	f.touched[family] = value
 }
 
-// sumRules hashes the rules of owned chains, and those of built-in chains up to our last jump.
+// sumRules hashes the rules of owned chains, and the rules of built-in chains up to our last jump.
 func (f *Fake) sumRules(family inet.Family) uint64 {
 	sum := fnv.New64a()
 	for _, id := range slices.SortedFunc(maps.Keys(f.tables[family]), compareChains) {

@@ -21,10 +21,10 @@ const (
 	labEnv = "KUBE_IPVS_LAB"
 	// recordEnv names the file that records the tests whose needs were met.
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
-	// dataPlaneEnv is nftables if the agents of this run balance with nftables, which needs no IPVS.
+	// dataPlaneEnv is set to nftables if the agents of this run balance with nftables, which needs no IPVS.
 	dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
-	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. It must be thread-self, because the
-	// namespace of a test is that of its thread.
+	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. It must be thread-self, because a
+	// test is in the namespace of its thread.
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
@@ -75,7 +75,7 @@ func require(t testing.TB, lack string) {
 	case lack == "":
 		record(t)
 	case os.Getenv(labEnv) == "1":
-		t.Fatalf("the lab does not have what this test needs: %s", lack)
+		t.Fatalf("the lab does not meet this test's needs: %s", lack)
 	default:
 		t.Skipf("NOT RUN: %s. To run it: make kernel-test PKG=%s RUN='^%s$'", lack, packagePath(), topLevel(t.Name()))
 	}

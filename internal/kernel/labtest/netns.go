@@ -32,7 +32,7 @@ func NetNSNoIPVS(t testing.TB) *Namespace {
 	return newNamespace(t)
 }
 
-// Enter moves another goroutine, such as that of a subtest, into the namespace until its test ends.
+// Enter moves another goroutine, such as a subtest's, into the namespace until its test ends.
 func (n *Namespace) Enter(t testing.TB) {
 	t.Helper()
 	leaveAtEnd(t)

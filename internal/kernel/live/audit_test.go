@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// manyServices is the number of Services, with 10 endpoints each; perService bounds the allocations per Service of an audit without
-// findings.
+// manyServices is the number of Services, with 10 endpoints each; perService bounds an audit's allocations per Service if nothing
+// differs.
 const (
 	manyServices = 1000
 	perService   = 500

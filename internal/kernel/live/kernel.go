@@ -29,7 +29,7 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
-	// Unsure are those of the Families whose programs have just hung or failed.
+	// Unsure are the Families whose programs have just hung or failed.
 	Unsure map[inet.Family]error
 	Mode   kernel.Mode
 	// Records of each family.
@@ -53,7 +53,7 @@ type Kernel struct {
 	forgetter  *balance.Forgetter // nil with IPVS
 }
 
-// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
+// Open connects to the kernel. If something is missing on the node, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}}
 	rules, err := k.openRules(cfg)
@@ -103,8 +103,8 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	return &taken{nft: b, families: cfg.Families}, nil
 }
 
-// LimitWaits bounds how long the kernel's methods wait for iptables, based on the durations of earlier calls. Without a bound, they wait until its
-// processes end. nftables has no processes.
+// LimitWaits bounds how long the kernel's methods wait for iptables, based on the durations of earlier calls. Without a bound, they wait until the
+// processes of iptables end. nftables has no processes.
 func (k *Kernel) LimitWaits() {
 	for _, p := range k.patients {
 		p.limitWaits()
@@ -155,13 +155,13 @@ func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 // Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k.netdev.Listeners() }
 
-// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check are
-// absent from the result.
+// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not check
+// are absent from the result.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
 	return k.balancer.Schedulers(ctx, names)
 }
 
-// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has had
+// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the connection has had
 // no answer. If nftables balances, it also deletes records of clients whose endpoint is gone. Like Audit, it may be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
@@ -184,7 +184,7 @@ func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 
 // Stats counts the requests to the kernel since Open.
 type Stats struct {
-	// Netlink is the sum of the backends' requests, as far as they count them.
+	// Netlink is the sum of the requests that the backends count.
 	Netlink nlbatch.Stats
 	// Processes counts started iptables processes.
 	Processes uint64

@@ -32,7 +32,7 @@ func openHere(t *testing.T, variant iptables.Variant) *Kernel {
 	return openConfig(t, Config{Variant: variant})
 }
 
-// openConfig opens the kernel of this network namespace with what the suite reads.
+// openConfig opens the kernel of this network namespace, configured to read all that the suite needs.
 func openConfig(t *testing.T, cfg Config) *Kernel {
 	t.Helper()
 	cfg.SetPrefix, cfg.Chains, cfg.Sysctls, cfg.Families = kerneltest.SetPrefix, kerneltest.Chains, kerneltest.Sysctls, inet.Families

@@ -16,23 +16,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// Records are the sets of a family that mark what is the agent's: virtual servers and addresses. They are complete with the seal.
+// Records are the sets of a family that mark the agent's virtual servers and addresses. They are complete once they contain the seal.
 type Records struct {
 	Ledger, Addresses string
 	Seal              kernel.Member
 }
 
 // old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread. They may
-// take some time, because not all of them are killed when they hang.
+// take long, because not every hung program is killed.
 type old struct {
 	cfg    Config
 	thread thread
-	// nft is nil if the node uses nftables, or has none; ipset the other way round.
+	// nft is nil if the node uses nftables, or has none; ipset is nil if the node uses ipset, or has none.
 	nft   *nft.Backend
 	ipset *ipset.Backend
-	// tables are the backends of the variants in which nothing can be old. Each searches the other variant.
+	// tables are iptables backends by variant. Each looks for old rules in the other variant.
 	tables map[iptables.Variant]*iptables.Backend
-	// inherited are the old rule layer's records, as of when the kernel was opened.
+	// inherited are the old rule layer's records, read when the kernel was opened.
 	sets    map[string]kernel.Set
 	members map[string]map[kernel.Element]struct{}
 }
@@ -81,7 +81,7 @@ func (o *old) close() error {
 	return errors.Join(errs...)
 }
 
-// inherit adds the records of the other rule layer to a state, unless the current ones are complete: from then on, the others are outdated.
+// inherit adds the records of the other rule layer to a state, unless the current records are complete: from then on, the inherited ones are outdated.
 func (o *old) inherit(s *kernel.State) {
 	for _, r := range o.cfg.Records {
 		if s.HasMember(r.Seal) {
@@ -108,8 +108,8 @@ func (o *old) hasRecords() bool {
 	})
 }
 
-// records lists the operations that write the records of the other rule layer to the current one. The seal is last: if the agent is killed in
-// between, its next start does the rest.
+// records lists the operations that write the records of the other rule layer to the current one. The seal comes last: if the agent is killed
+// in between, its next start continues.
 func (o *old) records(have *kernel.State) []kernel.Op {
 	var sets, members, seals []kernel.Op
 	for _, r := range o.cfg.Records {
@@ -245,8 +245,8 @@ func position(first []string, name string) int {
 	return len(first)
 }
 
-// AdoptRecords copies the agent's records to the current rule layer. Without them, the agent would take its own virtual servers for another
-// program's.
+// AdoptRecords copies the agent's records to the current rule layer. Without the records, the agent would treat its own virtual servers as
+// foreign.
 func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	if !k.old.hasRecords() {
 		return nil
@@ -267,7 +267,7 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	return nil
 }
 
-// Read is that of the reader. Before AdoptRecords, the records of an earlier start are in the state, too.
+// Read is the reader's Read. Before AdoptRecords, the state also contains the records of an earlier start.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	s, err := k.reader.Read(ctx)
 	if err == nil {
@@ -277,7 +277,7 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 }
 
 // FindOldRules returns what an earlier start left in the other rule layer. Like Audit, it may be called while another method runs, and so may an
-// Apply that removes what it has found. Neither waits much longer than its context lasts, even if a program hangs.
+// Apply that removes what FindOldRules has found. Neither waits much longer than its context lasts, even if a program hangs.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()

@@ -50,7 +50,7 @@ func create(objects ...kernel.Object) (ops []kernel.Op) {
 	return ops
 }
 
-// rules match both sets, so that the kernel keeps these.
+// rules match both sets, so that the kernel keeps the sets.
 func oldRuleset() kernel.Ruleset {
 	in := kernel.ChainID{Table: "filter", Chain: "INPUT"}
 	chain := kerneltest.Chains[2]
@@ -75,7 +75,7 @@ func TestNothingToAdopt(t *testing.T) {
 	}
 }
 
-// TestMoves: an agent with another rule layer than the one before finds that agent's owner records, adopts them once, and leaves nothing behind.
+// TestMoves: an agent that changes the rule layer finds the previous agent's owner records, adopts them once, and leaves nothing behind.
 func TestMoves(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -133,7 +133,7 @@ func holdsRecords(t *testing.T, k *Kernel, server bool) {
 	}
 }
 
-// quiet checks that a command line prints nothing of the agent's.
+// quiet checks that a command prints nothing of the agent's.
 func quiet(t *testing.T, line string) {
 	t.Helper()
 	out, _ := exec.Command("sh", "-c", line).Output()
@@ -142,7 +142,7 @@ func quiet(t *testing.T, line string) {
 	}
 }
 
-// TestOldSetsInUse: sets that a rule of another program keeps are emptied, so that what is left matches nothing, and the error reports that. Later,
+// TestOldSetsInUse: sets that another program's rule still uses are emptied, so that the rule matches nothing. The error reports this. Later,
 // their records do not count as the agent's.
 func TestOldSetsInUse(t *testing.T) {
 	labtest.NetNS(t)

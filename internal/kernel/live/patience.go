@@ -13,13 +13,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// tables is the iptables backend as used by a patient.
+// tables is the part of the iptables backend that a patient uses.
 type tables interface {
 	Read(context.Context, inet.Family) (kernel.RulesView, error)
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// byFamily is the iptables rules of each family. Each family has its own programs, and those of one family do not block the other (I16).
+// byFamily is the iptables rules of each family. Each family has its own programs, so one family's programs do not block the other family (I16).
 type byFamily struct{ of map[inet.Family]*patient }
 
 func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
@@ -57,7 +57,7 @@ func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 const (
-	// remembered is how many of the last calls determine how long the next one may take. longestWait is the maximum.
+	// remembered is the number of recent calls that determine how long the next one may take. longestWait is the maximum.
 	remembered  = 10
 	longestWait = 30 * time.Second
 	// shortWait is how long a call may take after a failed one. If it takes longer, its result is not lost.
@@ -67,29 +67,29 @@ const (
 )
 
 // patient runs the iptables backend's calls for one family in a separate goroutine, one at a time, and waits a limited time for them, because
-// iptables is a program, and programs hang (I16). The limit follows what calls have taken on this node. The result of a read that ends late is
-// returned by the next call of Read.
+// iptables is a program, and programs hang (I16). The limit follows the durations of calls on this node. The result of a read that ends late
+// is returned by the next call of Read.
 type patient struct {
 	tables tables
 	family inet.Family
 	jobs   thread
 	// ended receives when a call has ended after its caller stopped waiting.
 	ended chan struct{}
-	// free has a token while no call runs.
+	// free contains a token while no call runs.
 	free chan struct{}
 
 	mu sync.Mutex
 	// limited is false if calls may take any time.
 	limited bool
-	// doing is the last call, and since its start.
+	// doing is the last call, and since the time of its start.
 	doing string
 	since time.Time
-	// troubleSince is the start of the first call that did not succeed in time, after the last one that did; zero if there was none.
+	// troubleSince is the start of the first call that did not succeed in time since the last success; zero if there is none.
 	troubleSince time.Time
 	// took are the durations of the last calls that succeeded.
 	took []time.Duration
 	// late is the result of a read that ended after its caller stopped waiting, and lateAt when that read began; nil if there is none or if it
-	// is outdated. writes counts the writes: a read from before one is outdated.
+	// is outdated. writes counts the writes: a read that began before a write is outdated.
 	late   *kernel.RulesView
 	lateAt time.Time
 	writes uint64
@@ -155,11 +155,11 @@ func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("%s: %w", op, err) // the call may still write failure
 }
 
-// errOfOperation means that the result has the error. The rules may be at fault, so the error neither begins nor ends the trouble.
+// errOfOperation means that the error is in the result. The rules may be at fault, so the error neither begins nor ends the trouble.
 var errOfOperation = errors.New("the operation failed")
 
-// do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results are known if it has ended; otherwise
-// they must not be used. When such a call ends well, late is called with the lock held.
+// do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results must be used only if it has ended.
+// If a call succeeds after do has returned, late is called with the lock held.
 func (p *patient) do(ctx context.Context, what string, call func() error, late func()) (known bool, err error) {
 	if !p.acquire(ctx) {
 		return false, p.stuck(ctx)
@@ -215,7 +215,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 	return false, kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince}
 }
 
-// acquire waits until no other call runs. It gives up when the running one has taken too long.
+// acquire waits until no other call runs. It gives up when the running call has taken too long.
 func (p *patient) acquire(ctx context.Context) bool {
 	patience, stop := p.patience()
 	defer stop()
@@ -245,7 +245,7 @@ func (p *patient) limitWaits() {
 	p.limited = true
 }
 
-// limit is how long a call may take: the wait for the lock and several times what the slowest of the last calls took.
+// limit is how long a call may take: the wait for the lock, plus several times the duration of the slowest recent call.
 func (p *patient) limit() time.Duration {
 	if !p.troubleSince.IsZero() {
 		return shortWait
@@ -257,7 +257,7 @@ func (p *patient) limit() time.Duration {
 	return min(limit, longestWait)
 }
 
-// note records how a call ended. Only a success ends the trouble: when a hung program is killed, it has not answered.
+// note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
 func (p *patient) note(start time.Time, err error) {
 	if errors.Is(err, errOfOperation) {
 		return

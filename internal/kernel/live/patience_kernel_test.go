@@ -74,13 +74,13 @@ func (k hanging) read() *kernel.State {
 	return s
 }
 
-// readsTheRest checks that a read without the rules ends, gives the reason why they are missing, and has everything else.
+// readsTheRest checks that a read without the rules ends, returns the reason why they are missing, and returns everything else.
 func (k hanging) readsTheRest() {
 	k.t.Helper()
 	s := k.read()
 	for _, f := range inet.Families {
 		if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr[f], &stuck) || stuck.Part != kernel.Programs(f) {
-			k.t.Errorf("%s: got error %v, want that its programs are stuck", f, s.RulesErr[f])
+			k.t.Errorf("%s: got error %v, want an error that its programs are stuck", f, s.RulesErr[f])
 		}
 	}
 	if s.Servers == nil || s.Sets == nil {

@@ -95,7 +95,7 @@ func (w waiting) succeeds(takes time.Duration) {
 	}
 }
 
-// A slow node's calls are not stuck: the limit follows what calls take there.
+// A slow node's calls are not stuck: the limit follows the durations of the node's calls.
 func TestPatienceFollowsTheNode(t *testing.T) {
 	impatient(t, func(w waiting) {
 		for _, takes := range []time.Duration{time.Millisecond, 4 * time.Second, 16 * time.Second, 29 * time.Second} {
@@ -131,7 +131,7 @@ func TestStuckUntilASuccess(t *testing.T) {
 	})
 }
 
-// A program that fails is no better than one that hangs.
+// A program that fails counts like one that hangs.
 func TestFailingPrograms(t *testing.T) {
 	impatient(t, func(w waiting) {
 		began := time.Now()
@@ -171,7 +171,7 @@ func TestLateResult(t *testing.T) {
 	})
 }
 
-// One call waits for another that is slow, but not stuck.
+// A call waits for another call that is slow, but not stuck.
 func TestCallsWaitForEachOther(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(4 * time.Second)
@@ -198,7 +198,7 @@ func TestFailingWrite(t *testing.T) {
 	})
 }
 
-// A call that ends because the agent stops shows nothing about iptables.
+// A call that ends because the agent stops says nothing about iptables.
 func TestStoppedCall(t *testing.T) {
 	impatient(t, func(w waiting) {
 		ctx, stop := context.WithCancel(w.t.Context())
@@ -210,7 +210,7 @@ func TestStoppedCall(t *testing.T) {
 	})
 }
 
-// A result is outdated after a write that began meanwhile, and after a while. Another program may have changed the rules since.
+// A result is outdated if a write began meanwhile. It also expires, because another program may have changed the rules since.
 func TestOutdatedLateResults(t *testing.T) {
 	for name, then := range map[string]func(waiting){
 		"a write": func(w waiting) {
@@ -254,7 +254,7 @@ func TestStopDuringACall(t *testing.T) {
 	})
 }
 
-// Writes that fail leave iptables stuck if it was: a success is what ends that.
+// If iptables is stuck, failed writes do not change that: only a success ends it.
 func TestFailingWritesEndNoTrouble(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.slow.become(30*time.Second, context.DeadlineExceeded)
@@ -268,7 +268,7 @@ func TestFailingWritesEndNoTrouble(t *testing.T) {
 	})
 }
 
-// oneHangs are the programs of both families; those of one family hang for an hour or fail.
+// oneHangs are the programs of both families; one family's programs hang for an hour or fail.
 type oneHangs struct {
 	family inet.Family
 	fails  error
@@ -292,7 +292,7 @@ func (o oneHangs) Apply(_ context.Context, ops []kernel.Op) []error {
 	return []error{o.call(ops[0].Object.(kernel.Ruleset).Family)}
 }
 
-// I16: each family's programs fail separately. While those of one hang or fail, the rules of the other are read and written.
+// I16: each family's programs fail separately. While one family's programs hang or fail, the rules of the other family are read and written.
 func TestFamiliesFailAlone(t *testing.T) {
 	for _, broken := range inet.Families {
 		for _, fails := range []error{nil, errors.New("exit status 1")} {

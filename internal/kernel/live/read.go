@@ -21,7 +21,7 @@ type reader struct {
 	sets      sets
 	netdev    *netdev.Backend
 	rules     rules
-	// members and servers read all sets and virtual servers; the other fields are for a reader that reads often.
+	// members and servers read all sets and virtual servers. Only a reader that reads often uses the other fields.
 	members      members
 	membersAgain members
 	servers      readServers
@@ -59,13 +59,13 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
-// rules reads and writes the rules of all families. A family is in one of Read's results. Its methods may be called concurrently.
+// rules reads and writes the rules of all families. Each family is in one of Read's results. Its methods may be called concurrently.
 type rules interface {
 	Read(context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError)
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// taken are the rules of nftables, for use by several goroutines, one at a time.
+// taken wraps the rules of nftables so that several goroutines can use them, one at a time.
 type taken struct {
 	mu       sync.Mutex
 	nft      *nft.Backend
@@ -119,12 +119,12 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// LookupMembers returns those of the members of sets that exist.
+// LookupMembers returns the existing ones among the members.
 func (r *reader) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	return r.sets.LookupMembers(ctx, members)
 }
 
-// Lookup returns those of the virtual servers that exist.
+// Lookup returns the existing ones among the virtual servers.
 func (r *reader) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	return r.balancer.Lookup(ctx, keys)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// summaryServers is how many virtual servers a summary reads in full; summaryBytes and summaryRequests bound its cost.
+// summaryServers is the number of virtual servers that a summary reads in full; summaryBytes and summaryRequests bound its cost.
 const (
 	summaryServers  = 4
 	summaryBytes    = 32 << 10

@@ -47,7 +47,7 @@ func (t thread) do(job func()) {
 	<-done
 }
 
-// endGrace is how long a job may take to end after its context has.
+// endGrace is how long a job may take to end after its context ends.
 const endGrace = 5 * time.Second
 
 // doFor runs a job as do does, but does not wait much longer than its context lasts. Then the result is an error, and the job continues: until
@@ -72,7 +72,7 @@ func (t thread) doFor(ctx context.Context, job func()) error {
 	}
 }
 
-// enter moves the calling thread to a network namespace. This requires a capability that the agent lacks if it does not need to switch.
+// enter moves the calling thread to a network namespace. This requires a capability that an agent that never switches may lack.
 func enter(ns *os.File) error {
 	here, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Neither an agent that stops nor one that runs waits for a program that hangs while it removes old rules, even if nothing can kill it.
+// If a program hangs while it removes old rules, and cannot be killed, no agent waits for it, neither a running nor a stopping one.
 func TestOldRulesHang(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *Kernel) error{
 		"search":  func(ctx context.Context, k *Kernel) error { _, err := k.FindOldRules(ctx); return err },

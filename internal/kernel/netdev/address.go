@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// dumpAttempts is how often a dump is tried. Each interruption means that an object changed during the dump.
+// dumpAttempts bounds the attempts of a dump. It is repeated when an object changed meanwhile.
 const dumpAttempts = 10
 
-// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local ones that the kernel added. The result is
-// complete, or an error.
+// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by the kernel. The result
+// is complete, or it is an error.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
@@ -113,9 +113,9 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 
-// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise the kernel would select a virtual address, which
-// has a long common prefix with a pod's, as the source of the node's own IPv6 packets to the pod, and the reply would not reach the node.
-// The kernel still selects it for packets to that same address.
+// neverASource encodes a struct ifa_cacheinfo: valid forever, preferred never. Otherwise, for the node's own IPv6 packets to a pod, the
+// kernel would select a virtual address with a long common prefix as the source, and the reply would not reach the node. The kernel still
+// selects the address for packets to itself.
 func neverASource() []byte {
 	const preferred, valid = 0, 0xffffffff // seconds; all bits set means forever
 	b := binary.NativeEndian.AppendUint32(nil, preferred)
@@ -151,7 +151,7 @@ type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
-	// broadcast is set if the interface has a broadcast address for it.
+	// broadcast is the interface's broadcast address for it, if there is one.
 	broadcast netip.Addr
 	// tentative is true if duplicate address detection has not ended, or has found a duplicate.
 	tentative bool

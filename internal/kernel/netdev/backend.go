@@ -25,7 +25,7 @@ type Backend struct {
 	known   *knownDevice
 	// resolverFiles name the nameservers of this node.
 	resolverFiles []*resolverFile
-	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for it.
+	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for this call.
 	handled func([]syscall.NetlinkMessage)
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The types of the device: some kernels have no dummy. A bridge without ports is the agent's only if it has the mark.
+// The types of the device: some kernels lack the type dummy. A bridge without ports is the agent's only if it has the mark.
 const (
 	deviceType   = "dummy"
 	fallbackType = "bridge"
@@ -169,7 +169,7 @@ func (b *Backend) createDevice() error {
 	return nil
 }
 
-// createBridge creates a bridge in place of a dummy that the kernel does not have. Without its mark the bridge would look foreign.
+// createBridge creates a bridge, for kernels without the type dummy. Without its mark the bridge would look foreign.
 func (b *Backend) createBridge(attrs netlink.LinkAttrs, noDummy error) error {
 	link := &netlink.Bridge{LinkAttrs: attrs}
 	err := b.links.LinkAdd(link)

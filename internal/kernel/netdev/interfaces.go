@@ -35,7 +35,7 @@ func (b *Backend) Interfaces() ([]kernel.Interface, error) {
 			Name: a.Name, Index: a.Index, Kind: l.Type(), MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Master: names[a.MasterIndex],
 			Container: a.NetNsID >= 0, Addressed: addressed[a.Index], PerPacket: perPacket(l), XDP: a.Xdp != nil && a.Xdp.Attached,
 		}
-		if !i.Container { // otherwise the index is of the other namespace
+		if !i.Container { // otherwise the index belongs to the other namespace
 			i.Parent = names[a.ParentIndex]
 		}
 		all = append(all, i)

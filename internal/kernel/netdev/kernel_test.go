@@ -403,7 +403,7 @@ func TestBridges(t *testing.T) {
 	}
 }
 
-// TestInterfaces: what doctor reads of each kind of interface.
+// TestInterfaces: what doctor reads about each kind of interface.
 func TestInterfaces(t *testing.T) {
 	n := newNode(t)
 	for _, line := range []string{

@@ -8,10 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice is the backend's knowledge of the device from its own reads and writes, and of the gateways that it has read. The kernel also
+// knownDevice is what the backend knows about the device from its own reads and writes, and about gateways from its reads. The kernel also
 // sends events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the known
-// state is no change; any other is a change, and is recorded. So a read may overlap with events: what the read missed is reported as a change,
-// before or after it. One error remains: an address that the backend adds and removes in quick succession may be reported.
+// state is no change; any other is a change, and is recorded. So a read may overlap with events: anything that the read missed is reported as a
+// change, before or after the read. One error remains: an address that the backend adds and removes in quick succession may be reported.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist

@@ -40,8 +40,8 @@ func openResolverFiles(paths []string) (files []*resolverFile) {
 	return files
 }
 
-// nameservers reads the file. While it cannot be read, it returns the last nameservers; if the file does not exist, none, because the node may
-// have no DNS.
+// nameservers reads the file. While the file cannot be read, it returns the last nameservers. If the file does not exist, it returns none,
+// because the node may have no DNS.
 func (f *resolverFile) nameservers() []netip.Addr {
 	if f.running != nil {
 		select {
@@ -72,7 +72,7 @@ func (f *resolverFile) take(now resolved) {
 	}
 }
 
-// addNameservers adds the addresses in the files that have no other role.
+// addNameservers adds those addresses in the files that have no other role.
 func addNameservers(network kernel.Network, files []*resolverFile) {
 	for _, file := range files {
 		for _, addr := range file.nameservers() {

@@ -75,7 +75,7 @@ func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error 
 	return nil
 }
 
-// addSubnet adds the reserved addresses of one interface address's network. A network of at most two addresses has none.
+// addSubnet adds the reserved addresses of one interface address's network. A network of at most two addresses has no reserved addresses.
 func addSubnet(network kernel.Network, a address) {
 	subnet := netip.PrefixFrom(a.addr, int(a.prefix)).Masked()
 	if a.addr.BitLen()-subnet.Bits() < 2 {

@@ -13,8 +13,8 @@ import (
 )
 
 // NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, renamed or not, sorted and without duplicates. It
-// excludes loopback and link-local addresses, which every node has, and tentative IPv6 addresses, which do not work yet, but not deprecated
-// ones.
+// excludes loopback and link-local addresses, which every node has, and tentative IPv6 addresses, which do not work yet. It includes
+// deprecated addresses.
 func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	for attempt := 1; ; attempt++ {
 		addrs, stable, err := b.nodeAddresses(ctx)

@@ -13,7 +13,7 @@ import (
 // proxysDevice creates the device as kube-proxy does, without a mark.
 const proxysDevice = "ip link add kube-ipvs0 type dummy && ip addr add 10.96.0.1/32 dev kube-ipvs0 && ip addr add fd00::1/128 dev kube-ipvs0 nodad"
 
-// freshly opens a backend that knows nothing, like that of an agent that has just started.
+// freshly opens a backend that knows nothing, like the backend of an agent that has just started.
 func (n *node) freshly() *node {
 	n.Helper()
 	labtest.Need(n)
@@ -37,7 +37,7 @@ func (n *node) wantAlias(name, want string) {
 	}
 }
 
-// kube-proxy's device gets the mark once the agent writes, so that a later agent knows it under any name, too.
+// kube-proxy's device gets the mark once the agent writes, so that a later agent also recognizes it under any name.
 func TestTakenOverDevice(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
@@ -57,7 +57,7 @@ func TestTakenOverDevice(t *testing.T) {
 	fresh.want(true, "10.96.0.1", "fd00::1")
 }
 
-// A device that was renamed before it had the mark is known by its index, and gets the mark with its name.
+// A device that was renamed before it got the mark is recognized by its index, and gets its name back together with the mark.
 func TestRenamedBeforeMark(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
@@ -107,7 +107,7 @@ func TestTakeOverWithoutPermission(t *testing.T) {
 	n.wantAlias(kernel.Device, deviceAlias)
 }
 
-// withoutCapabilities runs f while the test's thread has no effective capabilities.
+// withoutCapabilities runs f on the test's thread without effective capabilities.
 func (n *node) withoutCapabilities(f func()) {
 	n.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -24,7 +24,7 @@ type watching struct {
 	stop             func()
 }
 
-// mark is an address that Watch ignores. Events arrive in order, so when its events have been handled, so have all earlier ones.
+// mark is an address that Watch ignores. Events arrive in order, so once its events are handled, all earlier ones are, too.
 const mark = "127.0.0.77"
 
 // watch starts Watch in the node's namespace and waits until it listens.
@@ -180,7 +180,7 @@ func TestNodeAddresses(t *testing.T) {
 		n.wantNode(step.want...)
 		w.awaitMoved(step.command)
 	}
-	// Without the mark, only a backend that has seen the device under its own name knows it.
+	// Without the mark, only a backend that has seen the device under its own name recognizes it.
 	n.run("ip link set old alias ''")
 	n.wantNode("192.0.2.9")
 	n.freshly().wantNode("10.96.0.1", "192.0.2.9", "2001:db8::1")

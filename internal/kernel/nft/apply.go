@@ -98,7 +98,7 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 	return fmt.Errorf("verb %d is not for rules", verb)
 }
 
-// checkSets compares the sets that rules match with the key that they look up. The kernel checks neither the family nor the length.
+// checkSets compares the keys of sets with the keys that rules look up. The kernel checks neither the family nor the length.
 func (b *Backend) checkSets(ctx context.Context, r kernel.Ruleset) error {
 	rules := make([]kernel.Rule, 0, len(r.Jumps))
 	for _, j := range r.Jumps {
@@ -176,7 +176,7 @@ func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
 	return err
 }
 
-// applyMembers runs a transaction. If the kernel refuses some members, it runs another one without them.
+// applyMembers runs a transaction. If the kernel refuses some members, it runs another transaction without them.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	w, err := b.newWriter(ctx, ops)
 	if err != nil {
@@ -211,7 +211,7 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 type writer struct {
 	*Backend
 	sets map[string]kernel.Set
-	// ranges has, for each set of ranges, its members after the transaction.
+	// ranges contains, for each set of ranges, its members after the transaction.
 	ranges map[string]map[kernel.Element]struct{}
 	reqs   []nlbatch.Request
 	index  []int // of the operation of each request
@@ -259,7 +259,7 @@ func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
 
 // addRange adds a range and deletes the ranges that overlap it. The wanted state has no overlapping ranges, so these are stale. The kernel
 // would refuse a range inside another one. It also finds a range by its first address only, so of two overlapping ranges it may delete the
-// wrong one. One transaction does both, so a client in both ranges is never refused.
+// wrong one. One transaction does both, so clients in both ranges are never refused.
 func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
 	members, read := w.ranges[s.Name]
 	if !read {
@@ -305,7 +305,7 @@ func (w *writer) request(i int, verb kernel.Verb, s kernel.Set, e kernel.Element
 	return err
 }
 
-// memberError returns nil if the set already is as the operation asked.
+// memberError returns nil if the set already is as the operation requests.
 func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
 	if op.Verb == kernel.Delete && errors.Is(err, unix.ENOENT) {
 		return nil

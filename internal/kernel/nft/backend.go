@@ -53,7 +53,7 @@ func (b *Backend) Exists(ctx context.Context) (bool, error) {
 	return t.Exists, nil
 }
 
-// Balances reports whether the table has chains that balance.
+// Balances reports whether the table contains chains for balancing.
 func (b *Backend) Balances(ctx context.Context) (bool, error) {
 	chains, err := b.conn.Chains(ctx)
 	if err != nil {

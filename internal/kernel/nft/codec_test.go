@@ -47,7 +47,7 @@ func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
 	return s, e
 }
 
-// A message that adds an element has the same format as one that lists it.
+// Messages that add an element and messages that list it have the same format.
 func TestElementsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, e := drawSet(t)

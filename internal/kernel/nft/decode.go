@@ -46,7 +46,7 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	return listings, nil
 }
 
-// listed returns a rule, with its text in the format of iptables-save. The tag shows whether it was read as it was written.
+// listed returns a rule, with its text in the format of iptables-save. The tag shows whether the rule was read as it was written.
 func listed(f inet.Family, id kernel.ChainID, rule wire.ListedRule) kernel.SavedRule {
 	comment := rule.Comment
 	r := kernel.SavedRule{ChainID: id, Tag: kernel.TagOf(comment)}
@@ -75,7 +75,7 @@ type decoder struct {
 	family inet.Family
 	table  string
 	rule   kernel.Rule
-	// loads are the expressions whose results the registers hold. mask and xor are the changes made to them.
+	// loads are the expressions whose results are in the registers. mask and xor are the changes made to them.
 	loads     []wire.Expression
 	mask, xor []byte
 }

@@ -19,7 +19,7 @@ const (
 	followsUp = 1<<1 | 1<<2
 )
 
-// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which golang.org/x/sys/unix lacks.
+// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which is missing in golang.org/x/sys/unix.
 const randomFully = 1 << 4
 
 // expressions builds the program of a rule.
@@ -118,7 +118,7 @@ func (e *expressions) inSet(c kernel.InSet) error {
 	case kernel.KeyDestinationPort, kernel.KeyDestinationClient:
 		e.Destination(wire.FirstKeyField)
 		e.Meta(unix.NFT_META_L4PROTO, wire.FirstKeyField+words)
-		e.Port(wire.FirstKeyField + words + 1) // sets have no elements of protocols without ports
+		e.Port(wire.FirstKeyField + words + 1) // sets contain no elements of protocols without ports
 		if c.Key == kernel.KeyDestinationClient {
 			e.Source(wire.FirstKeyField + words + 2)
 		}
@@ -164,7 +164,7 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 }
 
 // final adds the verdict of a rule. In a nat chain of iptables, accept means that no other rule translates the connection. In nftables, the
-// nat chains of other tables would still see it. So the connection gets a translation that changes nothing.
+// nat chains of other tables would still see it. So Accept gives the connection a translation that changes nothing.
 func (e *expressions) final(v kernel.Final) error {
 	switch {
 	case v == kernel.Accept && e.table == "nat":

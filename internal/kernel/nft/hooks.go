@@ -14,7 +14,7 @@ import (
 // This file finds and repairs changes by other programs that keep packets away from existing rules: a dormant table, a base chain with
 // another policy, or one with another hook.
 
-// wantedBase is a base chain as the agent creates it. rules recreate the chain with its rules, unless a ruleset does.
+// wantedBase is a base chain as the agent creates it. The requests in rules recreate the chain with its rules, unless a ruleset does.
 type wantedBase struct {
 	family inet.Family
 	hook   wire.Hook

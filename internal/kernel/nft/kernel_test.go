@@ -39,7 +39,7 @@ func apply(t *testing.T, b applier, ops ...kernel.Op) {
 	}
 }
 
-// everything has each condition and verdict, in chains where the kernel accepts them.
+// everything contains each condition and verdict, in chains where the kernel accepts them.
 func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 	r := func(v kernel.Verdict, cs ...kernel.Condition) kernel.Rule {
 		return kernel.Rule{Why: fmt.Sprint(cs), Conditions: cs, Verdict: v}
@@ -161,7 +161,7 @@ func TestRangeReplacesOverlapping(t *testing.T) {
 	}
 }
 
-// When the parameters of a set change, its many members stay, in one transaction.
+// When the parameters of a set change, all its members stay. One transaction makes the change.
 func TestLargeSetIsReplaced(t *testing.T) {
 	const many = 10_000
 	b := open(t)

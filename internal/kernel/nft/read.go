@@ -79,7 +79,7 @@ func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
 	return setsByName(b.conn.Sets(ctx))
 }
 
-// named returns the existing sets among the names.
+// named returns the existing sets with these names.
 func (b *Backend) named(ctx context.Context, names []string) (map[string]kernel.Set, error) {
 	return setsByName(b.conn.LookupSets(ctx, names))
 }
@@ -137,7 +137,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	return found, nil
 }
 
-// members lists a set. It returns nothing for a set with a type that the agent does not use.
+// members lists a set. It returns nothing for a set of a type that the agent does not use.
 func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
 	members := map[kernel.Element]struct{}{}
 	if s.Type == "" {
@@ -146,7 +146,7 @@ func (b *Backend) members(ctx context.Context, s kernel.Set) (map[kernel.Element
 	return members, b.conn.Elements(ctx, wire.Set(s.Name), decodeInto(members, s))
 }
 
-// Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read leaves its jump out.
+// Read returns the rules of every family. If another program changed a base chain so that packets skip it, Read omits the jump.
 func (b *Backend) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, error) {
 	views := map[inet.Family]kernel.RulesView{}
 	for _, f := range b.families {
@@ -216,7 +216,7 @@ func see(view kernel.RulesView, id kernel.ChainID, r wire.ListedRule) {
 		}
 	case tag != "":
 		view.Jumps[id] = append(view.Jumps[id], tag)
-	default: // a foreign rule must go, wherever it is
+	default: // a foreign rule must go, in any chain
 		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
 }

@@ -59,7 +59,7 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 	return slices.Concat(flushes, replace, rules), err
 }
 
-// users returns the requests that empty each chain with a rule that looks a set up, and those that fill it again.
+// users returns the requests that empty each chain with a rule that looks a set up, and the requests that refill the chain.
 func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
 	chains, err := b.conn.Chains(ctx)
 	if err != nil {

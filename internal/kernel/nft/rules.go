@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// baseChains take the place of the built-in chains of iptables. A nat chain runs right before the one of iptables (-100 and 100), because
-// the first translation of a connection counts. A filter chain runs right before those of firewalls (0), so that it sees all packets.
+// baseChains take the place of the built-in chains of iptables. A nat chain runs right before the nat chain of iptables (-100 and 100),
+// because the first translation of a connection counts. A filter chain runs right before the filter chains of firewalls (0), so that it sees all packets.
 var baseChains = map[kernel.ChainID]wire.Hook{
 	{Table: "mangle", Chain: "PREROUTING"}: {Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: -150},
 	{Table: "mangle", Chain: "INPUT"}:      {Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: -150},
@@ -52,8 +52,8 @@ func newRule(f inet.Family, at kernel.ChainID, r kernel.Rule, base bool) (nlbatc
 	return wire.Chain(chainName(f, at)).Append(code, r.Comment()), nil
 }
 
-// ruleset returns the requests that write the rules. Chains come first, because rules jump to them. The last requests delete those of the
-// existing chains that are not wanted.
+// ruleset returns the requests that write the rules. Chains come first, because rules jump to them. The last requests delete the unwanted
+// existing chains.
 func ruleset(r kernel.Ruleset, existing []string) ([]nlbatch.Request, error) {
 	reqs := []nlbatch.Request{wire.NewTable()}
 	wanted := map[string]bool{}

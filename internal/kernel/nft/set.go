@@ -29,7 +29,7 @@ func keyOf(s kernel.Set) (wire.Key, error) {
 }
 
 // flagsOf sets EVAL for hash tables, although no rule adds elements. Only with this flag does a table grow as needed, up to its size.
-// Without it, the kernel allocates memory for the largest size.
+// Without the flag, the kernel allocates memory for the largest size.
 func flagsOf(t kernel.SetType) uint32 {
 	if t == kernel.HashIPPortNet {
 		return unix.NFT_SET_INTERVAL
@@ -85,7 +85,7 @@ func lastOf(r netip.Prefix) []byte {
 	return b
 }
 
-// checkElement rejects elements that do not fit the key of the set, and those that ipset rejects.
+// checkElement rejects elements that do not fit the key of the set, and elements that ipset rejects.
 func checkElement(s kernel.Set, e kernel.Element) error {
 	ofFamily := func(a netip.Addr) bool { return a.BitLen() == s.Family.Bits() }
 	second := s.Type == kernel.HashIPPortIP || s.Type == kernel.HashIPPortNet
@@ -93,9 +93,9 @@ func checkElement(s kernel.Set, e kernel.Element) error {
 	case !ofFamily(e.Addr):
 		return fmt.Errorf("its address is not %s", s.Family)
 	case (e.Protocol != 0) != (s.Type != kernel.HashIP) || e.Protocol == 0 && e.Port != 0:
-		return fmt.Errorf("its port is not that of a set %s", s.Type)
+		return fmt.Errorf("its port does not fit a set %s", s.Type)
 	case e.Addr2.IsValid() != second || second && !ofFamily(e.Addr2) || (e.Bits2 != 0) != (s.Type == kernel.HashIPPortNet):
-		return fmt.Errorf("its second address is not that of a set %s", s.Type)
+		return fmt.Errorf("its second address does not fit a set %s", s.Type)
 	case s.Type == kernel.HashIP && e.Addr.IsUnspecified():
 		return errors.New("it has a null address")
 	}
@@ -151,7 +151,7 @@ func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element)
 	return wire.Set(s.Name).Request(msg, flags, encoded...), errors.Join(errs...)
 }
 
-// decodeInto returns a function that adds an element of the kernel.
+// decodeInto returns a function that adds an element read from the kernel.
 func decodeInto(members map[kernel.Element]struct{}, s kernel.Set) func(wire.Element) error {
 	return func(listed wire.Element) error {
 		e, err := decodeElement(s, listed)

@@ -20,7 +20,7 @@ type Summarizer struct {
 	generation uint32
 	sets       map[string]kernel.SetSummary
 	rules      map[inet.Family]uint64
-	// names are the sets of the last complete list, when the table had used objects.
+	// names are the sets of the last complete list, and used is the number of objects in the table at that time.
 	names []string
 	used  uint32
 }
@@ -65,7 +65,7 @@ func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummar
 	return sets, err
 }
 
-// findSets lists the sets if the number of objects in the table has changed. It saves lists, because a Balancer has many maps.
+// findSets lists the sets if the number of objects in the table has changed. This saves lists, because a Balancer has many maps.
 func (s *Summarizer) findSets(ctx context.Context) error {
 	t, err := s.conn.Table(ctx)
 	if err != nil || s.names != nil && t.Used == s.used {

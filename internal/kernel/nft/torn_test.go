@@ -17,7 +17,7 @@ func numbered(n int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
 }
 
-// While another program writes, a list of elements can miss members that do not change. The caller knows the members that should exist.
+// While another program writes, a list of elements can miss members that do not change. The caller looks up the members that should exist.
 func TestMembersWhileOthersWrite(t *testing.T) {
 	const many = 8_000
 	b := open(t)
@@ -93,7 +93,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 	summaries.conn.Meanwhile() // a change makes it read
 	sets, sums, err := summaries.Summarize(t.Context())
 	now := sets["S"]
-	if now.Members == kernel.Uncounted { // without counts from the kernel, the next count must wait
+	if now.Members == kernel.Uncounted { // if the kernel sends no counts, the next count must wait
 		now.Members = calm["S"].Members
 	}
 	if err != nil || now != calm["S"] || sums[inet.IPv4] != calmRules[inet.IPv4] {

@@ -2,8 +2,8 @@
 //
 // Common libraries send one request and wait for its answer, which takes most of the time of a large change. The kernel handles all requests
 // of one send before the call returns, so nlbatch collects their answers together. Such libraries may also wait forever, or reuse a socket
-// that has lost answers. Here every read has a deadline, and a connection that is out of step is closed: requests without an answer fail,
-// their outcome unknown, and the next use dials again. docs/decisions/0002-libraries.md explains why this does not use mdlayher/netlink.
+// that has lost answers. Here every read has a deadline, and a connection that is out of step is closed: requests without an answer fail
+// with an unknown outcome, and the next use dials again. docs/decisions/0002-libraries.md explains why this does not use mdlayher/netlink.
 //
 // A Conn is not safe for concurrent use. It dials in the network namespace of the calling thread: an agent stays in one namespace; a test
 // that changes it must lock its goroutine to the thread.

@@ -24,7 +24,7 @@ type Error struct {
 	Errno syscall.Errno
 	// Text is the kernel's explanation, if any.
 	Text string
-	// Request is the payload of the refused request if the kernel sends it back. ipset does, with the number of the offending line filled
+	// Request is the payload of the refused request if the kernel sends it back. ipset does, with the number of the rejected line filled
 	// in.
 	Request []byte
 }

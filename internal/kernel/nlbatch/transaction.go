@@ -9,8 +9,8 @@ import (
 )
 
 // Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It returns
-// an error or nil for each. If any fails, none takes effect: the kernel tries all of them and then undoes them. It does the same if there is no
-// end, so that is a dry run.
+// an error or nil for each. If any fails, none takes effect: the kernel tries all of them and then undoes them. Without an end, the kernel does
+// the same, which makes a dry run.
 func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, end ...Request) []error {
 	errs := make([]error, len(reqs))
 	if err := c.ready(ctx); err != nil {

@@ -11,7 +11,7 @@ import (
 const (
 	maxRequests  = 256
 	maxSendBytes = 96 << 10 // below half of the default send buffer
-	// The costs are what an answer takes of the receive buffer. The kernel charges the memory that it allocated, not the bytes that it wrote:
+	// The costs are an answer's share of the receive buffer. The kernel charges the memory that it allocated, not the bytes that it wrote:
 	// less than 1 KiB for an acknowledgement, a page or two for an answer.
 	ackCost    = 2 << 10
 	answerCost = 18 << 10
@@ -44,7 +44,7 @@ func appendPadding(b []byte, length int) []byte {
 	return append(b, make([]byte, align(length)-length)...)
 }
 
-// chunk returns how many of the requests go into the next send: as many as have answers that fit into the receive buffer, and at least one.
+// chunk returns how many of the requests go into the next send: at least one, and no more than have answers that fit into the receive buffer.
 func chunk(reqs []Request, cost, budget int) int {
 	bytes, memory := 0, 0
 	for i, r := range reqs {

@@ -56,7 +56,7 @@ func newDirectory(path string, store *watch.Store, log *zap.Logger) *directory {
 func (d *directory) scan() (changed bool, err error) {
 	names, err := manifestNames(d.path)
 	if err == nil && len(names) == 0 {
-		// A volume that is not mounted looks like this. Reading it as a cluster without Services would remove every Service
+		// A volume that is not mounted looks like this. Treating it as a cluster without Services would remove every Service
 		// from this node.
 		err = errors.New("no .yaml, .yml or .json file in it. To serve no Services, add a file that holds only a comment")
 	}

@@ -54,7 +54,7 @@ func (f *followed) extents() map[model.ObjectRef]int {
 	return all
 }
 
-// drawnManifest has Services and EndpointSlices in block style, which is often still valid if truncated.
+// drawnManifest contains Services and EndpointSlices in block style, which is often still valid if truncated.
 func drawnManifest(random *rand.Rand, services int) string {
 	var docs []string
 	for i := range services {
@@ -71,8 +71,8 @@ func drawnManifest(random *rand.Rand, services int) string {
 	return strings.Join(docs, "---\n")
 }
 
-// TestPausingWriter writes random versions in random pieces with pauses. An object never loses anything that both versions
-// have, and the content is in force when the file is complete.
+// TestPausingWriter writes random versions in random pieces with pauses. An object never loses anything that is in both versions. The content is in force when the file is
+// complete.
 func TestPausingWriter(t *testing.T) {
 	for seed := range uint64(30) {
 		follow(t, func(f *followed) {

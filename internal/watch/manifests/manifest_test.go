@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// Every document of a file is read or has a Problem, however the objects are written and separated.
+// However objects are written and separated, every document of a file is read or causes a Problem.
 func TestNoDocumentIsIgnored(t *testing.T) {
 	blocks := []string{
 		`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "%s"}, "spec": {"clusterIP": "None"}}`,

@@ -1,4 +1,4 @@
-// Package watchtest has an API server for tests. It stores any number of objects and sends changes as fast as a test makes them.
+// Package watchtest provides an API server for tests. It stores any number of objects and sends changes as fast as a test makes them.
 //
 // Only tests import it.
 package watchtest
@@ -38,7 +38,7 @@ type Server struct {
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]runtime.Object // by resource, then by namespace/name
-	// log has every event in order. A watch from a version before oldest gets the response Gone.
+	// log contains every event in order. A watch from a version before oldest gets the response Gone.
 	log    []logged
 	oldest int
 	// news is closed and replaced at every change.
@@ -167,7 +167,7 @@ func (s *Server) Compact() {
 	s.oldest, s.log = s.version, nil
 }
 
-// Restore simulates a server that was restored from a backup: it has only these objects, in an older version, and no history.
+// Restore simulates a server that was restored from a backup: it contains only these objects, in an older version, and no history.
 // Like a real server, it sends nothing on a watch from a version that it has not reached yet.
 func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.mu.Lock()

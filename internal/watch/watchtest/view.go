@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Deadline is the timeout for expected events. It is long because only a failing test waits that long.
+// Deadline is the timeout for expected events. It is long, because only failing tests wait that long.
 const Deadline = 20 * time.Second
 
 // View is the model that a reader builds from the changes of a source.

@@ -85,8 +85,7 @@ func decode(body []byte) (runtime.Object, error) {
 	return runtime.Decode(scheme.Codecs.UniversalDeserializer(), body)
 }
 
-// changed returns an object after an update (no patch type), an apply or a patch. An update and an apply replace everything except the status,
-// or the status alone.
+// changed returns an object after an update (no patch type), an apply or a patch. An update or apply replaces everything except the status, or only the status.
 func changed(old runtime.Object, at place, body []byte, patch string) (runtime.Object, error) {
 	if patch == string(types.StrategicMergePatchType) {
 		return merged(old, body)

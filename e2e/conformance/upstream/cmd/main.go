@@ -1,5 +1,5 @@
-// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. Specs that have passed in an
-// earlier run with the same folder are left out, so that an interrupted run continues where it stopped.
+// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. It leaves out specs that
+// passed in an earlier run with the same folder, so that an interrupted run continues where it stopped.
 package main
 
 import (
@@ -121,7 +121,7 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = time.Minute // for the guest to stop; then it is killed
+	cmd.WaitDelay = time.Minute // for the guest to stop, before it is killed
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command realcluster prepares a cluster with kubelets on the host, and starts one in a guest of the lab: make cluster.
+// Command realcluster prepares, on the host, a cluster with kubelets, and starts one in a guest of the lab: make cluster.
 package main
 
 import (

@@ -48,7 +48,7 @@ func remember(t *testing.T, key kernel.ServerKey, client string, d kernel.Destin
 	nft(t, "add", "element", "inet", wire.TableName, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
 }
 
-// Clients of a removed endpoint immediately get another one. The Forgetter deletes only their records, and then the rule.
+// Clients of a removed endpoint immediately get another one. The Forgetter deletes only these clients' records, and then the rule.
 func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	b := openBalancer(t)
 	first, second := endpoint(1, 1), endpoint(2, 1)
@@ -322,11 +322,11 @@ func TestFullMapOfClients(t *testing.T) {
 		t.Error("the map has room for another client")
 	}
 	if !w.keeps("127.0.0.9", full) || !w.keeps("127.0.0.2", other) || !w.keeps("127.0.0.3", other) {
-		t.Error("a client moves that was there before, or one of the other frontend")
+		t.Error("an earlier client, or one of the other frontend, moved")
 	}
 	before := w.ask("127.0.0.3", other)
 	mustApply(t, w.Balancer, remove(other, kernel.Destination{Addr: before}))
 	if after := w.ask("127.0.0.3", other); after == before {
-		t.Error("a client reaches an endpoint that is gone")
+		t.Error("a client reaches a removed endpoint")
 	}
 }

@@ -107,7 +107,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestSlots: after any changes, each endpoint has its share of the slots, and slots have no gaps.
+// TestSlots: after any changes, each endpoint has its share of the slots, and slot numbers have no gaps.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &frontend{}
@@ -139,7 +139,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestShares: for all weights, each share is right within an eighth of itself and one slot.
+// TestShares: for all weights, the error of each share is at most an eighth of the share plus one slot.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var dests []kernel.Destination
@@ -164,7 +164,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestSharesAreExact: small weights without their common divisor are the numbers of slots.
+// TestSharesAreExact: small weights, divided by their common divisor, are the numbers of slots.
 func TestSharesAreExact(t *testing.T) {
 	for _, c := range []struct {
 		weights []uint32
@@ -192,13 +192,13 @@ func TestNamesOfChains(t *testing.T) {
 		Entrance(inet.IPv6): inet.IPv6,
 	} {
 		if strings.HasSuffix(name, "-4") || strings.HasSuffix(name, "-6") {
-			t.Errorf("%s is taken for a chain of rules", name)
+			t.Errorf("%s is mistaken for a chain of rules", name)
 		}
 		if !ownChain(f, name) || ownChain(other[f], name) {
 			t.Errorf("%s is not found again", name)
 		}
 	}
 	if ownChain(inet.IPv4, "nat-KUBE-SERVICES-4") {
-		t.Error("a chain of rules is taken for one of balancing")
+		t.Error("a chain of rules is mistaken for a balancing chain")
 	}
 }

@@ -21,7 +21,7 @@ type Balancer struct {
 	families []inet.Family
 	// known is the kernel state according to the last read and the writes since then. nil means that it must be read.
 	known *content
-	// uses counts how many known frontends use each chain. unused has the chains that no frontend uses.
+	// uses counts how many known frontends use each chain. unused contains the chains without a frontend.
 	uses   map[string]int
 	unused map[string]struct{}
 	left   *left
@@ -42,7 +42,7 @@ func (b *Balancer) Close() error { return b.conn.Close() }
 // Stats counts the requests since New.
 func (b *Balancer) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// Schedulers reports which of these schedulers a virtual server can name. Balancing is random with any of them.
+// Schedulers reports which of these schedulers a virtual server can name. Balancing is always random.
 func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bool {
 	has := map[string]bool{}
 	for _, name := range names {
@@ -53,7 +53,7 @@ func (b *Balancer) Schedulers(ctx context.Context, names []string) map[string]bo
 	return has
 }
 
-// Timeouts returns nothing: conntrack has the timeouts, and the agent does not set them.
+// Timeouts returns nothing: the timeouts are conntrack's, and the agent does not set them.
 func (b *Balancer) Timeouts(context.Context) (kernel.Timeouts, error) { return kernel.Timeouts{}, nil }
 
 // change is a virtual server with the operations on it that the kernel has not refused.
@@ -61,12 +61,12 @@ type change struct {
 	key   kernel.ServerKey
 	ops   []int
 	draft draft
-	from  *found // nil if the kernel has nothing
+	from  *found // nil if the kernel contains nothing
 	to    *frontend
 }
 
-// Apply executes the operations on virtual servers and destinations. One transaction has the operations on many virtual servers. If the
-// kernel state differs from what is known, Apply reads it and tries the operations once more.
+// Apply executes the operations on virtual servers and destinations. One transaction contains the operations on many virtual servers.
+// If the kernel state differs from the known state, Apply reads it and retries the operations once.
 func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs, fresh, err := make([]error, len(ops)), b.known == nil, ctx.Err()
 	if err == nil && fresh {
@@ -99,8 +99,8 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// try executes the chosen operations. It returns those to retry after a read, because the known state may be outdated. With sure, the known
-// state was just read.
+// try executes the chosen operations. It returns those to retry after a read, because the known state may be outdated. If sure is true, the
+// known state was just read.
 func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
 	changes, outdated := b.prepare(ops, chosen, errs)
 	b.refreshGone(ctx, changes)
@@ -125,7 +125,7 @@ func describeAll(ops []kernel.Op, errs []error, err error) []error {
 	return errs
 }
 
-// reread reads the kernel state. It looks the frontends of the keys up if a list misses them.
+// reread reads the kernel state. It looks up frontends of the keys that a list misses.
 func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err error) {
 	if b.known, err = b.readContent(ctx, keys); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (b *Balancer) use(f *frontend, by int) {
 	}
 }
 
-// tidy deletes the chains that no frontend uses, with their maps. If that fails, they stay until the next read.
+// tidy deletes the chains without a frontend, with their maps. If that fails, they stay until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
 		DropUnused(ctx, b.conn)
@@ -258,7 +258,7 @@ func newChange(key kernel.ServerKey, from *found) *change {
 	return w
 }
 
-// old returns the frontend before the change. It is empty if the kernel has none, or only parts of one.
+// old returns the frontend before the change. It is empty if the kernel contains no frontend, or only parts of it.
 func (w *change) old() *frontend {
 	if w.from == nil || w.from.frontend == nil {
 		return &frontend{}
@@ -269,7 +269,7 @@ func (w *change) old() *frontend {
 // maxTransaction is the largest size of a transaction, so that it fits into one send.
 const maxTransaction = 100 << 10
 
-// write writes the changes in transactions. If the kernel refuses some, it writes the others again.
+// write writes the changes in transactions. If the kernel refuses some changes, it writes the others again.
 func (b *Balancer) write(ctx context.Context, changes []*change, errs []error) (refused bool) {
 	for len(changes) > 0 {
 		n, failed := b.writeSome(ctx, changes)
@@ -331,7 +331,7 @@ func bytesIn(reqs []nlbatch.Request) (n int) {
 	return n
 }
 
-// prerequisites creates the table, maps and chains that the changes need and the kernel does not have.
+// prerequisites creates the missing table, maps and chains that the changes need.
 func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
 	lacks := func(c Chain) bool {

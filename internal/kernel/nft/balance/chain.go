@@ -15,11 +15,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancing has two look-ups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint. Frontends
-// with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a frontend with
-// affinity has its own chains.
+// Balancing takes two lookups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint.
+// Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a
+// frontend with affinity has its own chains.
 //
-// The names of these chains do not end like those of chains for rules (-4 or -6).
+// The names of these chains do not end with -4 or -6, as names of chains for rules do.
 
 // frontendsMap is the map from each frontend to its chain.
 func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
@@ -78,7 +78,7 @@ type affinity struct {
 	timeout uint32 // in seconds
 	// mask is the length of the prefix that identifies a client.
 	mask uint8
-	// gone are removed endpoints that the client map may still have.
+	// gone are removed endpoints that the client map may still contain.
 	gone []netip.AddrPort
 	pick picker
 }
@@ -87,8 +87,8 @@ func (k affinity) name() string {
 	return "affinity" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
 
-// recordName is the chain that records the endpoint of a client. Another chain chooses the endpoint, because the translation ends that
-// chain.
+// recordName is the chain that records the endpoint of a client. A separate chain chooses the endpoint, because the translation ends
+// that chain.
 func (k affinity) recordName() string {
 	return "record" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
@@ -124,7 +124,7 @@ func (p *program) frontend(allPorts bool) {
 
 func (p *program) zero(to uint32) { p.Load(make([]byte, 4), to) }
 
-// find looks the key up in a map and loads the result. If the map does not have the key, the packet continues with the next rule.
+// find looks the key up in a map and loads the result. Without the key in the map, the packet continues with the next rule.
 func (p *program) find(in string, into uint32) {
 	p.Add("lookup", func(b []byte) []byte {
 		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, in)
@@ -174,7 +174,7 @@ var portUnreachable = map[inet.Family]uint8{inet.IPv4: 3, inet.IPv6: 4}
 func (p picker) chain() Chain {
 	e := newProgram(p.family)
 	if p.slots == 0 {
-		// IPVS also refuses a connection if the virtual server has no destination for it.
+		// Like IPVS, this refuses a connection if the virtual server has no destination for it.
 		e.Reject(portUnreachable[p.family])
 		return Chain{Name: p.name(), rules: []rule{{"no endpoint takes connections", e.Bytes}}}
 	}
@@ -212,7 +212,7 @@ func (k affinity) chains() []Chain {
 	return []Chain{{Name: k.recordName(), rules: []rule{{"a client, by " + of, note.Bytes}}}, keep}
 }
 
-// known matches clients that the map has, and loads their endpoints.
+// known matches clients in the map, and loads their endpoints.
 func (k affinity) known() *program {
 	e := newProgram(k.key.Family())
 	e.client(k.mask)
@@ -247,7 +247,7 @@ func goneIn(comments []string) (gone []netip.AddrPort) {
 	return gone
 }
 
-// Requests creates the chain or replaces its rules. They must be in one transaction.
+// Requests creates the chain or replaces its rules. The requests must be in one transaction.
 func (c Chain) Requests() []nlbatch.Request {
 	name := wire.Chain(c.Name)
 	reqs := []nlbatch.Request{name.Create(), name.Flush()}
@@ -260,7 +260,7 @@ func (c Chain) Requests() []nlbatch.Request {
 	return reqs
 }
 
-// entrance returns the chain that looks frontends up: first the frontend of the port, then the one of all ports.
+// entrance returns the chain that looks frontends up: first the frontend of the port, then the frontend of all ports.
 func entrance(f inet.Family) Chain {
 	c := Chain{Name: Entrance(f)}
 	for _, allPorts := range []bool{false, true} {
@@ -304,7 +304,7 @@ func BaseChains(f inet.Family) (chains []Chain) {
 	return chains
 }
 
-// shared has the chains that all frontends need.
+// shared contains the chains that all frontends need.
 var shared = map[inet.Family][]Chain{
 	inet.IPv4: append(BaseChains(inet.IPv4), entrance(inet.IPv4)), inet.IPv6: append(BaseChains(inet.IPv6), entrance(inet.IPv6)),
 }

@@ -37,7 +37,7 @@ func affinityMap(key kernel.ServerKey) nlbatch.Request {
 	})
 }
 
-// entry is an element of a map, which leads to a chain or has an endpoint.
+// entry is an element of a map, which leads to a chain or contains an endpoint.
 type entry struct {
 	set string
 	wire.Element
@@ -76,7 +76,7 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 	return k, b[n+8:], nil
 }
 
-// Comments of elements hold what the maps have no fields for.
+// Comments of elements hold data for which the maps have no fields.
 func frontendComment(f *frontend) string {
 	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }

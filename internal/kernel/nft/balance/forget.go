@@ -18,7 +18,7 @@ import (
 // maxRecords is the largest number of records in a transaction, so that it fits into one send.
 const maxRecords = 400
 
-// left has the frontends whose client maps may have removed endpoints.
+// left contains the frontends whose client maps may contain removed endpoints.
 type left struct {
 	mu sync.Mutex
 	at map[kernel.ServerKey]struct{}
@@ -95,8 +95,8 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	return f.commitExisting(ctx, slices.Collect(maps.Values(rules)))
 }
 
-// commitExisting runs a transaction. If objects have disappeared meanwhile, such as a record that expired, it runs another one without
-// them.
+// commitExisting runs a transaction. If objects have disappeared meanwhile, such as an expired record, it runs another transaction
+// without them.
 func (f *Forgetter) commitExisting(ctx context.Context, reqs []nlbatch.Request) error {
 	for len(reqs) > 0 {
 		var exist []nlbatch.Request

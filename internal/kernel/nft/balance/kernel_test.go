@@ -121,8 +121,8 @@ func ofShop() (all []kernel.Object) {
 	return all
 }
 
-// While another program writes, a list of elements can miss elements that do not change. A Balancer looks these up, so its reads and writes
-// are still correct.
+// While another program writes, a list of elements can miss elements that do not change. A Balancer looks up the missing elements, so its
+// reads and writes are still correct.
 func TestReadWhileOthersWrite(t *testing.T) {
 	const many = 400
 	b := openBalancer(t)

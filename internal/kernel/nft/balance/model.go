@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// The number of slots of a frontend depends on its weights. A weight that is small beside the others needs many slots.
+// The number of slots of a frontend depends on its weights. A weight that is small compared to the others needs many slots.
 const minSlots, maxSlots = 1 << 8, 1 << 12
 
 // mostSlots is the largest number of slots for n endpoints.
@@ -25,7 +25,7 @@ type frontend struct {
 	kernel.Server
 	// slots are the endpoints by slot number; an endpoint has as many slots as its weight demands. idle are the endpoints with weight 0.
 	slots, idle []kernel.Destination
-	// gone are removed endpoints, sorted, that the client map may still have.
+	// gone are the removed endpoints, sorted, that the client map may still contain.
 	gone []netip.AddrPort
 	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
 	forgetful bool
@@ -141,7 +141,7 @@ func (f *frontend) with(s kernel.Server, dests []kernel.Destination) *frontend {
 	return next
 }
 
-// goneWithout returns the endpoints that the client map may have, without the active ones.
+// goneWithout returns the endpoints that the client map may contain, without the active ones.
 func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 	gone := map[netip.AddrPort]struct{}{}
 	for _, d := range f.slots {
@@ -157,8 +157,8 @@ func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 }
 
 // apportion returns the number of slots of each destination: its weight, divided by the common divisor. If the sum is too large, apportion
-// scales the numbers down as far as each share stays right within a twentieth. If that is not possible, it returns the largest number of
-// slots.
+// scales the numbers down to the fewest slots with an error of at most a twentieth in each share. If that is not possible, it uses the
+// largest number of slots.
 func apportion(dests []kernel.Destination) []int {
 	weights, divisor, total := make([]int, len(dests)), uint32(0), 0
 	for _, d := range dests {
@@ -189,7 +189,7 @@ func scaled(weights []int, from, to int) []int {
 	return counts
 }
 
-// precise reports whether each share is right within a twentieth.
+// precise reports whether the error of each share is at most a twentieth of it.
 func precise(counts, weights []int, total int) bool {
 	slots := 0.0
 	for _, n := range counts {
@@ -211,7 +211,7 @@ func gcd(a, b uint32) uint32 {
 	return a
 }
 
-// place assigns slots to the destinations. Each keeps as many of its slots as possible.
+// place assigns slots to the destinations. Each destination keeps as many of its slots as possible.
 func place(have, dests []kernel.Destination, counts []int) []kernel.Destination {
 	index, total := make(map[netip.AddrPort]int, len(dests)), 0
 	for i, d := range dests {
@@ -241,7 +241,7 @@ func place(have, dests []kernel.Destination, counts []int) []kernel.Destination 
 // checkServer rejects what the kernel rejects with IPVS.
 func checkServer(s kernel.Server) error {
 	if int(s.MaskBits) > s.Key.Family().Bits() {
-		return kernel.InvalidError{Reason: fmt.Errorf("the persistence mask has %d bits, and the address %d", s.MaskBits, s.Key.Family().Bits())}
+		return kernel.InvalidError{Reason: fmt.Errorf("the persistence mask has %d bits, but the address has %d", s.MaskBits, s.Key.Family().Bits())}
 	}
 	if !slices.Contains(schedulers, s.Scheduler) {
 		return kernel.NoSchedulerError{Scheduler: s.Scheduler}
@@ -265,7 +265,7 @@ func checkDestination(server kernel.ServerKey, d kernel.Destination) error {
 	return nil
 }
 
-// schedulers are the names that IPVS knows. The agent keeps the name, but balancing is always random, by weight.
+// schedulers are the names of the IPVS schedulers. The agent keeps the name, but balancing is always random, by weight.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "twos"}
 
 // draft is a virtual server to which operations are applied. Its destinations are sorted by address.
@@ -275,7 +275,7 @@ type draft struct {
 	dests []kernel.Destination
 }
 
-// apply applies one operation. changes is false if the draft already was as the operation asks.
+// apply applies one operation. changes is false if the draft already was as the operation requests.
 func (d *draft) apply(op kernel.Op) (changes bool, err error) {
 	switch o := op.Object.(type) {
 	case kernel.Server:

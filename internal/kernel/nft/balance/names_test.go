@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestPagesNameMapsAndChains: the maps and chains for balancing that pages name exist, and docs/data-planes.md names all of them.
+// TestPagesNameMapsAndChains: all balancing maps and chains named on pages exist, and docs/data-planes.md names every one.
 func TestPagesNameMapsAndChains(t *testing.T) {
 	var names []string
 	for _, family := range inet.Families {
@@ -39,7 +39,7 @@ func TestPagesNameMapsAndChains(t *testing.T) {
 		for _, m := range name.FindAllStringSubmatch(string(text), -1) {
 			found = append(found, m[1])
 			if !slices.Contains(all, m[1]) {
-				t.Errorf("%s: there is neither a map nor a chain %s", page, m[1])
+				t.Errorf("%s: no map or chain is named %s", page, m[1])
 			}
 		}
 	}

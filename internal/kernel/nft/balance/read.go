@@ -16,11 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// found is what the kernel has of one frontend.
+// found is the kernel state of one frontend.
 type found struct {
 	// frontend is nil if elements or rules of the frontend are missing or wrong.
 	frontend *frontend
-	// entries are all its elements, if frontend is nil.
+	// entries are all elements of the frontend, if frontend is nil.
 	entries []entry
 	// recorded is the part of the virtual server that could be read, if frontend is nil. Its key is invalid if nothing could be read.
 	recorded kernel.Server
@@ -37,7 +37,7 @@ type comments map[string][]string
 
 func (c comments) have(want Chain) bool { return slices.Equal(c[want.Name], want.comments()) }
 
-// raw has the elements of a frontend before they are checked.
+// raw contains the elements of a frontend before they are checked.
 type raw struct {
 	entries  []entry
 	frontend *entry
@@ -47,7 +47,7 @@ type raw struct {
 }
 
 // readContent reads all maps and chains. Lists can miss existing elements and rules (see wire). So it looks up incomplete frontends,
-// and those of the keys that are missing in the lists.
+// and frontends of the keys that the lists miss.
 func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
 	c, err := b.readLists(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (b *Balancer) readComments(ctx context.Context, only string) (comments, err
 	return all, nil
 }
 
-// brokenScheduler is the scheduler of a frontend whose elements or chains another program changed. diff then writes the frontend again.
+// brokenScheduler marks a frontend whose elements or chains another program changed. diff then writes the frontend again.
 const brokenScheduler = "broken"
 
 func (f *found) observed(limits bool) (kernel.ObservedServer, bool) {
@@ -206,7 +206,7 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return servers, nil
 }
 
-// Lookup returns the virtual servers among the keys that exist, with their connection limits. It reads only their elements.
+// Lookup returns the existing virtual servers among the keys, with their connection limits. It reads only their elements.
 func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[ker
 	return result, nil
 }
 
-// lookup reads the element of the frontend, and then the slots and chains that it names. It adds the chains that it reads to chains.
+// lookup reads the element of the frontend, then the slots and chains that the element names. It adds each chain that it reads to chains.
 func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comments) (*raw, error) {
 	f, all := key.Family(), map[kernel.ServerKey]*raw{}
 	if err := b.getEntries(ctx, f, []entry{{frontendsMap(f), wire.Element{Key: string(frontendKey(key))}}}, all); err != nil || all[key] == nil {

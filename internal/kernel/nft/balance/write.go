@@ -14,7 +14,7 @@ import (
 type swap struct{ old, new *entry }
 
 // units returns the requests that turn one frontend into the other. First comes what new connections need, then the frontend itself, and
-// last the deletions. If a unit does not fit into the same transaction as the next, the frontend works in between.
+// last the deletions. So the frontend also works between two transactions.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
 	if w.from != nil && w.from.frontend == nil { // replace all elements
@@ -36,7 +36,7 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	return slices.AppendSeq(units, slices.Chunk(last, 1))
 }
 
-// affinityUnits writes the chains for affinity that the kernel does not have.
+// affinityUnits writes the affinity chains that are missing in the kernel.
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
 	for _, c := range w.to.affinity().chains() {
@@ -51,7 +51,7 @@ func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	return [][]nlbatch.Request{unit}
 }
 
-// swapOne replaces an element of which each frontend has at most one.
+// swapOne replaces an element of a kind that each frontend has at most once.
 func (w *change) swapOne(of func(*frontend) *entry) []swap {
 	var s swap
 	if w.from != nil && w.from.frontend != nil {

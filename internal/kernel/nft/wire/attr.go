@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Constants of include/uapi/linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
+// Constants of include/uapi/linux/netfilter/nf_tables.h that are missing in golang.org/x/sys/unix.
 const (
 	setDescConcat  = 2
 	setFieldLength = 1
@@ -43,7 +43,7 @@ func appendData(b []byte, typ uint16, value []byte) []byte {
 // Nowhere stands for the verdict return in place of a chain.
 const Nowhere = "nowhere"
 
-// appendVerdict appends a verdict. One that leads to a chain has its name.
+// appendVerdict appends a verdict. A verdict that leads to a chain contains the chain's name.
 func appendVerdict(b []byte, code int32, chain string) []byte {
 	if chain == Nowhere {
 		code, chain = unix.NFT_RETURN, ""
@@ -69,7 +69,7 @@ func nested(b []byte) (Attrs, error) {
 	return a, err
 }
 
-// Text returns an attribute that is a text.
+// Text returns the value of a text attribute.
 func (a Attrs) Text(typ uint16) string { return nlbatch.String(a[typ]) }
 
 // number returns 0 without the attribute.
@@ -83,13 +83,13 @@ func (a Attrs) number(typ uint16, err *error) uint32 {
 	return n
 }
 
-// Number returns an attribute that is a number.
+// Number returns the value of a numeric attribute.
 func (a Attrs) Number(typ uint16) uint32 {
 	n, _ := nlbatch.BigUint32(a[typ])
 	return n
 }
 
-// Value returns an attribute that is a value.
+// Value returns the bytes of a data attribute.
 func (a Attrs) Value(typ uint16) []byte { return a.Nest(typ)[unix.NFTA_DATA_VALUE] }
 
 // Nest returns the attributes in an attribute.

@@ -98,12 +98,12 @@ func (c Chain) rules() []byte {
 	return nlbatch.AppendString(b, unix.NFTA_RULE_CHAIN, string(c))
 }
 
-// Append adds a rule after those of the chain.
+// Append adds a rule at the end of the chain.
 func (c Chain) Append(program []byte, text string) nlbatch.Request {
 	return c.append(program, comment(text))
 }
 
-// Copy adds a rule with the expressions and the comment of another.
+// Copy adds a rule with the expressions and the comment of another rule.
 func (c Chain) Copy(r ListedRule) nlbatch.Request { return c.append(r.Program, r.userData) }
 
 func (c Chain) append(program, userData []byte) nlbatch.Request {
@@ -150,11 +150,11 @@ type ListedRule struct {
 	table, Chain, Comment string
 	// Program has the expressions.
 	Program, userData, handle []byte
-	// Attributes are all of the rule.
+	// Attributes are all attributes of the rule.
 	Attributes []byte
 }
 
-// Rules lists the rules of a chain, or those of all chains if it has no name. If the list is torn, it returns the last attempt with the
+// Rules lists the rules of a chain, or of all chains if the name is empty. If the list is torn, it returns the last attempt with the
 // error nlbatch.ErrDumpInterrupted.
 func (c *Conn) Rules(ctx context.Context, chain Chain) (rules []ListedRule, err error) {
 	payloads, err := c.dump(ctx, unix.NFT_MSG_GETRULE, chain.rules())

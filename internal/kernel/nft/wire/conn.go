@@ -48,8 +48,8 @@ func (c *Conn) Stats() nlbatch.Stats { return c.conn.Stats() }
 // listTries is how often a list is repeated because the table changed while the kernel listed it.
 const listTries = 5
 
-// list returns what each attempt to list objects of family inet found. torn is true if the table changed during every attempt: then each
-// may have an object twice or miss one. Lists of elements are never torn, but can be incomplete: see Elements.
+// list returns the objects found by each attempt to list objects of family inet. torn is true if the table changed during every attempt:
+// then each list may contain an object twice or miss one. Lists of elements are never torn, but can be incomplete: see Elements.
 func (c *Conn) list(ctx context.Context, msg uint16, attrs []byte) (tries [][][]byte, torn bool, err error) {
 	for range listTries {
 		var payloads [][]byte
@@ -77,7 +77,7 @@ func (c *Conn) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte, er
 	return tries[len(tries)-1], err
 }
 
-// Get looks single objects up. It returns nothing for those that do not exist.
+// Get looks single objects up. Objects that do not exist are absent from the result.
 func (c *Conn) Get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Message, error) {
 	answers, errs := c.conn.Get(ctx, reqs)
 	for _, err := range errs {
@@ -128,7 +128,7 @@ const TableName = "kube-ipvs"
 // Table is what the kernel reports about the table.
 type Table struct {
 	Exists bool
-	Used   uint32 // the number of objects in it
+	Used   uint32 // the number of objects in the table
 	flags  uint32
 }
 

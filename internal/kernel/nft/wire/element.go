@@ -12,8 +12,8 @@ import (
 // MaxElements is the largest number of elements in one request. The attribute with the elements holds 64 KiB.
 const MaxElements = 250
 
-// Element is an element of a set or map. A range also has its last key. An element of a map leads to a chain or has a value. Keys and values
-// are bytes.
+// Element is an element of a set or map. A range also has a last key. An element of a map leads to a chain or contains a value. Keys and
+// values are bytes.
 type Element struct{ Key, Last, Value, Chain, Comment string }
 
 // append appends the element. A look-up or deletion needs only the key.

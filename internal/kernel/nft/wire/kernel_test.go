@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Without element counts from the kernel, counting takes at most a hundredth of the time.
+// If the kernel sends no element counts, counting takes at most a hundredth of the time.
 func TestCountingIsBounded(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	c, err := Dial()
@@ -35,6 +35,6 @@ func TestCountingIsBounded(t *testing.T) {
 		}
 	}
 	if again := countAgain(began, time.Second, later); again != later {
-		t.Errorf("nothing was counted, and again at %s", again)
+		t.Errorf("nothing was counted; the next count is at %s", again)
 	}
 }

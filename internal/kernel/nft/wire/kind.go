@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// kind is a kind of objects with names: chains, or sets and maps.
+// kind is a kind of named objects: chains, or sets and maps.
 type kind[T any] struct {
 	get    uint16
 	attrs  func(name string) []byte

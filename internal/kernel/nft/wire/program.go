@@ -155,7 +155,7 @@ func (p *Program) Translate(address, port uint32) {
 	})
 }
 
-// Immediate is a verdict. One that leads to a chain has its name.
+// Immediate is a verdict. A verdict that leads to a chain contains the chain's name.
 func (p *Program) Immediate(code int32, chain string) {
 	p.Add("immediate", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)

@@ -30,7 +30,7 @@ func Address(f inet.Family) Field {
 	return Field{7, 4}
 }
 
-// Key has the fields of a set's key, or of a map's value.
+// Key contains the fields of a set's key, or of a map's value.
 type Key []Field
 
 // Type returns the data type of the key. A concatenation uses 6 bits for each field.
@@ -52,7 +52,7 @@ func (k Key) Length() (all uint32) {
 // Set is the name of a set or map. Its methods return requests.
 type Set string
 
-// Layout describes a set, or with values a map. Without a size, it grows as needed.
+// Layout describes a set, or a map if it has values. Without a size, the set grows as needed.
 type Layout struct {
 	Flags      uint32
 	Key, Value Key
@@ -106,9 +106,9 @@ func (s Set) Delete() nlbatch.Request { return request(unix.NFT_MSG_DELSET, 0, s
 type ListedSet struct {
 	Name string
 	Key  uint32 // its type
-	// Flags lack the one of concatenations.
+	// Flags are the set's flags, without the flag for concatenations.
 	Flags, Size uint32
-	// Elements is their number, or kernel.Uncounted. Older kernels do not report it.
+	// Elements is the number of elements, or kernel.Uncounted. Older kernels do not report the number.
 	Elements int
 }
 
@@ -146,7 +146,7 @@ func DecodeSet(payload []byte) (table, name string, s ListedSet, err error) {
 const (
 	// countShare limits the cost of counting: the pause after a count is this many times as long as the count took.
 	countShare = 100
-	// countFree is a duration of counting after which the agent need not wait.
+	// countFree is the longest duration of counting after which the agent need not wait.
 	countFree = 5 * time.Millisecond
 )
 
@@ -176,7 +176,7 @@ func (c *Conn) count(ctx context.Context, s ListedSet, wanted bool) (n int, err 
 	return n, err
 }
 
-// countAgain returns when to count again, after counting began and took some time.
+// countAgain returns the time of the next count, from the start and the duration of the last one.
 func countAgain(began time.Time, took time.Duration, before time.Time) time.Time {
 	if took < countFree || began.Before(before) {
 		return before

@@ -39,7 +39,6 @@ rules, the connection tables, kernel modules, sysctls, networks, certificates an
 log, and everything that preflight checks. It changes nothing, but a check can load a kernel module, and
 one opens a connection to the API server to see its certificate.
 
-
 doctor checks the node against the settings of the running agent or, without an agent, against the flags
 below.
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -203,11 +205,21 @@ var sequences = map[string]rune{"\x1b[A": inspect.Up, "\x1b[B": inspect.Down, "\
 	"\x1bOA": inspect.Up, "\x1bOB": inspect.Down}
 
 func parseKeys(text string) (keys []rune) {
-	if key, known := sequences[text]; known {
-		return []rune{key}
+	for text != "" {
+		sequence := sequence.FindString(text)
+		key, known := sequences[sequence]
+		switch {
+		case known:
+			keys, text = append(keys, key), text[len(sequence):]
+		case sequence != "": // another key without a character
+			text = text[len(sequence):]
+		default:
+			r, size := utf8.DecodeRuneInString(text)
+			keys, text = append(keys, r), text[size:]
+		}
 	}
-	if len(text) > 1 && text[0] == '\x1b' {
-		return nil // another key without a character
-	}
-	return []rune(text)
+	return keys
 }
+
+// sequence matches what a terminal sends for one key without a character.
+var sequence = regexp.MustCompile(`^\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])`)

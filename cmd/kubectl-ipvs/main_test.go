@@ -29,7 +29,7 @@ func kubeconfig(t *testing.T) string {
 	return kubeconfigOf(t, func() corev1.PodPhase { return corev1.PodPending })
 }
 
-// kubeconfigOf returns a kubeconfig for an API server with one agent, whose pod has a phase.
+// kubeconfigOf returns a kubeconfig for an API server with one agent; phase is the phase of its pod.
 func kubeconfigOf(t *testing.T, phase func() corev1.PodPhase) string {
 	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

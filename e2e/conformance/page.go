@@ -71,10 +71,11 @@ packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors th
 end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
 [e2e](../e2e). The column "passed on" names the kernels, with the commit and the day, the next one
 where all of a row's tests passed with [nftables instead of IPVS](data-planes.md), and the last one
-Kubernetes' own tests that passed in a cluster with kubelets. A row without an entry for nftables is
-not proven there: its tests concern what only IPVS has, or run outside the stories of Services. The
-[second table](#beside-kube-proxy) compares with kube-proxy where it is known to be wrong; the
-[third](#kubernetes-own-tests) lists all of Kubernetes' own tests that ran.
+Kubernetes' own tests that passed in a cluster with kubelets. A row without an nftables entry has not
+been tested with nftables: its tests need features that only IPVS has, or are not in
+[e2e/stories/services](../e2e/stories/services). The [second table](#beside-kube-proxy) compares
+with kube-proxy where it is known to be wrong; the [third](#kubernetes-own-tests) lists all of
+Kubernetes' own tests that ran.
 
 Row 151 is measured in a guest that is
 [several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start

@@ -168,7 +168,7 @@ func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *obj
 	case n.listeners == nil:
 		return &objection{refusal{"the agent does not know yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
 	case n.listeners.At(f.key):
-		return &objection{refusal{"a process of this node listens on the port at its own address", otherPort + ", or stop the process"}, yields, f.value}
+		return &objection{refusal{"a process on this node already listens on this port at the node's address", otherPort + ", or stop the process"}, yields, f.value}
 	}
 	return nil
 }

@@ -114,5 +114,5 @@ func (n *nodeContext) withoutAffinity(svc *model.Service, fragment want.Fragment
 		return nil
 	}
 	return []model.Problem{problem(svc, "spec.sessionAffinity", fmt.Sprintf("%d/%s", ftp, inet.TCP),
-		"clients of this port have no affinity: with it, IPVS would send other ports of the address to the Service, too", "use another port")}
+		"session affinity is not applied to this port: with affinity, IPVS would also send traffic for other ports of the address to this Service", "use another port")}
 }

@@ -30,7 +30,7 @@ func readWithin[T any](read func() (T, error)) (value T, err error) {
 	case <-ended:
 		return result.value, result.err
 	case <-time.After(readLimit):
-		return value, fmt.Errorf("reading the file has not ended in %s; check the disk or network file system that has it", readLimit)
+		return value, fmt.Errorf("reading the file has not finished after %s; check its disk or network file system", readLimit)
 	}
 }
 

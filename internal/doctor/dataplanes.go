@@ -53,9 +53,15 @@ func (f *Facts) readDataPlanes(h reader) {
 
 // turnsProxyOff reports whether K3s has the setting disable-kube-proxy, which is a flag or a field of its configuration.
 func turnsProxyOff(settings string) bool {
-	_, value, found := strings.Cut(settings, "disable-kube-proxy")
-	value = strings.TrimLeft(value, "=: '\"")
-	return found && !strings.HasPrefix(value, "false")
+	for line := range strings.Lines(settings) {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		if _, value, found := strings.Cut(line, "disable-kube-proxy"); found {
+			return !strings.HasPrefix(strings.TrimLeft(value, "=: '\""), "false")
+		}
+	}
+	return false
 }
 
 // running returns the program with a name, as text; empty if none runs.

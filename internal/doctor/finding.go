@@ -27,9 +27,9 @@ type Report struct {
 
 // checks are all checks, in the order in which findings of one severity are listed.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
+	checkPreflight, checkAgent, checkVital, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
 	checkConntrack, checkModules, checkReversePath, checkCredentials,
-	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkNFTables, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
+	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
 	checkManagers, checkDenials, checkLog,
 }
 
@@ -65,7 +65,7 @@ func (r Report) Print(w io.Writer) error {
 	err := finding.Print(w, r.Findings)
 	fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\n", r.Paths, r.Connected)
 	for _, u := range r.Unchecked {
-		fmt.Fprintf(w, "not checked: %s\n", u)
+		fmt.Fprintf(w, "not checked: %s\n", finding.Printable(u))
 	}
 	except := ""
 	if r.Verdict == Well && len(r.Unchecked) > 0 {

@@ -16,7 +16,7 @@ func checkForward(f Facts) []finding.Finding {
 	if !f.mode().NFTablesBalances() && !slices.ContainsFunc(f.Interfaces, f.podInterface) {
 		return nil
 	}
-	var dropped, unsure, accept, mayAccept []string
+	var dropped, unsure, accept []string
 	for _, family := range inet.Families {
 		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !f.acceptsForwarded(l) {
 			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and no rule of %d accepts them", family, len(l.Rules[forward])))
@@ -30,24 +30,23 @@ func checkForward(f Facts) []finding.Finding {
 		case c.Rules == 0:
 			dropped, accept = append(dropped, c.String()), append(accept, rule)
 		default:
-			unsure, mayAccept = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules)), append(mayAccept, rule)
+			unsure = append(unsure, fmt.Sprintf("%s (%d rules)", c, c.Rules))
 		}
 	}
 	what, remedy := "packets to pods",
 		"accept connections to pods there: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
 	if f.mode().NFTablesBalances() {
-		what, remedy = "packets of every Service", "accept the connections of Services there: "+run(slices.Concat(accept, mayAccept))+
+		what, remedy = "packets of every Service", "accept the connections of Services there: "+run(accept)+
 			", and make that permanent in the firewall's configuration"
 	}
-	var found []finding.Finding
 	if len(dropped) > 0 {
-		found = append(found, finding.New(finding.Broken, "FORWARD", "the policy drops the "+what, examples(dropped), remedy))
+		return finding.One(finding.Broken, "FORWARD", "the policy drops the "+what, examples(dropped), remedy)
 	}
-	if len(unsure) > 0 {
-		found = append(found, finding.New(finding.Warning, "FORWARD", "the policy drops the "+what+" that no rule accepts; doctor does not evaluate these rules",
-			examples(unsure), "look at them; the evidence is the command that shows them. If nothing accepts connections to pods, "+remedy))
+	if len(unsure) > 0 && !f.mode().NFTablesBalances() {
+		return finding.One(finding.Notice, "FORWARD", "the policy drops the "+what+" from other nodes that no rule accepts; doctor does not follow them",
+			examples(unsure), "nothing to do if a rule accepts connections to pods; otherwise "+remedy)
 	}
-	return found
+	return nil
 }
 
 var forward = kernel.ChainID{Table: "filter", Chain: "FORWARD"}
@@ -67,6 +66,8 @@ func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 					return true
 				}
 			case kernel.JumpTo:
+				next = append(next, string(v))
+			case kernel.GoTo:
 				next = append(next, string(v))
 			}
 		}

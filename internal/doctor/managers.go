@@ -99,7 +99,7 @@ func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) { // the first that matches counts
 		if matchesNetwork(files[name]) {
-			if setting(files[name], "Unmanaged") != "yes" {
+			if !slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(setting(files[name], "Unmanaged"))) {
 				f.Managers = append(f.Managers, "systemd-networkd: "+name+" matches "+kernel.Device)
 			}
 			return
@@ -118,7 +118,13 @@ func matchesNetwork(config string) bool {
 	if !found || len(names) == 0 && typ == "" && kind == "" || typ != "" && typ != "*" && typ != "ether" || kind != "" && kind != "*" && kind != "dummy" {
 		return false
 	}
-	return len(names) == 0 || slices.ContainsFunc(names, matchesDevice)
+	return len(names) == 0 || matchesNames(names)
+}
+
+// matchesNames reports whether one of the names matches the device or, if the first begins with an exclamation mark, none does.
+func matchesNames(names []string) bool {
+	first, negated := strings.CutPrefix(names[0], "!")
+	return slices.ContainsFunc(append([]string{first}, names[1:]...), matchesDevice) != negated
 }
 
 // setting returns a value of a file with lines name=value; empty if it has none.

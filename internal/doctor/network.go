@@ -13,8 +13,6 @@ import (
 const (
 	memoryLow     = 5  // percent
 	neighborsHigh = 80 // percent
-	// ipvsPriority is the priority of IPVS in the hook INPUT.
-	ipvsPriority = 98
 	// clockLeeway is how much earlier than the API server's a clock may be.
 	clockLeeway = time.Minute
 )
@@ -153,29 +151,4 @@ func checkARP(f Facts) []finding.Finding {
 		found.Severity, found.Evidence = finding.Warning, append(found.Evidence, f.Announcers...)
 	}
 	return []finding.Finding{found}
-}
-
-// checkNFTables finds native nftables chains that a packet passes before it is balanced. Their rules are not evaluated.
-func checkNFTables(f Facts) []finding.Finding {
-	var all, some []string
-	for _, c := range f.Chains {
-		before := c.Hook == kernel.HookPrerouting || c.Hook == kernel.HookInput && c.Priority < ipvsPriority
-		switch {
-		case !before || c.Table == "kube-proxy": // reported as another proxy
-		case c.Rules == 0 && c.Drops:
-			all = append(all, c.String())
-		case c.Rules > 0:
-			some = append(some, fmt.Sprintf("%s (%d rules)", c, c.Rules))
-		}
-	}
-	var found []finding.Finding
-	if len(all) > 0 {
-		found = append(found, finding.New(finding.Broken, "firewall", "an nftables chain without rules drops every packet", examples(all),
-			"add rules that accept traffic, or delete the chain; the evidence is the command that shows it"))
-	}
-	if len(some) > 0 {
-		found = append(found, finding.New(finding.Notice, "firewall", "nftables rules see packets before they are balanced; doctor does not evaluate them", examples(some),
-			"if connections fail, look at these rules; the evidence is the command that shows them"))
-	}
-	return found
 }

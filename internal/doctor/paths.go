@@ -33,6 +33,7 @@ type Path struct {
 	Vital bool
 	// Open is true if the node may try to connect.
 	Open bool
+	kind view.Kind
 }
 
 // Walk is a path and what happens to a new connection on it.
@@ -67,7 +68,34 @@ func Paths(v *view.View) []Path {
 			all = append(all, pathsTo(s, f, pods)...)
 		}
 	}
-	return all[:min(len(all), MaxPaths)]
+	return evenly(all)
+}
+
+// evenly orders paths so that the first ones are of every kind of frontend, family and sender, and returns as many as doctor follows.
+func evenly(all []Path) []Path {
+	type sort struct {
+		kind   view.Kind
+		v4     bool
+		sender Sender
+	}
+	count, turn := map[sort]int{}, make([]int, len(all))
+	for i, p := range all {
+		key := sort{p.kind, p.To.Addr.Addr().Is4(), p.Sender}
+		turn[i] = count[key]
+		count[key]++
+	}
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(turn[a], turn[b]) })
+	order = order[:min(len(order), MaxPaths)]
+	slices.Sort(order)
+	chosen := make([]Path, 0, len(order))
+	for _, i := range order {
+		chosen = append(chosen, all[i])
+	}
+	return chosen
 }
 
 func rank(s view.Service) int {
@@ -112,7 +140,7 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 	if err != nil {
 		return nil
 	}
-	path := Path{Question: explain.Question{To: kernel.ServerKey{Addr: f.Address, Protocol: protocol}}, Service: s.ID(), Vital: s.Vital()}
+	path := Path{Question: explain.Question{To: kernel.ServerKey{Addr: f.Address, Protocol: protocol}}, Service: s.ID(), Vital: s.Vital(), kind: f.Kind}
 	var all []Path
 	add := func(sender Sender, from netip.Addr) {
 		path.Sender, path.From = sender, from
@@ -200,6 +228,27 @@ func unfollowed(f Facts) []string {
 	return nil
 }
 
+// checkVital finds Services that every pod needs and that no path leads to.
+func checkVital(f Facts) []finding.Finding {
+	if f.View == nil {
+		return nil
+	}
+	var evidence []string
+	for _, s := range f.View.Services {
+		if !s.Vital() || slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Service == s.ID() }) {
+			continue
+		}
+		for _, at := range s.Frontends {
+			evidence = append(evidence, fmt.Sprintf("%s at %s/%s: %s, %d endpoints", s.ID(), at.Address, at.Protocol, at.State, len(at.Endpoints)))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return finding.One(finding.Broken, "Services that every pod needs", "not served with a ready endpoint", examples(evidence),
+		"look at their pods: `kubectl -n NAMESPACE get pods,endpointslices`")
+}
+
 // checkPaths reports each cause that stops, or may stop, packets of Services, with the paths that it affects.
 func checkPaths(f Facts) []finding.Finding {
 	var found []finding.Finding
@@ -241,37 +290,42 @@ func (w Walk) String() string {
 
 // judge returns what is wrong with a path; nothing if packets arrive. Where explain does not know, a real connection does.
 func (w Walk) judge() (finding.Severity, string) {
-	why := strings.Join(w.Reasons, "; ")
-	arrives := w.Connected && w.Failure == ""
+	why, failed, severity := strings.Join(w.Reasons, "; "), w.Failure != "", finding.Warning
+	if failed && w.Vital {
+		severity = finding.Broken
+	}
 	switch w.Verdict {
 	case explain.Stops, explain.Partly, explain.NoService:
-		if arrives {
+		switch {
+		case w.Connected && !failed:
 			return finding.Warning, "explain finds that packets do not arrive, but a connection succeeded: " + why
-		}
-		if w.Sender == fromOutside {
+		case w.Sender == fromOutside:
 			return finding.Warning, "clients outside this node do not reach Services: " + why
 		}
 		return finding.Broken, "packets to Services do not arrive: " + why
 	case explain.Differs:
-		return finding.Warning, "the kernel differs from what the agent wants: " + why
-	case explain.Passes:
-	default:
-		if !arrives && w.Failure == "" {
-			return finding.Warning, "doctor cannot tell whether packets arrive: " + why
+		if failed {
+			return severity, "connections fail, and the kernel differs from what the agent wants: " + why
 		}
+		return severity, "the kernel differs from what the agent wants: " + why
+	case explain.Passes:
+		if failed {
+			return severity, "no rule or object on this node stops the packets, but connections fail"
+		}
+		return "", ""
 	}
 	switch {
-	case w.Failure == "":
+	case failed:
+		return severity, "connections fail, and this may be the reason: " + why
+	case w.Connected:
 		return "", ""
-	case w.Vital:
-		return finding.Broken, "no rule or object on this node stops the packets, but connections fail"
 	}
-	return finding.Warning, "no rule or object on this node stops the packets, but connections fail"
+	return severity, "doctor cannot tell whether packets arrive: " + why
 }
 
 func (w Walk) remedy() string {
 	command := fmt.Sprintf("`kube-ipvs explain %s/%s --from %s`", w.To.Addr, w.To.Protocol, w.From)
-	if w.Failure != "" && w.Verdict != explain.Stops && w.Verdict != explain.Partly {
+	if w.Failure != "" && w.Verdict == explain.Passes {
 		return command + " lists the endpoints: connect to them directly; if that fails, too, look at the pods, the network policies and the pod network"
 	}
 	return command + " shows every step; change the rule or object that it names"

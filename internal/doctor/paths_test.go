@@ -61,6 +61,25 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestPathsAreOfEveryKind: if there are too many paths, those that are left out are of a kind that others have.
+func TestPathsAreOfEveryKind(t *testing.T) {
+	frontend := func(kind view.Kind, addr string) view.Frontend {
+		return view.Frontend{Kind: kind, Address: at(addr), Protocol: "tcp", State: view.Served, Endpoints: []view.Endpoint{ready("10.244.1.7:8080", "node-b")}}
+	}
+	v := &view.View{Node: view.Node{Name: "node-a"}}
+	for i := range 80 {
+		s := view.Service{Namespace: "default", Name: fmt.Sprint(i), Frontends: []view.Frontend{frontend(view.ClusterIP, "10.96.0.1:80")}}
+		if i == 79 {
+			s.Frontends = append(s.Frontends, frontend(view.LoadBalancer, "[2001:db8::1]:80"))
+		}
+		v.Services = append(v.Services, s)
+	}
+	paths := Paths(v)
+	if len(paths) != MaxPaths || !slices.ContainsFunc(paths, func(p Path) bool { return p.kind == view.LoadBalancer && p.Sender == fromOutside }) {
+		t.Errorf("%d paths, of them: %+v", len(paths), paths[len(paths)-1])
+	}
+}
+
 // TestPathsAreBounded: whatever the Services are, the paths and the connections have a limit, and connections are spread over Services.
 func TestPathsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -130,6 +149,8 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 		{explain.Unclear, fromPod, false, none, finding.Warning},
 		{explain.Unclear, fromNode, false, succeeded, ""},
 		{explain.Unclear, fromNode, false, failed, finding.Warning},
+		{explain.Unclear, fromNode, true, failed, finding.Broken},
+		{explain.Differs, fromNode, true, failed, finding.Broken},
 		{explain.Depends, fromOutside, false, none, finding.Warning},
 		{explain.Unknown, fromPod, true, none, finding.Warning},
 		{explain.Differs, fromNode, true, succeeded, finding.Warning},

@@ -43,6 +43,10 @@ var programs = []breakage{
 		n.run(k3sServer)
 		n.files["/proc/700/cmdline"] = "/usr/local/bin/k3s\x00server\x00--disable-kube-proxy=false"
 	}, finding.Warning, []string{"k3s-server"}},
+	{"K3s with the setting in a comment", func(_ *testing.T, n *node) {
+		n.run(k3sServer)
+		n.files["/etc/rancher/k3s/config.yaml"] = "# disable-kube-proxy: true\n"
+	}, finding.Warning, []string{"k3s-server"}},
 	{"agent of K3s", func(_ *testing.T, n *node) { n.run(k3sAgent) }, finding.Notice, []string{"k3s-agent (process 700)"}},
 	{"other data plane, as configured", func(_ *testing.T, n *node) { n.run(ovn); n.set("serviceProxyName", "kube-ipvs") }, finding.Notice, []string{"service-proxy-name"}},
 	{"kube-proxy on its own port", func(_ *testing.T, n *node) {
@@ -87,6 +91,15 @@ var programs = []breakage{
 		n.files["/etc/systemd/network/00-kube-ipvs0.network"] = "[Match]\nName=kube-ipvs0\n[Link]\nUnmanaged=yes\n"
 		n.files["/etc/systemd/network/zz-all.network"] = "[Match]\nType=ether\n[Network]\nDHCP=yes\n"
 	}, "", nil},
+	{"systemd-networkd with an exception in other words", func(_ *testing.T, n *node) {
+		n.run(networkd)
+		n.files["/etc/systemd/network/00-kube-ipvs0.network"] = "[Match]\nName=kube-ipvs0\n[Link]\nUnmanaged=true\n"
+		n.files["/etc/systemd/network/zz-all.network"] = "[Match]\nType=ether\n[Network]\nDHCP=yes\n"
+	}, "", nil},
+	{"systemd-networkd with names that do not match", func(_ *testing.T, n *node) {
+		n.run(networkd)
+		n.files["/etc/systemd/network/zz-all.network"] = "[Match]\nName=!veth* lo\n[Network]\nDHCP=yes\n"
+	}, finding.Warning, []string{"zz-all.network matches kube-ipvs0"}},
 	{"systemd-networkd with hardware only", func(_ *testing.T, n *node) {
 		n.run(networkd)
 		n.files["/usr/lib/systemd/network/80-wired.network"] = "[Match]\nKind=!*\nType=ether\n[Network]\nDHCP=yes\n"

@@ -234,9 +234,21 @@ func (e *explaining) ipsets(p *packet) {
 	e.step("sets", object, "in "+strings.Join(in, ", "), Passes)
 }
 
+// otherChains makes the verdict unclear if a packet that arrives may pass chains whose rules are not read.
+func (e *explaining) otherChains(p *packet) {
+	for _, c := range e.k.Chains {
+		if c.Hook == kernel.HookOther && (c.Rules > 0 || c.Drops) && !p.sent {
+			e.unclear = true
+			e.stepOnce("nftables", c.String(), "explain does not read the rules of this chain", Unclear)
+			e.reason("packets may be stopped by rules that explain does not read: %s", c)
+		}
+	}
+}
+
 // beforeIPVS walks the rules that the packet passes before IPVS.
 func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
+	e.otherChains(p)
 	e.required(Rules)
 	w := newWalk(e.k, p)
 	for _, s := range e.before(p) {

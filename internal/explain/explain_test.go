@@ -406,3 +406,29 @@ func TestPortNameWithoutEndpoints(t *testing.T) {
 		t.Errorf("verdict %s, reasons %q, want the reason %q", e.Verdict, e.Reasons, want)
 	}
 }
+
+// TestNodeReachesItself: what the node sends to its own endpoint arrives at interface lo, where firewalls accept everything.
+func TestNodeReachesItself(t *testing.T) {
+	w := newWorld(t, compiletest.Service("kubernetes", "10.96.0.1", "192.0.2.1"))
+	w.insert("filter", "INPUT", "-j DROP")
+	if e := w.ask("10.96.0.1:80", "10.96.0.1"); e.Verdict != explain.Stops {
+		t.Errorf("every packet is dropped:\n%s", steps(e))
+	}
+	w.insert("filter", "INPUT", "-i lo -j ACCEPT")
+	if e := w.ask("10.96.0.1:80", "10.96.0.1"); e.Verdict == explain.Stops {
+		t.Errorf("packets on lo are accepted:\n%s", steps(e))
+	}
+}
+
+// TestOtherChains: explain does not read chains below IP, so an arriving packet may be stopped there.
+func TestOtherChains(t *testing.T) {
+	w := newWorld(t, web())
+	chain := kernel.BaseChain{Family: "netdev", Table: "guard", Name: "in", Hook: kernel.HookOther, Rules: 1}
+	w.kernel.Chains = append(w.kernel.Chains, chain)
+	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Unclear || !says(e, "nft list chain netdev guard in") {
+		t.Errorf("a client outside:\n%s", steps(e))
+	}
+	if e := w.ask(clusterIPHTTP, node); e.Verdict != explain.Passes {
+		t.Errorf("the node:\n%s", steps(e))
+	}
+}

@@ -45,8 +45,8 @@ const (
 	ctSrc, ctDst, ctProtoSrc, ctProtoDst, ctZone                  = 8, 9, 11, 12, 17
 	ctSrcIP, ctDstIP, ctSrcIP6, ctDstIP6                          = 19, 20, 21, 22
 
-	fibOif, fibOifname, fibAddrtype       = 1, 2, 3
-	fibSaddr, fibDaddr, fibIif, fibExists = 1, 2, 8, 32
+	fibOif, fibOifname, fibAddrtype                 = 1, 2, 3
+	fibSaddr, fibDaddr, fibIif, fibByOif, fibExists = 1, 2, 8, 16, 32
 
 	baseNetwork, baseTransport = 1, 2
 
@@ -99,7 +99,7 @@ func (p *packet) meta(k *Kernel, f kernel.NFTField, hook place) (b bits, has boo
 		b = partly(p.mark, ^p.markUnknown)
 		b.name = "meta mark"
 	case metaIif, metaIifname, metaIbrname:
-		return p.interfaceBits(k, f.Key == metaIif, p.in, hook.arrives && !p.sent, "iifname"), true
+		return p.interfaceBits(k, f.Key == metaIif, p.in, hook.arrives && (!p.sent || p.in != ""), "iifname"), true
 	case metaOif, metaOifname, metaObrname:
 		return p.interfaceBits(k, f.Key == metaOif, p.out, hook.leaves, "oifname"), true
 	case metaSkuid, metaSkgid:
@@ -303,6 +303,9 @@ func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
 		addr, name = p.from, "fib saddr"
 	}
 	switch {
+	case f.Key == fibAddrtype && f.Flags&(fibIif|fibByOif) != 0:
+		b = k.typeBitsAt(addr)
+		b.name = name + " type at an interface"
 	case f.Key == fibAddrtype:
 		b = k.typeBits(addr)
 		b.name = name + " type"
@@ -317,6 +320,18 @@ func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
 		b.name = name
 	}
 	return b
+}
+
+// typeBitsAt is the type of an address at the packet's interface. Packets to virtual addresses pass other interfaces than kube-ipvs0, where these
+// are not local. The interface of a node's address is unknown.
+func (k *Kernel) typeBitsAt(a netip.Addr) bits {
+	if k.isNode(a) || a.IsLoopback() {
+		return unknownBits(registerSize)
+	}
+	if k.isVirtual(a) {
+		return exactly(native32(rtnUnicast))
+	}
+	return k.typeBits(a)
 }
 
 // typeBits is the type of an address: the node's own, or any other.

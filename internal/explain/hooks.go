@@ -134,6 +134,12 @@ func (w *walk) stages(p *packet, s segment) (all []stage) {
 
 // pass walks the chains of a part of a hook. It returns false if the packet was stopped.
 func (w *walk) pass(p *packet, s segment) bool {
+	if p.sent {
+		p.in = ""
+		if s.hook == kernel.HookPrerouting || s.hook == kernel.HookInput { // the node itself has the endpoint
+			p.in = loopback
+		}
+	}
 	for _, c := range w.stages(p, s) {
 		w.place = place{
 			arrives: s.hook != kernel.HookOutput, leaves: s.hook != kernel.HookPrerouting && s.hook != kernel.HookInput,

@@ -196,6 +196,11 @@ var damages = []struct {
 		explain.Stops, "nft -a list chain inet guard in", "nft -a list chain inet guard in",
 	},
 	{
+		"nft add table inet guard; nft add chain inet guard pre { type filter hook prerouting priority 0 ; policy accept ; }; " +
+			"nft add rule inet guard pre fib daddr . iif type != { local, broadcast, multicast } drop", "nft delete table inet guard",
+		explain.Stops, "nft -a list chain inet guard pre", "nft -a list chain inet guard pre",
+	},
+	{
 		"iptables-nft -P INPUT DROP; " +
 			"nft add table ip6 guard; nft add chain ip6 guard in { type filter hook prerouting priority -200 ; policy drop ; }",
 		"iptables-nft -P INPUT ACCEPT; nft delete table ip6 guard",

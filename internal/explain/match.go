@@ -218,9 +218,10 @@ func within(a netip.Addr, r netip.Prefix) matchResult {
 	return resultOf(r.Contains(a))
 }
 
-// arrives matches the incoming interface, which packets sent by this node do not have. It records that a rule depends on it.
+// arrives matches the incoming interface, which packets sent by this node lack until they arrive at the node itself. It records that a rule
+// depends on it.
 func arrives(p *packet, c kernel.Arrives) matchResult {
-	if p.sent {
+	if p.sent && p.in == "" {
 		return no
 	}
 	p.arrivalAsked = true

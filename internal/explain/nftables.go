@@ -241,6 +241,9 @@ func (r *nftRun) set(s kernel.NFTStore) {
 	case s.Field.Kind == kernel.NFTPayload && s.Field.Key == baseTransport && s.Field.Offset < registerSize:
 		r.other(r.shown(), r.flow, "the changed port")
 		return
+	case s.Field.Kind == kernel.NFTPayload && s.Field.Key == baseNetwork:
+		r.other(r.shown(), r.flow, "the changed header")
+		return
 	default:
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Severity orders findings.
@@ -80,6 +81,19 @@ func (f Finding) Details() []string {
 	return append(lines, "remedy: "+f.Remedy)
 }
 
+// Printable replaces control characters. Otherwise, a foreign name or answer could send escape sequences to the terminal.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
 // Sort puts the most serious findings first.
 func Sort(found []Finding) {
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
@@ -89,9 +103,9 @@ func Sort(found []Finding) {
 func Print(w io.Writer, found []Finding) error {
 	var text strings.Builder
 	for _, f := range found {
-		fmt.Fprintf(&text, "%-7s  %s: %s\n", f.Severity, f.Subject, f.Problem)
+		fmt.Fprintf(&text, "%-7s  %s\n", f.Severity, Printable(f.Subject+": "+f.Problem))
 		for _, line := range f.Details() {
-			fmt.Fprintf(&text, "         %s\n", line)
+			fmt.Fprintf(&text, "         %s\n", Printable(line))
 		}
 	}
 	_, err := io.WriteString(w, text.String())

@@ -103,7 +103,7 @@ func (c *Changes) Empty() bool {
 	return len(c.events) == 0 && len(c.report.Findings) == 0 && len(c.report.Unchecked) == 0 && len(c.notices) == 0
 }
 
-// Print writes the changes as Print writes a report, with the event of each row.
+// Print writes the changes as a table, like the function Print does for a report, and adds each row's event.
 func (c *Changes) Print(w io.Writer, form inspect.Table) error {
 	return print(w, c.report, c.events, c.notices, form)
 }

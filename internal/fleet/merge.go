@@ -53,7 +53,7 @@ type fact struct {
 	local bool
 }
 
-// NewMerger returns a merger of the answers to a question. If keep is true, the report has the whole answers.
+// NewMerger returns a merger of the answers to a question. If keep is true, the report contains the complete answers.
 func NewMerger(q Question, keep bool) *Merger {
 	return &Merger{
 		q: q, keep: keep, report: Report{Command: q.Command},

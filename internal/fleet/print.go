@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
@@ -66,7 +66,7 @@ func (p printer) rows(events []string, form inspect.Table) error {
 			cells = append([]string{events[i]}, cells...)
 		}
 		for i, c := range cells {
-			cells[i] = printable(c)
+			cells[i] = finding.Printable(c)
 		}
 		table = append(table, cells)
 	}
@@ -91,7 +91,7 @@ func PrintNames(w io.Writer, r Report) error {
 		if name == "" {
 			continue
 		}
-		if _, err := fmt.Fprintln(w, printable(name)); err != nil {
+		if _, err := fmt.Fprintln(w, finding.Printable(name)); err != nil {
 			return err
 		}
 	}
@@ -128,7 +128,7 @@ func (r *Report) Notices(wide bool) []string {
 	}
 	notices = append(notices, fmt.Sprintf("%d of %d nodes responded", r.responded(), len(r.Nodes)+r.NotAsked))
 	for i, n := range notices {
-		notices[i] = printable(n)
+		notices[i] = finding.Printable(n)
 	}
 	return notices
 }
@@ -143,7 +143,7 @@ type printer struct {
 }
 
 func (p printer) line(format string, args ...any) {
-	fmt.Fprintln(p.w, printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(p.w, finding.Printable(fmt.Sprintf(format, args...)))
 }
 
 // finding writes a finding as doctor does, with its nodes, and with those of each piece of evidence if they differ.
@@ -192,14 +192,4 @@ func some(names []string, separator string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewNames], separator), more)
 	}
 	return strings.Join(names, separator)
-}
-
-// printable replaces control characters. Otherwise, a node could send escape sequences to the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }

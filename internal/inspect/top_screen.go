@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 // TopScreen is the state of top in a terminal, as selected with its keys. The zero value shows everything, the most new connections first.
@@ -89,8 +91,12 @@ func (s *TopScreen) typed(key rune) {
 func (s *TopScreen) Lines(list TopList, title string, width, height int) []string {
 	items := slices.DeleteFunc(slices.Clone(list.Items), func(e TopEntry) bool { return !s.selects(e) })
 	slices.SortStableFunc(items, topColumns[s.column].compare)
-	sums := Traffic{}
+	sums, counted := Traffic{}, map[string]bool{} // frontends may share a virtual server
 	for _, e := range items {
+		if counted[e.Server] {
+			continue
+		}
+		counted[e.Server] = true
 		sums.Connections, sums.Packets = sums.Connections+e.Traffic.Connections, sums.Packets+e.Packets
 		sums.BytesIn, sums.BytesOut = sums.BytesIn+e.BytesIn, sums.BytesOut+e.BytesOut
 	}
@@ -152,14 +158,8 @@ var topHelp = []string{
 	"q               quit",
 }
 
-// clip cuts a line to a width, and replaces control characters, which foreign names could contain.
+// clip cuts a line to a width.
 func clip(line string, width int) string {
-	letters := []rune(line)
-	letters = letters[:min(len(letters), max(width, 0))]
-	for i, r := range letters {
-		if !unicode.IsPrint(r) {
-			letters[i] = '\uFFFD'
-		}
-	}
-	return string(letters)
+	letters := []rune(finding.Printable(line))
+	return string(letters[:min(len(letters), max(width, 0))])
 }

@@ -117,4 +117,6 @@ const (
 	HookForward     Hook = 2 // only if nftables balances
 	HookOutput      Hook = 3
 	HookPostrouting Hook = 4
+	// HookOther is ingress, and every hook of the families bridge and netdev. Packets pass it before they reach the others.
+	HookOther Hook = 5
 )

@@ -175,13 +175,14 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 	case h.Version != version:
 		return fmt.Errorf("the file has format %d; this version of kube-ipvs uses format %d", h.Version, version)
 	case h.Node != id.Node:
-		return fmt.Errorf("the file is of node %q, not of %q", h.Node, id.Node)
+		return fmt.Errorf("the file is from node %q, not from %q", h.Node, id.Node)
 	case h.APIServer != id.APIServer:
-		return fmt.Errorf("the file is of the API server %s, not of %s", h.APIServer, id.APIServer)
+		return fmt.Errorf("the file is from the API server %s, not from %s", h.APIServer, id.APIServer)
 	case !sameCluster(h.Authorities, id.Authorities):
-		return errors.New("the file is of another cluster at " + h.APIServer + ": it names none of the certificate authorities that the agent trusts")
+		return fmt.Errorf("the file is from another cluster, whose API server has the same address (%s): "+
+			"it names none of the certificate authorities that the agent trusts", h.APIServer)
 	case h.ServiceProxyName != id.ServiceProxyName:
-		return fmt.Errorf("the file is of service proxy name %q, not of %q", h.ServiceProxyName, id.ServiceProxyName)
+		return fmt.Errorf("the file is from an agent with the service proxy name %q, not %q", h.ServiceProxyName, id.ServiceProxyName)
 	case age > maxAge:
 		return fmt.Errorf("the file is %s old; at most %s is allowed (--snapshot-max-age)", age.Round(time.Second), maxAge)
 	case age < -maxAge:

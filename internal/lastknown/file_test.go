@@ -86,12 +86,12 @@ func TestNotUsed(t *testing.T) {
 		id  Identity
 		now time.Time
 	}{
-		`of node "n1", not of "n2"`:                     {Identity{Node: "n2", APIServer: self.APIServer}, noon},
-		"of the API server https://192.0.2.1:6443, not": {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
-		`service proxy name "", not of "ours"`:          {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
-		"of another cluster at https://192.0.2.1:6443:": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
-		"1h0m1s old; at most 1h0m0s is allowed":         {self, noon.Add(time.Hour + time.Second)},
-		"after the node's clock":                        {self, noon.Add(-2 * time.Hour)},
+		`from node "n1", not from "n2"`:                                                        {Identity{Node: "n2", APIServer: self.APIServer}, noon},
+		"from the API server https://192.0.2.1:6443, not":                                      {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
+		`service proxy name "", not "ours"`:                                                    {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
+		"from another cluster, whose API server has the same address (https://192.0.2.1:6443)": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
+		"1h0m1s old; at most 1h0m0s is allowed":                                                {self, noon.Add(time.Hour + time.Second)},
+		"after the node's clock":                                                               {self, noon.Add(-2 * time.Hour)},
 	} {
 		if _, err := decode(bytes.NewReader(encoded(t, s)), c.id, c.now, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 )
 
-// connectPatience is how long a connection of doctor may take to open.
+// connectPatience is how long doctor waits for a connection to open.
 const connectPatience = time.Second
 
 // connect tries some of the paths with real connections, all at the same time.

@@ -41,7 +41,7 @@ func TestHostGet(t *testing.T) {
 	}
 }
 
-// TestHostFiles: a file is read whole or not at all, and of a log only the end.
+// TestHostFiles: ReadFile returns the whole file or an error; Tail returns only the end of a file.
 func TestHostFiles(t *testing.T) {
 	h, file := thisHost{t.Context()}, filepath.Join(t.TempDir(), "file")
 	for size, whole := range map[int]bool{mostOfFile: true, mostOfFile + 1: false} {

@@ -139,7 +139,7 @@ func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	if out, err := l.remove(t); err != nil || !strings.Contains(out, "kube-proxy has left no") {
 		t.Errorf("the second time: %v\n%s", err, out)
 	}
-	w.repaired(t, node, w.farService()) // the agent has compared everything, and missed only that
+	w.repaired(t, node, w.farService()) // waits for a full sync; the deleted virtual server is the only difference that it finds
 	if found := l.diagnose(t); strings.Contains(found, "kube-proxy's rules: ") || strings.Contains(found, "| rules: ") || strings.Contains(found, "| sets: ") {
 		t.Errorf("doctor finds afterwards:\n%s", found)
 	}

@@ -40,6 +40,11 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"iptables -t raw -I PREROUTING -d 10.96.0.0/12 -j DROP", "iptables -t raw -D PREROUTING -d 10.96.0.0/12 -j DROP", s.client.Host, finding.Broken,
 			"-d 10.96.0.0/12 -j DROP",
 		},
+		"addresses that are not local at the interface": {
+			"nft add table inet guard; nft 'add chain inet guard pre { type filter hook prerouting priority 0; policy accept; }'; " +
+				"nft add rule inet guard pre fib daddr . iif type != '{ local, broadcast, multicast }' drop",
+			"nft delete table inet guard", s.client.Host, finding.Broken, "guard",
+		},
 		"a chain of nftables": {
 			"nft add table inet guard; nft 'add chain inet guard in { type filter hook input priority filter + 10; policy accept; }'; " +
 				"nft add rule inet guard in ct state established,related accept; nft add rule inet guard in iifname lo accept; " +

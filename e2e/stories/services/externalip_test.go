@@ -114,7 +114,7 @@ endpoints: [{addresses: [web-2]}]`)
 		s.outside.MustRefuse(t, cluster.TCP, s.node1.At(f, 10250), slowly)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
-	s.awaitEvent(t, svc, ":8081/tcp", "a process of this node listens")
+	s.awaitEvent(t, svc, ":8081/tcp", "a process on this node already listens")
 	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process cannot bind a port that is already served
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {

@@ -156,8 +156,8 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	return m.differs
 }
 
-// TouchSkipped adds what was refused since the last full comparison, what was skipped because of that, and everything else at the same
-// addresses, which nothing else would touch.
+// TouchSkipped adds to touched the objects whose writes were refused or skipped since the last full comparison, and all other objects at their
+// addresses. Nothing else would touch these.
 func (k *Kernel) TouchSkipped(w *diff.Target, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return

@@ -15,10 +15,8 @@ import (
 // maxElements bounds the number of elements read from a set. Larger ones are not evaluated.
 const maxElements = 1 << 16
 
-// families are the families whose chains can see packets to Services.
-var families = map[string]byte{
-	"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6, "bridge": unix.NFPROTO_BRIDGE, "netdev": unix.NFPROTO_NETDEV,
-}
+// families are the families whose rules are read.
+var families = map[string]byte{"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6}
 
 func familyOf(number byte) string {
 	for name, n := range families {
@@ -43,7 +41,7 @@ func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, erro
 	r := reader{conn: conn, all: all}
 	var tables []kernel.NFTName
 	for _, c := range chains {
-		if t := (kernel.NFTName{Family: c.Family, Table: c.Table}); !slices.Contains(tables, t) {
+		if t := (kernel.NFTName{Family: c.Family, Table: c.Table}); families[c.Family] != 0 && !slices.Contains(tables, t) {
 			tables = append(tables, t)
 		}
 	}

@@ -18,8 +18,10 @@ const (
 	policyDrop = 0
 )
 
-// nftFamilies are the families that can see packets to virtual servers.
-var nftFamilies = map[byte]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
+// nftFamilies are the families whose chains packets to virtual servers can pass.
+var nftFamilies = map[byte]string{
+	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+}
 
 // BaseChains lists the native nftables base chains of all families. If iptables-nft is in use, its chains are excluded, because List returns
 // them.
@@ -77,6 +79,9 @@ func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
 		}
 		return err
 	})
+	if c.Family == "bridge" || c.Family == "netdev" {
+		c.Hook = kernel.HookOther
+	}
 	return c, hooked && known, err
 }
 

@@ -176,8 +176,14 @@ func (p *proxyChains) inOrder() (chains []kernel.ChainID) {
 
 // target is the chain to which a rule jumps.
 func target(r kernel.SavedRule) kernel.ChainID {
-	to, _ := r.Rule.Verdict.(kernel.JumpTo)
-	return kernel.ChainID{Table: r.Table, Chain: string(to)}
+	to := ""
+	switch v := r.Rule.Verdict.(type) {
+	case kernel.JumpTo:
+		to = string(v)
+	case kernel.GoTo:
+		to = string(v)
+	}
+	return kernel.ChainID{Table: r.Table, Chain: to}
 }
 
 // setsOfKubeProxy lists kube-proxy's ipsets that a rule uses.

@@ -127,13 +127,21 @@ func TestLeftoversBesideTheAgent(t *testing.T) {
 
 // TestLeftoversInUse: a chain to which another program's rule jumps stays, with what it needs, and so does an ipset that such a rule matches.
 func TestLeftoversInUse(t *testing.T) {
+	for _, option := range []string{"-j", "-g"} {
+		t.Run(option, func(t *testing.T) { leftoverInUse(t, option) })
+	}
+}
+
+func leftoverInUse(t *testing.T, option string) {
+	t.Helper()
 	text := strings.Replace(inIPTablesMode, "-A KUBE-MARK-MASQ",
-		"-A CNI-HOSTPORT-DNAT -p tcp -j KUBE-MARK-MASQ\n-A PREROUTING -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\n-A KUBE-MARK-MASQ", 1)
+		"-A CNI-HOSTPORT-DNAT -p tcp "+option+" KUBE-MARK-MASQ\n-A PREROUTING -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\n-A KUBE-MARK-MASQ", 1)
 	l := parseAll(t, text).leftovers(proxyOurs)
 	if got := l.String(); strings.Contains(got, "KUBE-MARK-MASQ") || strings.Contains(got, "KUBE-POSTROUTING") || !strings.Contains(got, "nat KUBE-SERVICES") {
 		t.Errorf("left:\n%s", got)
 	}
-	if want := []string{"chain nat KUBE-MARK-MASQ stays; another program's rule uses it: -t nat -A CNI-HOSTPORT-DNAT -p tcp -j KUBE-MARK-MASQ"}; !slices.Equal(l.kept, want) {
+	want := []string{"chain nat KUBE-MARK-MASQ stays; another program's rule uses it: -t nat -A CNI-HOSTPORT-DNAT -p tcp " + option + " KUBE-MARK-MASQ"}
+	if !slices.Equal(l.kept, want) {
 		t.Errorf("kept: %q", l.kept)
 	}
 	if rule := l.sets["KUBE-CLUSTER-IP"]; len(l.sets) != 1 || !strings.Contains(rule, "PREROUTING") {

@@ -11,8 +11,8 @@ import (
 
 // The functions of this file are for commands: each opens the backend of its objects, reads them once, and closes it.
 
-// FindMode returns the mode of the agent that wrote this node's kernel state. An error of nftables is ignored: either nftables contains no
-// such state, or the other functions return a better error.
+// FindMode returns the mode of the agent that wrote this node's kernel state. nftables errors are ignored: either nftables has no state
+// of an agent, or the functions below return a better error.
 func FindMode(ctx context.Context) kernel.Mode {
 	b, err := nft.New(inet.Families, nil)
 	if err != nil {

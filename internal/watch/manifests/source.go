@@ -128,7 +128,7 @@ func (m *Source) await(ended <-chan time.Duration) bool {
 func (m *Source) reportHung() {
 	m.log.Warn("reading the manifest directory does not end; kernel state unchanged", zap.String("directory", m.dir.path))
 	p := watch.Problems{Object: model.FileRef(m.dir.path)}
-	p.Add("", "", "reading it has not ended in %s. Objects read before stay in force. Check the disk or network file system", m.timing.hung)
+	p.Add("", "", "reading the directory has not finished after %s. Objects read earlier stay in force. Check the disk or network file system", m.timing.hung)
 	m.ReplaceProblems(p.Object, p.Done())
 }
 

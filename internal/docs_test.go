@@ -40,7 +40,8 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
-// TestDocsNameMetrics: the metrics that pages name exist. A name that ends in "_" stands for all that begin with it.
+// TestDocsNameMetrics: the metrics that pages name exist. A name that ends in "_" is a prefix that at least one metric
+// must have.
 func TestDocsNameMetrics(t *testing.T) {
 	all := pages(t)
 	for page, text := range all {
@@ -80,7 +81,7 @@ func TestDocsNameFiles(t *testing.T) {
 	}
 }
 
-// pages returns the pages of the documentation by path.
+// pages returns the text of the documentation's pages, keyed by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -100,7 +101,7 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// testsOf returns the names of the tests in some directories, and the text of their files.
+// testsOf returns the names of the tests in the given directories, and the text of their files.
 func testsOf(t *testing.T, folders ...string) (names map[string]bool, sources string) {
 	t.Helper()
 	names = map[string]bool{}

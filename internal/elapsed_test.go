@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// elsewhere lists test files with a virtual clock or made-up times that cannot be recognized by their imports.
+// elsewhere lists test files that use a virtual clock or invented times, although their imports do not show it.
 var elsewhere = []string{"../internal/agent/drain/drain_test.go", "../internal/agent/watching_test.go"}
 
-// TestHostTestsDoNotCompareTimes: no test on the machine's own clock compares how long something took, because that depends on the machine.
+// TestHostTestsDoNotCompareTimes: no test on the real clock compares elapsed times, because they depend on the machine.
 func TestHostTestsDoNotCompareTimes(t *testing.T) {
 	eachFile(t, func(path string, file *ast.File, at func(token.Pos) token.Position) {
 		if !strings.HasSuffix(path, "_test.go") || slices.Contains(elsewhere, path) || onVirtualClock(file) {
@@ -22,13 +22,13 @@ func TestHostTestsDoNotCompareTimes(t *testing.T) {
 		}
 		for _, decl := range file.Decls {
 			for _, pos := range comparisonsOfTimes(decl) {
-				t.Errorf("%s compares how long something took: compare order or counts, or use synctest", at(pos))
+				t.Errorf("%s compares elapsed times: compare order or counts, or use synctest", at(pos))
 			}
 		}
 	})
 }
 
-// eachFile visits the Go files of the module, except those of the lab: make test does not run its tests.
+// eachFile visits the Go files of the module, except the lab's: make test does not run its tests.
 func eachFile(t *testing.T, visit func(path string, file *ast.File, at func(token.Pos) token.Position)) {
 	t.Helper()
 	for _, root := range []string{"../internal", "../cmd", "../e2e"} {
@@ -49,7 +49,7 @@ func eachFile(t *testing.T, visit func(path string, file *ast.File, at func(toke
 	}
 }
 
-// onVirtualClock reports whether a file's tests run in a bubble of synctest or in a guest.
+// onVirtualClock reports whether a file's tests run in a synctest bubble or in a virtual machine.
 func onVirtualClock(file *ast.File) bool {
 	return slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool {
 		return slices.ContainsFunc([]string{"testing/synctest", "internal/kernel/labtest", "e2e/testbed/cluster"}, func(end string) bool {
@@ -58,7 +58,7 @@ func onVirtualClock(file *ast.File) bool {
 	})
 }
 
-// comparisonsOfTimes finds comparisons with time.Since, t.Sub, or a variable set to their result.
+// comparisonsOfTimes finds comparisons of time.Since, t.Sub, or a variable that holds their result.
 func comparisonsOfTimes(decl ast.Decl) (found []token.Pos) {
 	times := map[string]bool{}
 	ast.Inspect(decl, func(n ast.Node) bool {

@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// TestExportedNamesHaveUsers: other packages use the exported functions and variables of each package below internal.
+// TestExportedNamesHaveUsers: some other package uses each exported function and variable of the packages below
+// internal.
 func TestExportedNamesHaveUsers(t *testing.T) {
 	exported, used := map[string]token.Position{}, map[string]bool{}
 	eachFile(t, func(path string, file *ast.File, at func(token.Pos) token.Position) {
 		imports := map[string]string{}
 		for _, spec := range file.Imports {
 			imported, _ := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module)
-			imports[filepath.Base(imported)] = imported // the module renames none of its packages
+			imports[filepath.Base(imported)] = imported // the module imports none of its packages under another name
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
@@ -38,7 +39,7 @@ func TestExportedNamesHaveUsers(t *testing.T) {
 	}
 }
 
-// declaredIn returns the functions and variables of a file.
+// declaredIn returns the functions and variables that a file declares.
 func declaredIn(file *ast.File) (names []*ast.Ident) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {

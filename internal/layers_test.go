@@ -12,7 +12,8 @@ import (
 
 const module = "github.com/kube-ipvs/kube-ipvs/"
 
-// layer lists the imports allowed in a package, with the reason. The standard library is allowed except for the forbidden packages.
+// layer lists the imports allowed in a package, with the reason. All packages of the standard library are allowed
+// except those in forbidden.
 type layer struct {
 	// ours are packages of this module; others are prefixes of other modules' packages.
 	ours, others []string
@@ -22,7 +23,7 @@ type layer struct {
 	why   string
 }
 
-// impure lists the packages of the standard library that do I/O, or with results that do not depend only on their input.
+// impure lists packages of the standard library that do I/O, or whose results do not depend on their input only.
 var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
 
 var layers = map[string]layer{
@@ -37,17 +38,17 @@ var layers = map[string]layer{
 		ours: []string{"inet", "kernel", "model", "view", "want"}, forbidden: impure,
 		why: "pure (I2): uses no clock, Kubernetes types or backends",
 	},
-	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel state, does not know the cluster"},
-	"finding": {forbidden: impure, why: "values only: what preflight, status and doctor find, and its text"},
+	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel states and does not depend on the cluster"},
+	"finding": {forbidden: impure, why: "values only: the findings of preflight, status and doctor, and their text"},
 	"inspect": {ours: []string{"diff", "finding", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
 	"view": {
 		ours: []string{"finding", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"),
-		why: "values only, for what is wrong; time.Time is a value",
+		why: "values only: the agent's state and findings about it; time.Time is a value",
 	},
 	"explain": {ours: []string{"inet", "kernel", "model", "view"}, forbidden: impure, why: "pure: turns kernel state, view and question into steps"},
 	"status": {
 		ours: []string{"agent", "model", "rundir", "view"}, others: []string{"go.uber.org/zap"},
-		why: "gets values from the loop and serves them to root",
+		why: "receives values from the loop and serves them to root",
 	},
 	"watch": {
 		ours:   []string{"inet", "model"},
@@ -62,14 +63,14 @@ var layers = map[string]layer{
 		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",
 			"compile", "diff", "inet", "kernel", "model", "view", "want"},
 		others: []string{"go.uber.org/zap"},
-		why:    "the loop gets sources and kernel as interfaces, so that tests can replace them",
+		why:    "the loop accesses sources and kernel through interfaces, so that tests can replace them",
 	},
-	"forward": {why: "copies bytes between sockets; knows neither Services nor the kernel's objects"},
+	"forward": {why: "copies bytes between sockets; independent of Services and kernel objects"},
 	"loopback": {
 		ours: []string{"compile", "forward", "inet", "model"},
-		why:  "gets ports from the loop's Reports, so that a process that serves them cannot delay it",
+		why:  "receives ports from the loop's Reports, so that serving them cannot delay the loop",
 	},
-	"memory":           {others: []string{"go.uber.org/zap"}, why: "about the Go runtime, not about Services"},
+	"memory":           {others: []string{"go.uber.org/zap"}, why: "tunes the Go runtime; independent of Services"},
 	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":      {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
@@ -94,34 +95,34 @@ var layers = map[string]layer{
 	"telemetry": {
 		ours:   []string{"agent", "forward", "healthport", "inet", "kernel", "model"},
 		others: []string{"github.com/prometheus/client_golang/", "github.com/prometheus/client_model/", "k8s.io/", "go.uber.org/zap", "golang.org/x/sys/"},
-		why:    "only observes: it gets Reports from the loop, and never reads the kernel or the sources",
+		why:    "only observes: it receives Reports from the loop, and never reads the kernel or the sources",
 	},
 	"doctor": {
 		ours: []string{"explain", "finding", "inet", "kernel", "model", "preflight", "view"}, others: []string{"go.yaml.in/yaml/v3"}, forbidden: without(impure, "time"),
-		why: "pure: facts to findings; it accesses the machine through an interface, and gets the time",
+		why: "pure: facts to findings; accesses the machine and the time through an interface",
 	},
 	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
 			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
 		others: []string{"go.uber.org/zap", "golang.org/x/sync/errgroup", "golang.org/x/sys/", "k8s.io/client-go/rest"},
-		why:    "wires the parts together, for the program and for tests; decides nothing itself",
+		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},
 	"machine": {
 		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs",
 			"kernel/live", "kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
-		others: []string{"golang.org/x/sys/unix"}, why: "reads what commands show; they are few, so it opens and closes what it needs",
+		others: []string{"golang.org/x/sys/unix"}, why: "reads the state that commands show; commands are rare, so it opens backends on demand",
 	},
-	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when it is served"},
-	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "does not know what the process with the lock does"},
+	"lastknown": {ours: []string{"agent", "model"}, why: "one file, and the source that it records; the loop decides when to serve it"},
+	"nodelock":  {ours: []string{"rundir"}, others: []string{"golang.org/x/sys/"}, why: "independent of the work that the lock protects"},
 	"rundir":    {why: "a path and its permissions"},
 	"preflight": {
 		ours:   []string{"finding", "inet", "kernel", "kernel/iptables", "kernel/netdev", "kernel/nft", "kernel/nlbatch", "model"},
 		others: []string{"github.com/vishvananda/", "golang.org/x/sys/"},
-		why:    "checks the machine, decides nothing for the loop",
+		why:    "checks the machine; makes no decisions for the loop",
 	},
 	"kernel/nlbatch":   backend("golang.org/x/sys/", "github.com/vishvananda/"),
-	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls, without meaning"},
+	"kernel/sockopt":   {ours: []string{"inet"}, others: []string{"golang.org/x/sys/unix"}, why: "system calls only"},
 	"kernel/ipvs":      backend("golang.org/x/sys/", "github.com/vishvananda/", "github.com/moby/ipvs", "github.com/sirupsen/logrus"),
 	"kernel/foreign":   backend("golang.org/x/sys/"),
 	"kernel/ipset":     backend("golang.org/x/sys/", "github.com/vishvananda/"),
@@ -133,7 +134,7 @@ var layers = map[string]layer{
 		ours:   []string{"inet", "kernel", "kernel/nft/balance", "kernel/nft/wire", "kernel/nlbatch"},
 		others: []string{"golang.org/x/sys/"}, why: "jumps to balancing",
 	},
-	"kernel/nft/balance": {ours: []string{"inet", "kernel", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "balancing knows no rules"},
+	"kernel/nft/balance": {ours: []string{"inet", "kernel", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "balancing is independent of rules"},
 	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
@@ -145,7 +146,7 @@ var layers = map[string]layer{
 	"fleet": {ours: []string{"explain", "finding", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
 	"fleet/pods": {
 		ours: []string{"fleet"}, others: []string{"golang.org/x/sync/errgroup", "k8s.io/"},
-		why: "asks nodes through the API server; runs on any operating system",
+		why: "queries nodes through the API server; runs on any operating system",
 	},
 	"../cmd/kubectl-ipvs": {
 		ours: []string{"fleet", "fleet/pods", "inspect"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
@@ -157,14 +158,14 @@ var layers = map[string]layer{
 	},
 }
 
-// noClock is the reason for the limits of the agent's parts.
-const noClock = "a part of the loop without I/O or clock: the loop passes the time"
+// noClock is the reason for the restrictions on the agent's parts.
+const noClock = "a part of the loop without I/O or clock: the loop passes the current time"
 
-// sourceOnly is the reason for the limits of the sources.
+// sourceOnly is the reason for the restrictions on the sources.
 const sourceOnly = "I1: sources do not know how the agent uses their objects"
 
 func backend(others ...string) layer {
-	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch", "kernel/sockopt"}, others: others, why: "a backend only reads and writes, so it does not know the model"}
+	return layer{ours: []string{"inet", "kernel", "kernel/nlbatch", "kernel/sockopt"}, others: others, why: "a backend only reads and writes, so it does not use the model"}
 }
 
 func without(list []string, drop ...string) []string {
@@ -181,7 +182,7 @@ func TestImports(t *testing.T) {
 		}
 		rule, ok := layers[pkg.name]
 		if !ok {
-			t.Errorf("internal/%s has no row in the table of layers: add what it may import, and why", pkg.name)
+			t.Errorf("internal/%s has no entry in layers: add the imports that it may have, and the reason", pkg.name)
 			continue
 		}
 		for _, imported := range pkg.imports {
@@ -202,7 +203,7 @@ func (l layer) allows(path string) bool {
 	return slices.ContainsFunc(l.others, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// TestLayersExist fails if the table names a package that was removed or renamed.
+// TestLayersExist fails if layers names a package that was removed or renamed.
 func TestLayersExist(t *testing.T) {
 	exists := map[string]bool{}
 	for _, pkg := range packages(t) {
@@ -216,7 +217,7 @@ func TestLayersExist(t *testing.T) {
 	slices.Sort(named)
 	for _, name := range slices.Compact(named) {
 		if !exists[name] {
-			t.Errorf("the table of layers names internal/%s, which does not exist", name)
+			t.Errorf("layers names internal/%s, which does not exist", name)
 		}
 	}
 }

@@ -22,7 +22,8 @@ var (
 	shown      = regexp.MustCompile(`(?m)^  (\S+) +\S`)
 )
 
-// TestContributingNamesTests: the tests that CONTRIBUTING.md runs by name exist. Without them, its commands succeed and do nothing.
+// TestContributingNamesTests: the tests that CONTRIBUTING.md runs by name exist. Otherwise its commands would succeed
+// without testing anything.
 func TestContributingNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../CONTRIBUTING.md")
 	if err != nil {
@@ -30,19 +31,19 @@ func TestContributingNamesTests(t *testing.T) {
 	}
 	commands := testsNamed.FindAllStringSubmatch(string(text), -1)
 	if len(commands) == 0 {
-		t.Fatal("found no command that runs tests by name")
+		t.Fatal("CONTRIBUTING.md has no command that runs tests by name")
 	}
 	for _, c := range commands {
 		checkTests(t, c[1], []string{c[2]})
 	}
 }
 
-// TestHelp: make help shows six targets with the time that each takes, and help-all all documented ones.
+// TestHelp: make help shows six targets with their run times, and help-all shows all documented targets.
 func TestHelp(t *testing.T) {
 	help := makeHelp(t, "help")
 	want := []string{"demo", "check", "kernel-test", "e2e", "test", "nightly"}
 	if got := names(shownMain, help); !slices.Equal(got, want) || len(names(shown, help)) != len(want) {
-		t.Errorf("make help shows %q, want %q and how long each takes:\n%s", got, want, help)
+		t.Errorf("make help shows %q, want %q with their run times:\n%s", got, want, help)
 	}
 	lines := strings.Split(strings.TrimSpace(help), "\n")
 	if last := lines[len(lines)-1]; !strings.Contains(last, "make help-all") || !strings.Contains(last, "docs/lab.md") {
@@ -60,7 +61,7 @@ func TestHelp(t *testing.T) {
 func makeHelp(t *testing.T, target string) string {
 	t.Helper()
 	cmd := exec.Command("make", "--no-print-directory", "-C", "..", target)
-	cmd.Env = append(os.Environ(), "MAKEFLAGS=") // make check may run this test
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=") // make check may run this test, and its flags must not apply
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("make %s: %v\n%s", target, err, out)
@@ -90,7 +91,7 @@ func TestMakefileNamesTests(t *testing.T) {
 	chosen := testsChosen.FindAllStringSubmatch(makefile, -1)
 	parts := packageParts.FindAllStringSubmatch(makefile, -1)
 	if len(chosen) == 0 || len(parts) == 0 {
-		t.Fatal("found no tests that the Makefile selects by name")
+		t.Fatal("the Makefile selects no tests by name")
 	}
 	for _, c := range chosen {
 		names, _, _ := strings.Cut(strings.TrimPrefix(c[2], "^Test"), "$$") // then come subtests

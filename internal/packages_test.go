@@ -14,8 +14,8 @@ const packageList = "e2e/lab/packages.txt"
 
 var aptInstall = regexp.MustCompile(`\bapt(?:-get)? install (?:\\\n|.)*`)
 
-// TestOneListOfPackages: only one file lists the packages that the tests need. In any other file, two names that can only be packages,
-// or a command that installs two, are a second list.
+// TestOneListOfPackages: only one file lists the packages that the tests need. Another file counts as a second list if
+// it names two packages that are not also programs, or if one of its commands installs two packages.
 func TestOneListOfPackages(t *testing.T) {
 	names, programs := listedPackages(t)
 	notPrograms := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(programs, name) })
@@ -48,7 +48,7 @@ func TestOneListOfPackages(t *testing.T) {
 	}
 }
 
-// listedPackages returns the list's Debian packages and its programs without their directories, each once.
+// listedPackages returns the Debian packages in the list and the base names of its programs.
 func listedPackages(t *testing.T) (packages, programs []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", packageList))
@@ -74,7 +74,7 @@ func listedPackages(t *testing.T) (packages, programs []string) {
 	return slices.Compact(packages), programs
 }
 
-// containedIn returns the names that a text contains as words.
+// containedIn returns the names that occur in a text as words.
 func containedIn(text string, names []string) []string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`,.;:&|()[]{}<>\\=", r) })
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(words, name) })

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// counts is a file with a loop that ends because it counts up to what the time allows.
+// counts is an exception: its loop ends because it counts the iterations that the time permits.
 const counts = "../e2e/stories/scale/latency_test.go"
 
-// TestLoopsInGuestsPause: a virtual clock stands still while a program works. So a loop that waits for a time, or for another goroutine,
-// would never end there without a pause.
+// TestLoopsInGuestsPause: a virtual clock does not advance while a program runs. A loop that waits for a time or for
+// another goroutine would therefore never end without a pause.
 func TestLoopsInGuestsPause(t *testing.T) {
 	loops := 0
 	eachFile(t, func(path string, file *ast.File, at func(token.Pos) token.Position) {
@@ -34,7 +34,8 @@ func TestLoopsInGuestsPause(t *testing.T) {
 	}
 }
 
-// waits reports whether the condition of a loop, or of an if inside it, depends on the time or on another goroutine.
+// waits reports whether the condition of a loop, or of an if statement in it, depends on the time or on another
+// goroutine.
 func waits(loop *ast.ForStmt) (found bool) {
 	asks := func(condition ast.Expr, names ...string) {
 		ast.Inspect(condition, func(n ast.Node) bool {
@@ -54,7 +55,7 @@ func waits(loop *ast.ForStmt) (found bool) {
 	return found
 }
 
-// pauses reports whether a loop sleeps, or receives from a channel.
+// pauses reports whether a loop sleeps or receives from a channel.
 func pauses(loop *ast.ForStmt) (found bool) {
 	inLoop(loop, func(n ast.Node) {
 		switch n := n.(type) {
@@ -69,7 +70,7 @@ func pauses(loop *ast.ForStmt) (found bool) {
 	return found
 }
 
-// inLoop visits the parts of a loop, except functions inside it.
+// inLoop visits the nodes of a loop, except function literals in it.
 func inLoop(loop *ast.ForStmt, visit func(ast.Node)) {
 	ast.Inspect(loop, func(n ast.Node) bool {
 		if _, ok := n.(*ast.FuncLit); ok {

@@ -14,7 +14,7 @@ var (
 	concurrent = regexp.MustCompile(`(?m)^\t+go \w|^(?:\t|import )"(sync|sync/atomic|golang\.org/x/sync/errgroup)"$`)
 )
 
-// TestRaceDetectorRuns: make check uses the race detector on exactly the packages with goroutines or locks.
+// TestRaceDetectorRuns: make check uses the race detector for exactly the packages that have goroutines or locks.
 func TestRaceDetectorRuns(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// proxyCleanup is kube-proxy's own cleanup, which removes all virtual servers of a node. allowed is how a page warns of it.
+// proxyCleanup matches kube-proxy's own cleanup, which removes all virtual servers of a node. allowed matches a warning
+// against it.
 var (
 	proxyCleanup = regexp.MustCompile(`(?:\S+ ){0,3}\S*kube-proxy[^.;:|]{0,20}--cleanup\b`)
 	allowed      = regexp.MustCompile("^(?:\\S+ )?[Dd]o not run `kube-proxy --cleanup$")
 )
 
-// TestNobodyRecommendsTheCleanupOfKubeProxy: no text recommends it, but a text may warn of it.
+// TestNobodyRecommendsTheCleanupOfKubeProxy: no text recommends kube-proxy's cleanup, but a text may warn against it.
 func TestNobodyRecommendsTheCleanupOfKubeProxy(t *testing.T) {
 	warnings := 0
 	for _, root := range []string{"../README.md", "../CHANGELOG.md", "../docs", "../internal", "../cmd", "../charts"} {
@@ -42,7 +43,7 @@ func TestNobodyRecommendsTheCleanupOfKubeProxy(t *testing.T) {
 	}
 }
 
-// TestRecommendationsAreFound: the test above tells a warning from a recommendation.
+// TestRecommendationsAreFound: the test above distinguishes a warning from a recommendation.
 func TestRecommendationsAreFound(t *testing.T) {
 	for text, want := range map[string]bool{
 		"otherwise run `kube-proxy --cleanup`, or reboot":         true,

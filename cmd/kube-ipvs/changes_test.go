@@ -26,7 +26,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// printedForms runs a command in each output format, and compares the text and JSON with golden files, and the YAML with the JSON.
+// printedForms runs a command in each output format. It compares the text and the JSON with golden files, and the YAML
+// with the JSON.
 func printedForms(t *testing.T, s *stage, name string, want int, args ...string) {
 	t.Helper()
 	printed := map[string]string{}
@@ -88,7 +89,7 @@ func TestCleanupThatFails(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideAnAgent: cleanup refuses to run beside an agent, which would recreate everything.
+// TestCleanupBesideAnAgent: cleanup refuses to run while an agent runs, because the agent would recreate everything.
 func TestCleanupBesideAnAgent(t *testing.T) {
 	s := newStage(t)
 	s.TryLock = func() (func(), error) { return nil, nodelock.ErrHeld }
@@ -108,7 +109,7 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 	}
 }
 
-// TestDryRunReleasesNodeLock: an agent can start during a dry run, even if the real cleanup would refuse.
+// TestDryRunReleasesNodeLock: an agent can start during a dry run, even if the real cleanup would refuse to run.
 func TestDryRunReleasesNodeLock(t *testing.T) {
 	s := newStage(t)
 	held := 0
@@ -116,7 +117,7 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	open := s.Open
 	s.Open = func(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (daemon.Kernel, kernel.Ports, error) {
 		if held != 0 {
-			t.Error("--dry-run holds the node lock: no agent could start")
+			t.Error("--dry-run keeps the node lock, so no agent can start")
 		}
 		return open(settings, chosen, log)
 	}
@@ -128,7 +129,7 @@ func TestDryRunReleasesNodeLock(t *testing.T) {
 	}
 }
 
-// proxyIn returns URLs to query. At one of them, a fake kube-proxy reports its mode.
+// proxyIn returns URLs to query. A fake kube-proxy reports its mode at one of them.
 func proxyIn(t *testing.T, mode string) []string {
 	t.Helper()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(mode)) }))
@@ -138,7 +139,7 @@ func proxyIn(t *testing.T, mode string) []string {
 
 var errInput = fmt.Errorf("input/output error")
 
-// TestCleanupBesideKubeProxy: cleanup refuses to remove objects that a kube-proxy uses.
+// TestCleanupBesideKubeProxy: cleanup refuses to remove objects that kube-proxy uses.
 func TestCleanupBesideKubeProxy(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
@@ -167,10 +168,10 @@ func TestCleanupBesideKubeProxy(t *testing.T) {
 	}
 }
 
-// TestCleanupBesideSlowKubeProxy: cleanup runs only if a connection to kube-proxy is refused. A process of that name, or rules that kube-proxy
-// has written, also make cleanup refuse.
+// TestCleanupBesideSlowKubeProxy: cleanup runs only if the connection to kube-proxy's port is refused. It also refuses
+// to run if there is a process named kube-proxy or a rule that kube-proxy wrote.
 func TestCleanupBesideSlowKubeProxy(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and no program answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, but no program answers them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,17 +211,17 @@ func TestCleanupBesideSlowKubeProxy(t *testing.T) {
 	}
 }
 
-// TestPlanOfTheKernel: the plan of a new node creates everything; beside an agent that has synced, it is empty.
+// TestPlanOfTheKernel: on a new node, the plan creates everything. After an agent has synced, the plan is empty.
 func TestPlanOfTheKernel(t *testing.T) {
 	s := newMachine(t)
 	printedForms(t, s, "plan-new", 3, withFlags("plan", "--manifests", "testdata/inspect")...)
 	printedForms(t, newStage(t), "plan-done", 0, withFlags("plan", "--manifests", "testdata/inspect")...)
 }
 
-// TestPlanKnowsTheNetwork: plan rejects the same addresses as run, such as the address of this node's gateway.
+// TestPlanKnowsTheNetwork: plan rejects the same addresses as run does, such as the address of this node's gateway.
 func TestPlanKnowsTheNetwork(t *testing.T) {
 	s := newMachine(t)
-	const gateway = "203.0.113.10" // a load balancer address in testdata/inspect
+	const gateway = "203.0.113.10" // testdata/inspect contains this load balancer address
 	s.fake.SetNetwork(kernel.Network{netip.MustParseAddr(gateway): {Kind: kernel.Gateway}})
 	out, stderr, status := s.call(t, withFlags("plan", "--manifests", "testdata/inspect")...)
 	if status != 3 || strings.Contains(out, gateway) {
@@ -228,7 +229,7 @@ func TestPlanKnowsTheNetwork(t *testing.T) {
 	}
 }
 
-// TestPlanOfFilesInYAML: YAML has the same content as JSON, which TestPlanOfManifests compares.
+// TestPlanOfFilesInYAML: the YAML has the same content as the JSON, which TestPlanOfManifests checks.
 func TestPlanOfFilesInYAML(t *testing.T) {
 	args := withFlags("plan", "-f", "testdata/inspect")
 	inJSON, _, _ := call(t, append(slices.Clone(args), "-o", "json")...)
@@ -258,7 +259,7 @@ func TestVersionForms(t *testing.T) {
 	}
 }
 
-// TestValidateInYAML: YAML has the same content as JSON.
+// TestValidateInYAML: the YAML has the same content as the JSON.
 func TestValidateInYAML(t *testing.T) {
 	args := []string{"config", "validate", "--config", "testdata/config/bad.yaml"}
 	inJSON, _, _ := call(t, append(args, "-o", "json")...)
@@ -312,7 +313,7 @@ func TestWriteConfigTo(t *testing.T) {
 	golden(t, "config/view.golden", string(text))
 	golden(t, "config/warnings.golden", stderr)
 	if _, stderr, status := call(t, "run", "--write-config-to", filepath.Join(file, "below")); status != 1 || !strings.Contains(stderr, "--write-config-to") {
-		t.Errorf("a file that cannot be created: status %d, %s", status, stderr)
+		t.Errorf("a file that cannot be created: got status %d, %s", status, stderr)
 	}
 }
 
@@ -328,7 +329,7 @@ func TestRunVersion(t *testing.T) {
 	}
 }
 
-// TestRunWithFalseActions: with these flags set to false, run serves (here it fails because it has two sources).
+// TestRunWithFalseActions: if these flags are false, run starts the agent. Here it fails, because two sources are set.
 func TestRunWithFalseActions(t *testing.T) {
 	_, stderr, status := call(t, "run", "--cleanup=false", "--init-only=false", "--version=false", "--manifests", "x", "--kubeconfig", "y")
 	if status != 2 || !strings.Contains(stderr, "only one source") {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// cleaning has the flags of cleanup.
+// cleaning contains the flags of cleanup.
 type cleaning struct {
 	dryRun, keepServices, leftovers bool
 	inspection
@@ -25,26 +25,27 @@ func newCleanup(m *machine.Machine) *cobra.Command {
 	how := cleaning{inspection: inspection{forms: textForms}}
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove all objects of kube-ipvs from this node",
+		Short: "Remove all kube-ipvs objects from this node",
 		Long: `cleanup removes, in both families, the addresses and virtual servers that kube-ipvs created, its
-chains and jumps, its ipsets, its nftables table, and kube-ipvs0. Objects of other programs stay.
-Services stop working on this node, and connections through them end. Stop the agent first: it would
-recreate everything, so cleanup refuses to run beside an agent. --dry-run prints what cleanup would
-remove, and whether it would refuse.
+chains and jumps, its ipsets, its nftables table, and kube-ipvs0. Other programs' objects stay.
+Services stop working on this node, and connections through them end. Stop the agent first: while an
+agent runs, it would recreate everything, so cleanup refuses to run. --dry-run prints what cleanup
+would remove, and whether it would refuse.
 
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
-only the chains, jumps and ipsets that kube-proxy does not know. Without this flag, cleanup refuses
+only the chains, jumps and ipsets that kube-proxy does not use. Without this flag, cleanup refuses
 to run if kube-proxy may still use the virtual servers: its port 10249 reports ipvs mode
-or accepts connections but does not answer, a process is called kube-proxy, or kube-proxy has written
-its rules since kube-ipvs did.
+or accepts connections but does not answer, a process is named kube-proxy, or kube-proxy has written
+its rules after kube-ipvs wrote its own.
 
-With --kube-proxy-leftovers, cleanup removes what kube-proxy has left on this node instead, in any of
-its modes: its chains and jumps in both variants of iptables, its ipsets, and its nftables tables. The
-kubelet's chains stay, and so does what another program's rule uses. Virtual servers and addresses
-stay, too: the agent has adopted those that a Service uses, and the others, which cleanup lists, may
-belong to another program. Run it beside the agent. cleanup refuses if no agent has completed a sync, or if
-kube-proxy runs: it looks for its process, its health port 10256, and rules that it has just written.
+With --kube-proxy-leftovers, cleanup instead removes the objects that kube-proxy has left behind on this
+node, in any of its modes: chains and jumps in both variants of iptables, ipsets, and nftables tables.
+The kubelet's chains stay, and so do objects that another program's rule uses. Virtual servers and
+addresses also stay: the agent has adopted those that a Service uses, and the others, which cleanup
+lists, may belong to another program. Run this command while the agent runs. cleanup refuses to run if
+no agent has completed a sync, or if it finds signs of a running kube-proxy: its process, its health port
+10256, or rules that it has just written.
 
 cleanup does not reset sysctls: their previous values are unknown.`,
 		Example: "  kube-ipvs cleanup --dry-run\n  kube-ipvs cleanup\n  kube-ipvs cleanup --keep-services\n" +
@@ -58,9 +59,9 @@ cleanup does not reset sysctls: their previous values are unknown.`,
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
+	cmd.Flags().BoolVar(&how.dryRun, "dry-run", false, "print what would be removed, but remove nothing")
 	cmd.Flags().BoolVar(&how.keepServices, "keep-services", false, "keep virtual servers, addresses and kube-ipvs0 for kube-proxy")
-	cmd.Flags().BoolVar(&how.leftovers, "kube-proxy-leftovers", false, "remove what kube-proxy has left, and nothing of kube-ipvs")
+	cmd.Flags().BoolVar(&how.leftovers, "kube-proxy-leftovers", false, "remove only what kube-proxy has left behind")
 	how.addFlags(cmd)
 	addCheck(cmd, func() error {
 		if how.keepServices && how.leftovers {
@@ -79,7 +80,7 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	}
 	leave, refusal := m.TryLock() // keeps agents from starting
 	if refusal != nil {
-		leave, refusal = func() {}, fmt.Errorf("%w; stop it first: it would recreate everything", refusal)
+		leave, refusal = func() {}, fmt.Errorf("%w; stop it first, because it would recreate everything", refusal)
 	}
 	switch {
 	case how.dryRun:
@@ -89,7 +90,7 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	default:
 		defer leave()
 	}
-	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // even if this machine cannot serve Services
+	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log) // opens even a machine that cannot serve Services
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,8 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	return how.finish(cmd, c, refusal, func(d *inspect.Cleanup) { d.Found(c.Plan, c.Foreign) })
 }
 
-// cleanLeftovers removes what kube-proxy has left. It takes no lock: the agent runs.
+// cleanLeftovers removes what kube-proxy has left behind. It does not take the node lock, which the running agent
+// holds.
 func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
@@ -119,7 +121,7 @@ func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Set
 	if err != nil {
 		return err
 	}
-	if v != nil { // the agent's records are where it keeps them
+	if v != nil { // the owner records are in the agent's rule layer
 		settings.DataPlane, settings.Rules = v.Node.Mode.DataPlane(), v.Node.Mode.Rules()
 	}
 	node, err := daemon.OpenAnyNode(ctx, m.Machine, settings, log)
@@ -136,7 +138,7 @@ func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Set
 	})
 }
 
-// finish prints what was found, and removes it unless this is a dry run or there is a refusal.
+// finish prints what was found, and removes it unless this is a dry run or cleanup must refuse.
 func (how cleaning) finish(cmd *cobra.Command, c *agent.Cleanup, refusal error, found func(*inspect.Cleanup)) error {
 	if refusal != nil && !how.dryRun {
 		return refusal

@@ -16,8 +16,8 @@ func newConfig() *cobra.Command {
 		Use:   "config",
 		Short: "Show, check and convert the configuration",
 		Long: `A configuration consists of defaults, a file (--config) and flags. Flags override the file, and the
-file overrides the defaults. The file is in kube-ipvs's own format or a KubeProxyConfiguration: alone,
-among other documents, or in a ConfigMap.`,
+file overrides the defaults. The file is in kube-ipvs's own format, or contains a KubeProxyConfiguration:
+alone, among other documents, or in a ConfigMap.`,
 		Example: `  kube-ipvs config view --config kube-ipvs.yaml --ipvs-scheduler wlc
   kube-ipvs config validate --config kube-ipvs.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
@@ -34,9 +34,9 @@ func newConfigView() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "view",
 		Short: "Show every setting and its origin",
-		Long: `view takes the same file and flags as run, and prints the resulting settings. The YAML output has the
-origin of each setting beside it (default, a line of the file, or a flag), and is itself a valid
-configuration file. Warnings go to stderr.`,
+		Long: `view accepts the same file and flags as run, and prints the resulting settings. The YAML output shows
+the origin of each setting (default, a line of the file, or a flag) and is itself a valid configuration
+file. view prints warnings to stderr.`,
 		Example: "  kube-ipvs config view\n  kube-ipvs config view --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,8 +54,8 @@ func newConfigConvert() *cobra.Command {
 		Use:   "convert FILE",
 		Short: "Convert a KubeProxyConfiguration to a kube-ipvs configuration",
 		Long: `convert prints the settings of FILE that differ from the defaults, in kube-ipvs's own format. FILE is a
-KubeProxyConfiguration, or the ConfigMap that contains one. Settings without effect here are listed on
-stderr.`,
+KubeProxyConfiguration, or a ConfigMap that contains one. convert lists settings that have no effect in
+kube-ipvs on stderr.`,
 		Example: `  kubectl -n kube-system get configmap kube-proxy -o yaml > kube-proxy.yaml
   kube-ipvs config convert kube-proxy.yaml > kube-ipvs.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -86,7 +86,7 @@ func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, j
 	return err
 }
 
-// verdict is the JSON output of validate.
+// verdict is the JSON and YAML output of validate.
 type verdict struct {
 	view.Header
 	Valid    bool     `json:"valid"`
@@ -100,8 +100,8 @@ func newConfigValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check a configuration and print all errors",
-		Long: `validate takes the same file and flags as run, and prints all errors and warnings. It does not inspect
-this machine. Its exit status is 1 if there is an error.`,
+		Long: `validate accepts the same file and flags as run, and prints all errors and warnings. It does not inspect
+this machine. The exit status is 1 if there is an error.`,
 		Example: "  kube-ipvs config validate --config kube-ipvs.yaml\n  kube-ipvs config validate --config kube-proxy.yaml -o json",
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return validate(cmd, &flags, output) },
@@ -132,7 +132,7 @@ func validate(cmd *cobra.Command, flags *config.Flags, output string) error {
 	return errors.New("the configuration is not valid")
 }
 
-// withSettings runs a command without arguments with the settings of its flags. Invalid settings are usage errors.
+// withSettings passes the settings from the command's flags to run. Invalid settings are usage errors.
 func withSettings(flags *config.Flags, run func(*cobra.Command, *config.Settings) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		loaded, err := flags.Load()

@@ -25,7 +25,7 @@ func TestConfigView(t *testing.T) {
 	golden(t, "config/view.json.golden", out)
 }
 
-// TestConfigConvert: the output of convert is valid, causes no warnings, and converts to itself.
+// TestConfigConvert: the output of convert is valid, causes no warnings, and does not change if it is converted again.
 func TestConfigConvert(t *testing.T) {
 	for format, file := range map[string]string{"yaml": "config/convert.golden", "json": "config/convert.json.golden"} {
 		out, stderr, status := call(t, "config", "convert", "testdata/config/kube-proxy.yaml", "-o", format)

@@ -16,7 +16,7 @@ func newConns(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conns [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the connections through this node's virtual servers, by Service",
-		Long: `conns lists the connections that IPVS tracks now, with their Service and the pod that serves them.
+		Long: `conns lists the connections that IPVS currently tracks, with the Service and the pod of each connection.
 Lines with the state AFFINITY are not connections: they bind a client to its endpoint.`,
 		Example: `  kube-ipvs conns
   kube-ipvs conns default/web -o wide`,
@@ -28,7 +28,7 @@ Lines with the state AFFINITY are not connections: they bind a client to its end
 			}
 			k := m.Kernel(cmd.Context(), machine.Look{Parts: []explain.Part{explain.Connections}})
 			if k.Mode.NFTablesBalances() {
-				return errors.New("nftables balances connections on this node, and does not list them; `conntrack -L` does")
+				return errors.New("nftables balances connections on this node and cannot list them; use `conntrack -L`")
 			}
 			if unread, is := k.Unread[explain.Connections]; is {
 				return errors.New(unread.Why)

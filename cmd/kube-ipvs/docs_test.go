@@ -53,7 +53,7 @@ func TestCommandReference(t *testing.T) {
 	}
 	for _, name := range there {
 		if _, wanted := files[name]; !wanted {
-			t.Errorf("docs/cli/%s documents no command; remove it", name)
+			t.Errorf("docs/cli/%s documents a command that does not exist; remove the page", name)
 		}
 	}
 	for name, want := range files {
@@ -71,19 +71,19 @@ func TestCommandReference(t *testing.T) {
 	}
 }
 
-// foreignFlags are flags of other programs that pages name without their program.
+// foreignFlags are other programs' flags that the pages mention without naming the program.
 var foreignFlags = map[string]string{
 	"--ctstate": "iptables", "--dst-type": "iptables", "--rootless": "runc", "--service-node-port-range": "kube-apiserver", "--set": "helm",
 	"--skip-phases": "kubeadm",
 }
 
-// TestPagesNameCommands: every kube-ipvs command line and flag in the pages exists.
+// TestPagesNameCommands: every kube-ipvs command line and every flag in the pages exists.
 func TestPagesNameCommands(t *testing.T) {
 	root := newRoot(machine.This())
 	flag := regexp.MustCompile(`^--[a-z][a-z-]+`)
 	for name, page := range handwritten(t) {
 		if name == "docs/kubectl.md" || name == "docs/ipvsadm.md" {
-			continue // their flags are those of other programs; cmd/kubectl-ipvs checks the first page
+			continue // these pages describe other programs' flags; cmd/kubectl-ipvs checks the first page
 		}
 		for _, mistake := range clidocs.Mistakes(root, page) {
 			t.Errorf("%s: %s", name, mistake)
@@ -96,7 +96,7 @@ func TestPagesNameCommands(t *testing.T) {
 	}
 }
 
-// handwritten returns the pages that no test generates.
+// handwritten returns the pages that are not generated.
 func handwritten(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
@@ -116,7 +116,8 @@ func handwritten(t *testing.T) map[string]string {
 	return pages
 }
 
-// TestPagesNameExitStatuses: the tables of verdicts and the promise about exit statuses match the commands.
+// TestPagesNameExitStatuses: the exit statuses in the verdict tables and in the compatibility promise match the
+// commands.
 func TestPagesNameExitStatuses(t *testing.T) {
 	pages := handwritten(t)
 	statuses := map[string]int{
@@ -137,7 +138,7 @@ func TestPagesNameExitStatuses(t *testing.T) {
 		found++
 		verdict, status := m[2]+m[3], m[1]+m[4]
 		if want, exists := statuses[verdict]; !exists || strconv.Itoa(want) != status {
-			t.Errorf("docs/inspection.md: verdict %s has exit status %d (exists: %t), not %s", verdict, want, exists, status)
+			t.Errorf("docs/inspection.md: verdict %s: got exit status %d (exists: %t), page has %s", verdict, want, exists, status)
 		}
 	}
 	if found != len(statuses) {
@@ -152,7 +153,7 @@ func TestPagesNameExitStatuses(t *testing.T) {
 		}
 	}
 	if statusStops != statusUnwell {
-		t.Errorf("explain has the exit status %d, status %d", statusStops, statusUnwell)
+		t.Errorf("explain has the exit status %d, but status has %d", statusStops, statusUnwell)
 	}
 }
 
@@ -192,7 +193,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestInspectionCommandLines: invalid command lines are rejected before the agent or the kernel is queried.
+// TestInspectionCommandLines: a command rejects an invalid command line before it queries the agent or the kernel.
 func TestInspectionCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"services -o xml", "table, wide, json, yaml"},
@@ -207,7 +208,7 @@ func TestInspectionCommandLines(t *testing.T) {
 		{"explain", "arg"},
 		{"explain 10.96.0.1", "ADDRESS:PORT"},
 		{"explain 10.96.0.1:80/icmp", "TCP, UDP or SCTP"},
-		{"explain 10.96.0.1:80 --interface nope", `--interface "nope": use an interface of the network namespace that this command runs in: `},
+		{"explain 10.96.0.1:80 --interface nope", `--interface "nope": use an interface in this command's network namespace: `},
 		{"plan --filename=", "--filename is empty"},
 		{"explain 10.96.0.1:80 --from here", "--from \"here\""},
 		{"explain 10.96.0.1:80 -o table", "text, json, yaml"},

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The exit statuses of doctor other than 0.
+// These are the nonzero exit statuses of doctor.
 const (
 	statusWarnings   = statusError(1)
 	statusBroken     = statusError(2)
@@ -28,25 +28,25 @@ func newDoctor(m *machine.Machine) *cobra.Command {
 	l := inspection{forms: textForms}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine this node and its agent, and give one verdict",
-		Long: `doctor follows packets to the Services that every pod needs and to a random sample of the others, from
-a pod, from this node and from outside, as explain does. From this node it also opens at most 20 TCP
-connections, of at most a second each, to Services with ready endpoints, and closes them at once;
+		Short: "Diagnose this node and its agent",
+		Long: `Like explain, doctor traces packets to the Services that every pod needs and to a random sample of the
+others: from a pod, from this node and from outside. From this node, it also opens at most 20 TCP
+connections to Services with ready endpoints, for at most a second each, and closes them immediately;
 --connect=false prevents that.
 
 doctor also examines this node: the agent and its ports, its sources, other proxies and data planes, foreign
 rules, the connection tables, kernel modules, sysctls, networks, certificates and tokens, the kernel's
 log, and everything that preflight checks. It changes nothing, but a check can load a kernel module, and
-one opens a connection to the API server to see its certificate.
+one check connects to the API server to examine its certificate.
 
-doctor checks the node against the settings of the running agent or, without an agent, against the flags
+doctor checks the node against the settings of the running agent. Without an agent, it uses the flags
 below.
 
-It prints its findings, the most serious first, each with the evidence and a remedy, and lists the
-checks that could not run.
+It prints its findings, most serious first, each with the evidence and a remedy, and lists the checks
+that could not run.
 
 The exit status is the verdict: 0 if the node is well, 1 for warnings, 2 if something is broken (or the
-command line is wrong), and 3 if doctor lacks permissions, such as when it does not run as root.`,
+command line is wrong), and 3 if doctor lacks permissions, for example because it does not run as root.`,
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
@@ -67,7 +67,7 @@ command line is wrong), and 3 if doctor lacks permissions, such as when it does 
 		}),
 	}
 	flags.AddCompile(cmd.Flags())
-	cmd.Flags().BoolVar(&connect, "connect", connect, "open connections from this node to some Services with ready endpoints, and close them at once")
+	cmd.Flags().BoolVar(&connect, "connect", connect, "from this node, connect to some Services with ready endpoints, and close each connection immediately")
 	l.addFlags(cmd)
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// TestDoctorCommand: one exit status for each verdict.
+// TestDoctorCommand: each verdict has its own exit status.
 func TestDoctorCommand(t *testing.T) {
 	s := newStageOf(t, "testdata/web") // no Service has a Problem
 	args := append(withFlags("doctor"), "--status-socket", s.socket)
@@ -36,7 +36,7 @@ func TestDoctorCommand(t *testing.T) {
 	printedForms(t, s, "doctor-broken", 2, args...)
 }
 
-// healthyHost has the files of a node that an agent has set up. The files of its ServiceAccount are in the agent's pod.
+// healthyHost returns the files of a node that an agent has set up. The ServiceAccount files are in the agent's pod.
 func healthyHost(t *testing.T) fakeHost {
 	host := fakeHost{
 		"/etc/os-release": "", "/proc/sys/net/ipv4/tcp_keepalive_time": "7200", "/proc/net/stat/arp_cache": "entries\n00000004\n",
@@ -48,7 +48,7 @@ func healthyHost(t *testing.T) fakeHost {
 	return host
 }
 
-// commented returns the kernel with the agent's comments in its rules, as iptables prints them.
+// commented returns the kernel's state with the agent's comments in its rules, in the format of iptables.
 func commented(fake *kerneltest.Fake) *explain.Kernel {
 	k := explained(fake, compile.Config{})
 	for _, rules := range k.Rules {

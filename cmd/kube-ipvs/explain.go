@@ -15,16 +15,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// statusStops is the exit status of explain if a packet does not arrive.
+// statusStops is the exit status if a packet does not arrive.
 const statusStops = statusError(3)
 
-// statusUnknown is the exit status if it is unknown whether a packet arrives.
+// statusUnknown is the exit status if explain cannot tell whether a packet arrives.
 const statusUnknown = statusError(1)
 
-// statusUnclear is the exit status if a packet arrives only under a condition: on rules that explain cannot evaluate, or of the client.
+// statusUnclear is the exit status if the answer depends on the client, or on rules that explain cannot evaluate.
 const statusUnclear = statusError(4)
 
-// statusOf are the exit statuses of the verdicts, from worst to best. All others are a success.
+// statusOf maps each verdict to its exit status. All others are a success.
 var statusOf = []struct {
 	verdicts []explain.Verdict
 	status   statusError
@@ -40,18 +40,20 @@ func newExplain(m *machine.Machine) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "explain ADDRESS:PORT[/PROTOCOL] | NAMESPACE/NAME[:PORT]",
-		Short: "Trace a packet to a Service, and show why it does not arrive",
+		Short: "Trace a packet to a Service, and show why it fails to arrive",
 		Long: `explain traces the first packet of a connection through the current kernel state of this node: the rules
 it matches, the virtual server, the possible endpoints, and the client address that they see. It prints
-the verdict, the reasons, the steps that decide, and the endpoints; with -v it prints every step. Each
+the verdict, the reasons, the decisive steps, and the endpoints; with -v, it prints every step. Each
 step names its kernel object. If the packet does not arrive, explain shows the reason and any missing
 kernel objects. It sends no packet.
 
 --from traces the packet of one client: a pod, an external address, or an address of the node. With the
-client's port it traces the existing connection from that port, if there is one. The exit status is 3 if
-a packet does not arrive, or arrives at some endpoints only. It is 1 if that is unknown: part of the kernel
-state could not be read, or no agent runs on this node and another proxy may serve the Service. It is 4 if
-that depends on the client, or on a rule that explain cannot evaluate.`,
+client's port, it traces the existing connection from that port, if there is one.
+
+The exit status is 3 if a packet does not arrive, or arrives only at some endpoints. It is 4 if the
+answer depends on the client, or on a rule that explain cannot evaluate. It is 1 if the answer is unknown:
+part of the kernel state could not be read, or no agent runs on this node and another proxy may serve
+the Service.`,
 		Example: `  kube-ipvs explain 10.96.0.10:53/udp
   kube-ipvs explain kube-system/kube-dns:dns --from 10.244.1.7
   kube-ipvs explain 10.96.0.1:443 --from 10.244.1.7:40312
@@ -81,20 +83,20 @@ that depends on the client, or on a rule that explain cannot evaluate.`,
 			return l.printExplanations(cmd, answers, all)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "address of the client, with its port to trace an existing connection (default: any client)")
+	cmd.Flags().StringVar(&from, "from", "", "address of the client; add its port to trace an existing connection (default: any client)")
 	cmd.Flags().StringVar(&by, "interface", "", "interface on which the packet arrives (default: the interface of the route to the client)")
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "show every step and every endpoint")
 	l.addFlags(cmd)
 	return cmd
 }
 
-// parseClient parses the flags about the sender of the packet.
+// parseClient parses the flags that describe the client.
 func parseClient(from, by string, interfaces func() ([]string, error)) (explain.Question, error) {
 	client := explain.Question{Interface: by}
 	if by != "" {
 		existing, err := interfaces()
 		if err == nil && !slices.Contains(existing, by) {
-			err = fmt.Errorf("--interface %q: use an interface of the network namespace that this command runs in: %s", by, strings.Join(existing, ", "))
+			err = fmt.Errorf("--interface %q: use an interface in this command's network namespace: %s", by, strings.Join(existing, ", "))
 		}
 		if err != nil {
 			return client, err

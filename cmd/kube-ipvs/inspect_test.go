@@ -70,15 +70,16 @@ func TestInspectionCommands(t *testing.T) {
 	}
 }
 
-// errNoIPVS is the error of a kernel without the module ip_vs.
+// errNoIPVS is the error if the kernel lacks the module ip_vs.
 var errNoIPVS = fmt.Errorf("open IPVS: %w: the module ip_vs is not loaded; run `modprobe ip_vs`", kernel.ErrUnavailable)
 
-// TestWithoutIPVS: commands show what they can, and name the module and the command that loads it.
+// TestWithoutIPVS: if the kernel lacks ip_vs, commands show what they can, and name the command that loads the module.
 func TestWithoutIPVS(t *testing.T) {
 	for name, cause := range map[string]struct {
 		err   error
 		wants string
-		// explained is the exit status of explain: 3 without IPVS, because no packet arrives, and 1 without root, because the result is unknown.
+		// explained is explain's exit status: 3 if IPVS is missing, because no packet arrives; 1 without root, because
+		// explain cannot read the kernel.
 		explained int
 	}{
 		"no module": {errNoIPVS, "modprobe ip_vs", 3},
@@ -116,7 +117,7 @@ func TestWithoutIPVS(t *testing.T) {
 						t.Errorf("%s, agent: %t: status %d, want %d, %q and %q\n%s%s", c.line, agent, status, c.status, cause.wants, c.out, out, stderr)
 					}
 					if strings.Contains(out, "Missing") {
-						t.Errorf("%s, agent: %t: unread state is reported as missing\n%s", c.line, agent, out)
+						t.Errorf("%s, agent: %t: reports unread state as missing\n%s", c.line, agent, out)
 					}
 				}
 			}
@@ -124,7 +125,8 @@ func TestWithoutIPVS(t *testing.T) {
 	}
 }
 
-// TestWithoutAgent: commands show the kernel state, and reject a Service name with the reason.
+// TestWithoutAgent: without an agent, commands show the kernel state, and an error explains why they cannot look up a
+// Service.
 func TestWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -138,7 +140,7 @@ func TestWithoutAgent(t *testing.T) {
 		t.Errorf("status: status %d\n%s%s", status, out, stderr)
 	}
 	if out, _, _ := s.inspect(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
-		t.Errorf("explain overlooks the sets of a stopped agent:\n%s", out)
+		t.Errorf("explain ignores the sets of a stopped agent:\n%s", out)
 	}
 	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
 		out, stderr, status := s.inspect(t, strings.Fields(line)...)
@@ -148,7 +150,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: if the agent does not respond, explain does not report missing rules that an agent beside another proxy never writes.
+// TestAgentBesideAnotherProxy: an agent beside another proxy omits some rules. If it does not respond, explain does not
+// report them as missing.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -183,7 +186,7 @@ func TestDocumentHeaders(t *testing.T) {
 	}
 }
 
-// TestSocketWithoutRoot: a user who cannot open the socket gets a note and the kernel state.
+// TestSocketWithoutRoot: if the user may not open the socket, the command prints a note and the kernel state.
 func TestSocketWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root can open every socket; run this test as another user")
@@ -192,12 +195,12 @@ func TestSocketWithoutRoot(t *testing.T) {
 	if err := os.Chmod(s.socket, 0); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := s.inspect(t, "services"); status != 0 || !strings.Contains(stderr, "only root may") || !strings.Contains(out, "10.96.0.10:80") {
+	if out, stderr, status := s.inspect(t, "services"); status != 0 || !strings.Contains(stderr, "requires the capability NET_ADMIN") || !strings.Contains(out, "10.96.0.10:80") {
 		t.Errorf("status %d\n%s%s", status, out, stderr)
 	}
 }
 
-// TestListings: services and conns have kubectl's flags.
+// TestListings: services and conns accept the flags of kubectl get.
 func TestListings(t *testing.T) {
 	s := newStage(t)
 	for line, want := range map[string]struct {

@@ -14,10 +14,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// inspection has the flags of all inspection commands: the status socket, and the output format.
+// inspection contains the flags that all inspection commands share: the status socket and the output format.
 type inspection struct {
 	socket, output string
-	forms          []string // of output; the first is the default
+	forms          []string // output formats; the first is the default
 }
 
 func (l *inspection) addFlags(cmd *cobra.Command) {
@@ -31,19 +31,20 @@ func (l *inspection) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// ask returns nil and prints a note if no agent responds, or only to root: the kernel state is part of the answer.
+// ask queries the agent. If the agent does not respond, or responds only to root, ask prints a note and returns nil:
+// the command can still show the kernel state.
 func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error) {
 	v, silence, err := l.askWhy(cmd, ask)
 	if silence != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%v; showing only the kernel state\n", silence)
 	}
 	if v != nil && v.Agent.Busy {
-		fmt.Fprintf(cmd.ErrOrStderr(), "a sync of the agent takes long; showing its state of %s\n", v.Time.UTC().Format(time.RFC3339))
+		fmt.Fprintf(cmd.ErrOrStderr(), "the agent is busy with a long sync; showing its state as of %s\n", v.Time.UTC().Format(time.RFC3339))
 	}
 	return v, err
 }
 
-// askWhy also returns the reason if there is no view.
+// askWhy returns the reason instead of printing it.
 func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
 	v, err = status.Get(cmd.Context(), l.socket, ask)
 	switch {

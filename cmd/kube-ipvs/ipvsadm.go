@@ -11,7 +11,7 @@ import (
 
 const ipvsadmName = "ipvsadm"
 
-// arguments returns the arguments of kube-ipvs, even if the program is called as ipvsadm.
+// arguments returns the command line; if the program is called as ipvsadm, it inserts the subcommand.
 func arguments(argv []string) []string {
 	if filepath.Base(argv[0]) == ipvsadmName {
 		return append([]string{ipvsadmName}, argv[1:]...)
@@ -29,7 +29,7 @@ func newIPVSADM() *cobra.Command {
 		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
 		Short: "Show virtual servers as ipvsadm does",
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
-changes nothing: the options of ipvsadm that write are rejected.`,
+changes nothing, and rejects the options with which ipvsadm writes.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,

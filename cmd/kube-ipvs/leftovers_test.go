@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// proxysLeftovers are some of what kube-proxy leaves, and a foreign virtual server and address on kube-ipvs0.
+// proxysLeftovers adds some objects that kube-proxy leaves behind, and a foreign virtual server and address on kube-ipvs0.
 func (s *stage) proxysLeftovers(t *testing.T) {
 	t.Helper()
 	nat := func(chain, spec string) kernel.Leftover {
@@ -37,7 +37,7 @@ func leftoverFlags(words ...string) []string {
 	return withFlags(append([]string{"cleanup", "--kube-proxy-leftovers"}, words...)...)
 }
 
-// TestRemoveLeftovers: beside an agent, cleanup removes what kube-proxy has left, and lists what stays.
+// TestRemoveLeftovers: while an agent runs, cleanup removes what kube-proxy has left behind, and lists what stays.
 func TestRemoveLeftovers(t *testing.T) {
 	s := newStage(t)
 	s.proxysLeftovers(t)
@@ -53,12 +53,13 @@ func TestRemoveLeftovers(t *testing.T) {
 	if left, _ := s.fake.FindLeftovers(t.Context()); status != 0 || len(left.Objects) > 0 || s.fake.Dump() != before {
 		t.Errorf("status %d; left %v\n%s", status, left.Objects, s.fake.Dump())
 	}
-	if out, _, status := s.inspect(t, leftoverFlags()...); status != 0 || out != "kube-proxy has left no rules, sets or tables on this node\n" {
+	if out, _, status := s.inspect(t, leftoverFlags()...); status != 0 || out != "no rules, sets or tables of kube-proxy on this node\n" {
 		t.Errorf("second run: status %d, %q", status, out)
 	}
 }
 
-// TestRemoveLeftoversStops: as long as a rule stays, the kernel keeps the sets that it matches, so they wait for the next run.
+// TestRemoveLeftoversStops: the kernel keeps a set while a rule uses it. If a rule cannot be deleted, its sets stay for
+// the next run.
 func TestRemoveLeftoversStops(t *testing.T) {
 	s := newStage(t)
 	s.proxysLeftovers(t)
@@ -70,7 +71,7 @@ func TestRemoveLeftoversStops(t *testing.T) {
 	}
 }
 
-// TestLeftoversInUse: cleanup refuses if kube-proxy may use the objects, or nothing else serves the node.
+// TestLeftoversInUse: cleanup refuses to run if kube-proxy may still use the objects, or if no agent serves the node.
 func TestLeftoversInUse(t *testing.T) {
 	health := func(readyz int) string {
 		mux := http.NewServeMux()
@@ -114,7 +115,7 @@ func TestLeftoversInUse(t *testing.T) {
 	}
 }
 
-// TestLeftoversAndServices: the two flags are for opposite directions.
+// TestLeftoversAndServices: the two flags exclude each other.
 func TestLeftoversAndServices(t *testing.T) {
 	if _, stderr, status := newMachine(t).call(t, leftoverFlags("--keep-services")...); status != 2 || !strings.Contains(stderr, "either") {
 		t.Errorf("status %d, %s", status, stderr)

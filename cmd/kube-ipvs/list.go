@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// listFlags has the flags of commands that list objects, as kubectl get has them.
+// listFlags has the flags that list commands share with kubectl get.
 type listFlags struct {
 	inspection
 	namespace, sortBy  string
@@ -36,7 +36,7 @@ func (l *listFlags) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// table returns the form of tables.
+// table returns the table options.
 func (l *listFlags) table() inspect.Table {
 	return inspect.Table{Wide: l.output == asWide, NoHeaders: l.headless, SortBy: l.sortBy}
 }
@@ -60,19 +60,19 @@ func (l *listFlags) query(cmd *cobra.Command, args []string) (agent.Query, error
 	return agent.Query{Service: id}, nil
 }
 
-// only keeps the Services of the namespace.
+// only returns the Services of the namespace.
 func (l *listFlags) only(list *inspect.ServiceList) error {
 	if l.namespace == "" {
 		return nil
 	}
 	if !list.Agent {
-		return errors.New("--namespace: only the agent knows which virtual servers belong to a namespace, and it does not respond")
+		return errors.New("--namespace: the agent does not respond, and only the agent knows which virtual servers belong to a namespace")
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(s view.Service) bool { return s.Namespace != l.namespace })
 	return nil
 }
 
-// services joins the agent's view with the kernel's table, or uses whichever is available.
+// services joins the agent's view with the kernel's table. If one of them is unavailable, it uses the other.
 func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []string) (list inspect.ServiceList, err error) {
 	ask, err := l.query(cmd, args)
 	if err != nil {
@@ -87,13 +87,13 @@ func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []stri
 	case v == nil && unread != "":
 		return list, fmt.Errorf("read the virtual servers of this node: %s", unread)
 	case v == nil && len(args) > 0:
-		return list, fmt.Errorf("only the agent knows which virtual servers belong to %s, and it does not respond", args[0])
+		return list, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", args[0])
 	case v == nil:
 		list = inspect.ServicesOfKernel(table.Servers, ours)
 	case len(args) > 0 && len(v.Services) == 0:
 		return list, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
 	case unread != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "the virtual servers of this node could not be read: %s; showing only what the agent knows\n", unread)
+		fmt.Fprintf(cmd.ErrOrStderr(), "could not read this node's virtual servers: %s; showing only the agent's view\n", unread)
 		list = inspect.ServicesOfAgent(v.Services, unread)
 	default:
 		list = inspect.ServiceListOf(v.Services, table.Servers)

@@ -34,7 +34,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
-// stage is a machine with a fake kernel, on which an agent serves the Services of testdata/inspect.
+// stage is a machine with a fake kernel. Its agent serves the Services in testdata/inspect.
 type stage struct {
 	*machine.Machine
 	fake *kerneltest.Fake
@@ -42,14 +42,14 @@ type stage struct {
 	socket string
 }
 
-// inMemory is a fake kernel as the daemon opens it.
+// inMemory is a fake kernel that the daemon can open.
 type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (inMemory) LimitWaits()                            {}
 func (inMemory) Close() error                           { return nil }
 
-// fixedSource delivers all Services once and never changes.
+// fixedSource delivers all Services once and then no changes.
 type fixedSource map[model.ServiceID]*model.Service
 
 func (fixedSource) Changed() <-chan struct{} { return nil }
@@ -65,13 +65,13 @@ var (
 	nodeAddr = netip.MustParseAddr("192.0.2.1")
 )
 
-// newStage runs an agent until the test ends.
+// newStage returns a stage whose agent runs until the test ends.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	return newStageOf(t, "testdata/inspect")
 }
 
-// newStageOf serves the manifests of a directory.
+// newStageOf returns a stage whose agent serves the manifests in a directory.
 func newStageOf(t *testing.T, dir string) *stage {
 	t.Helper()
 	s := newMachine(t)
@@ -133,7 +133,7 @@ func newMachine(t *testing.T) *stage {
 	return s
 }
 
-// fakeHost serves the files in its map. Its Get returns status 200 for every URL.
+// fakeHost contains the files of a host by path. Get returns status 200 for every URL.
 type fakeHost map[string]string
 
 func (h fakeHost) ReadFile(name string) ([]byte, error) {
@@ -190,10 +190,10 @@ func settingsOf(t *testing.T) *config.Loaded {
 	return loaded
 }
 
-// commandFlags make the wanted state independent of the test machine.
+// commandFlags keep the wanted state independent of the test machine.
 var commandFlags = []string{"--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0"}
 
-// timeless replaces the values in a view that differ between runs.
+// timeless replaces the values that differ between runs in a view.
 func timeless(v *view.View) {
 	v.Time = noon
 	if v.Agent.LastSync != nil {
@@ -219,7 +219,7 @@ var someConnections = []kernel.Connection{
 	},
 }
 
-// explained returns the fake kernel as explain reads it.
+// explained converts the fake kernel's state to the form that explain reads.
 func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	k := &explain.Kernel{
 		State: fake.State(), Rules: map[inet.Family]kernel.RuleListing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
@@ -231,11 +231,11 @@ func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	return k
 }
 
-// listing returns a ruleset as iptables lists it.
+// listing returns a ruleset in the format of iptables.
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{}, Policies: map[kernel.ChainID]string{}}
 	add := func(id kernel.ChainID, rule kernel.Rule) {
-		// iptables lists the MARK options in a different form.
+		// iptables prints the options of MARK in a different form.
 		spec := strings.NewReplacer("--or-mark 0x4000", "--set-xmark 0x4000/0x4000", "--xor-mark 0x4000", "--set-xmark 0x4000/0x0").Replace(rule.String())
 		l.Rules[id] = append(l.Rules[id], kernel.SavedRule{ChainID: id, Spec: spec, Rule: kernel.Rule{Conditions: rule.Conditions, Verdict: rule.Verdict}})
 	}

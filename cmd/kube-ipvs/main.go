@@ -24,8 +24,8 @@ func main() {
 	os.Exit(execute(ctx, machine.This(), arguments(os.Args), os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and returns its exit status: 0, 1 for a failure, 2 for an invalid command line, 3 if plan found a
-// difference or explain a packet that does not arrive. The exit status of doctor is its verdict.
+// execute runs one command line and returns its exit status: 0 for success, 1 for a failure, 2 for an invalid command line, 3 if plan found
+// a difference or explain found that a packet does not arrive. doctor returns its verdict as the exit status.
 func execute(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(m)
 	root.SetArgs(args)
@@ -79,7 +79,7 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 	return root
 }
 
-// checkHelp makes help for an unknown command an error.
+// checkHelp returns an error if help is requested for an unknown command.
 func checkHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
@@ -96,7 +96,7 @@ func checkHelp(root *cobra.Command) {
 	}
 }
 
-// noSuchCommand rejects every argument of a command with subcommands: cobra has found no subcommand of that name.
+// noSuchCommand rejects the arguments of a command with subcommands, because cobra has found no subcommand of that name.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -118,7 +118,6 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s; use one of %s", unknown, strings.Join(names, ", "))
 }
 
-// noArguments rejects every argument of a command without subcommands.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: %s takes no arguments", args[0], cmd.CommandPath())
@@ -126,7 +125,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// asUsageErrors turns errors in flags and arguments of every command into usage errors.
+// asUsageErrors turns flag and argument errors of all commands into usage errors.
 func asUsageErrors(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // report the unknown command, not its flag

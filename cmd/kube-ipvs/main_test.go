@@ -25,7 +25,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestPlanOfManifests(t *testing.T) {
-	// Without --conntrack-max-per-core 0 the plan would depend on the CPUs of this machine.
+	// Without --conntrack-max-per-core 0, the plan would depend on the number of CPUs of this machine.
 	args := []string{"plan", "-f", "testdata/web", "--hostname-override", "node-1", "--cluster-cidr", "10.244.0.0/16", "--conntrack-max-per-core", "0"}
 	out, stderr, status := call(t, args...)
 	if status != 0 || stderr != "" {
@@ -40,8 +40,8 @@ func TestPlanOfManifests(t *testing.T) {
 	golden(t, "plan.json.golden", out)
 }
 
-// TestPlanOfANode: node ports use only the addresses of the Node manifest named by --hostname-override. An external IP that is
-// another node's address is not served, with a Problem.
+// TestPlanOfANode: node ports use only the addresses of the Node manifest named by --hostname-override. An external IP that is another
+// node's address is not served, and causes a Problem.
 func TestPlanOfANode(t *testing.T) {
 	for node, lines := range map[string]map[string]bool{
 		"node-1": {"-t 192.0.2.1:30080 ": true, "-t 198.51.100.1:30080 ": true, "-t 192.0.2.2:30080 ": false, "192.0.2.2:80 ": false},
@@ -60,7 +60,7 @@ func TestPlanOfANode(t *testing.T) {
 	}
 }
 
-// TestPlanReportsEveryProblem: plan names the field and value of each invalid object, and plans everything else.
+// TestPlanReportsEveryProblem: plan names the field and the value of each invalid object, and plans everything else.
 func TestPlanReportsEveryProblem(t *testing.T) {
 	out, stderr, status := call(t, "plan", "-f", "testdata/bad", "--hostname-override", "node-1")
 	if status != 1 {
@@ -74,7 +74,7 @@ func TestPlanReportsEveryProblem(t *testing.T) {
 	}
 	for _, never := range []string{"10.96.0.2", "10.96.0.300"} {
 		if strings.Contains(out, never) {
-			t.Errorf("the plan has %q, which is invalid", never)
+			t.Errorf("the plan contains %q, which is invalid", never)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestInvalidCommandLines(t *testing.T) {
 		{[]string{"plan", "-f", "testdata/missing"}, 1, []string{"--filename: read manifests in testdata/missing", "use a directory of Service,"}},
 		{[]string{"plan", "-f", "testdata/bad.golden"}, 1, []string{"read manifests in testdata/bad.golden", "use the directory that contains it (testdata)"}},
 		{[]string{"plan", "-f", "testdata/bad.golden/deeper"}, 1, []string{"read manifests in testdata/bad.golden/deeper", "use a directory of Service,"}},
-		{[]string{"plan", "-f", "testdata"}, 1, []string{"no .yaml, .yml or .json file in it"}},
+		{[]string{"plan", "-f", "testdata"}, 1, []string{"contains no .yaml, .yml or .json file"}},
 		{[]string{"plan", "--manifests", "testdata/bad.golden"}, 1, []string{"use the directory that contains it (testdata)"}},
 		{[]string{"run", "--manifests", "x", "--kubeconfig", "y"}, 2, []string{"--manifests", "--kubeconfig", "one of them"}},
 		{[]string{"run", "--log-level", "loud"}, 2, []string{`"loud"`, "debug"}},
@@ -135,7 +135,7 @@ func TestHelpHasExamples(t *testing.T) {
 			continue
 		}
 		if cmd.Example == "" || cmd.Short == "" {
-			t.Errorf("%s: help has no example or no summary", cmd.CommandPath())
+			t.Errorf("%s: help lacks an example or a summary", cmd.CommandPath())
 		}
 		out, _, status := call(t, cmd.Name(), "--help")
 		if status != 0 || !strings.Contains(out, "Usage:") && cmd.Name() != "ipvsadm" {
@@ -152,13 +152,13 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestPreflightTakesAgentFlags: `kubectl ipvs preflight` runs it with the flags of the agent.
+// TestPreflightTakesAgentFlags: preflight accepts the agent's flags, because `kubectl ipvs preflight` passes them on.
 func TestPreflightTakesAgentFlags(t *testing.T) {
 	out, stderr, _ := call(t, "preflight", "--hostname-override=node-1", "--metrics-bind-address=127.0.0.1:1", "--ipvs-scheduler=nope", "-o", "json")
 	if !strings.Contains(stderr, "ipvs-scheduler") {
 		t.Errorf("the flags are not read: %q %q", out, stderr)
 	}
 	if help, _, _ := call(t, "preflight", "--help"); strings.Contains(help, "--metrics-bind-address") {
-		t.Errorf("flags without effect are not hidden:\n%s", help)
+		t.Errorf("flags that have no effect are not hidden:\n%s", help)
 	}
 }

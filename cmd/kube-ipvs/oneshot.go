@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// oneShot has the flags that make run do one task and exit. Most tasks are also commands. The flags are kube-proxy's, so its
-// manifests keep working.
+// oneShot has the kube-proxy flags that make run do one task and exit, so kube-proxy's manifests keep working. Most tasks are
+// also commands.
 type oneShot struct {
 	cleanup, initOnly      bool
 	writeConfigTo, version string
@@ -23,9 +23,9 @@ type oneShot struct {
 
 func (o *oneShot) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&o.initOnly, "init-only", false, "set the sysctls, which needs full root privileges, and exit")
-	f.BoolVar(&o.cleanup, "cleanup", false, "run the command cleanup, and exit (as in kube-proxy)")
-	f.StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, and exit (as in kube-proxy)")
+	f.BoolVar(&o.initOnly, "init-only", false, "set the sysctls, which requires full root privileges, and exit")
+	f.BoolVar(&o.cleanup, "cleanup", false, "clean up like the cleanup command, and exit (as in kube-proxy)")
+	f.StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration, merged from file and flags, to this file and exit (as in kube-proxy)")
 	f.StringVar(&o.version, "version", "false", "print the version, and exit (as in kube-proxy)")
 	f.Lookup("version").NoOptDefVal = "true"
 }
@@ -37,7 +37,7 @@ func (o *oneShot) check() error {
 	return nil
 }
 
-// action returns the action of the flags, in kube-proxy's order of precedence; false if none is set.
+// action returns the action that the flags select, in kube-proxy's order of precedence; false if none is set.
 func (o *oneShot) action(cmd *cobra.Command, m *machine.Machine, loaded *config.Loaded) (func() error, bool) {
 	switch {
 	case o.version != "false":
@@ -66,7 +66,7 @@ func writeConfig(cmd *cobra.Command, loaded *config.Loaded, file string) error {
 	return err
 }
 
-// initialize sets the sysctls that an agent with only CAP_NET_ADMIN and CAP_NET_RAW cannot set.
+// initialize sets the sysctls, because an agent that has only CAP_NET_ADMIN and CAP_NET_RAW cannot set them.
 func initialize(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) error {
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), settings.LogLevel, settings.LogFormat)

@@ -25,12 +25,12 @@ const (
 	asName  = "name"
 )
 
-// textForms are the formats of commands whose text output is not a table.
+// textForms are the output formats of commands that print text, not a table.
 var textForms = []string{asText, asJSON, asYAML}
 
 func addOutput(cmd *cobra.Command, output *string) { addForms(cmd, output, textForms) }
 
-// addForms adds --output. The first format is the default.
+// addForms adds --output. The first is the default.
 func addForms(cmd *cobra.Command, output *string, forms []string) {
 	cmd.Flags().StringVarP(output, "output", "o", forms[0], strings.Join(forms, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
@@ -42,7 +42,8 @@ func addForms(cmd *cobra.Command, output *string, forms []string) {
 	})
 }
 
-// addCheck adds a check of a command's flags. The check runs before those added earlier. Its error is a usage error.
+// addCheck adds a check of a command's flags, which runs before the earlier checks. An error of the check is a usage
+// error.
 func addCheck(cmd *cobra.Command, check func() error) {
 	others := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -62,7 +63,7 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// printAs prints a value as YAML or JSON, with the same fields. It calls printText for the other formats.
+// printAs prints a value as YAML or JSON, with the same fields. For other formats, it calls printText.
 func printAs(w io.Writer, form string, value any, printText func(io.Writer) error) error {
 	out := bufio.NewWriter(w)
 	var err error

@@ -18,14 +18,14 @@ func newPlan(m *machine.Machine) *cobra.Command {
 	var dir, output string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show the wanted kernel state, or how this node's kernel differs from it",
+		Short: "Show the wanted kernel state, or the differences of this node's kernel",
 		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
-It needs no cluster, root privileges or kernel. Node ports appear at the addresses of the Node manifest
-that --hostname-override names; without that manifest there are none.
+It requires no cluster, no root privileges and no IPVS. Node ports appear at the addresses of the Node
+manifest that --hostname-override names; without that manifest, there are no node ports.
 
 Without -f, plan reads the Services from the API server (or from --manifests) and the state of this
 node's kernel, and prints the difference: what the agent would do now, in order. It changes nothing.
-Its exit status is 3 if there is a difference.`,
+The exit status is 3 if there is a difference.`,
 		Example: `  kube-ipvs plan -f manifests/ --cluster-cidr 10.244.0.0/16
   kube-ipvs plan -f manifests/ -o json
   kube-ipvs plan --kubeconfig /etc/kubernetes/kube-ipvs.conf`,
@@ -49,7 +49,7 @@ Its exit status is 3 if there is a difference.`,
 	return cmd
 }
 
-// planDir prints the wanted state of manifests. Problems go to stderr; the command fails if there are any.
+// planDir prints the wanted state for manifests. It prints problems to stderr, and fails if there are any.
 func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output string) error {
 	state, problems, err := daemon.PlanDir(settings, dir)
 	if err != nil {
@@ -74,19 +74,19 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 	return fmt.Errorf("%d problems in %s; the plan covers everything else", len(problems), dir)
 }
 
-// errDiffers gives plan its exit status if there is a difference.
+// errDiffers selects plan's exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
-// sayNFTables prints a note if the agent does not run the commands of the plan as shown.
+// sayNFTables prints a note if the agent uses nftables, so it does not run the plan's commands as shown.
 func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	if node.Mode.RulesInNFTables() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as commands of ipset and iptables\n", node.Rules())
+		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as ipset and iptables commands\n", node.Rules())
 	}
 }
 
 // planNode prints the difference between this node's kernel and the wanted state.
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
-	if dir := settings.Manifests; dir != "" { // fail now; an agent would wait for the directory to be mounted
+	if dir := settings.Manifests; dir != "" { // fail now, although an agent would wait for the directory to be mounted
 		if _, err := daemon.LoadDir(settings, dir); err != nil {
 			return err
 		}

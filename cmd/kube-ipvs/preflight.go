@@ -20,12 +20,12 @@ func newPreflight(m *machine.Machine) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Check what this node lacks to serve Services, and how to fix it",
+		Short: "Check whether this node can serve Services, and show how to fix it",
 		Long: `preflight checks this node for everything that the agent uses: kernel modules, schedulers, set types,
 iptables or nftables, capabilities and sysctls. It changes nothing, but a check can load a kernel
-module. Its exit status is 1 if something is missing that every Service needs.
+module. The exit status is 1 if the node lacks something that every Service needs.
 
-preflight takes all flags of an agent. Those that are not listed have no effect.`,
+preflight accepts all flags of an agent. Flags that are not listed have no effect.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {

@@ -17,15 +17,15 @@ func newRun(m *machine.Machine) *cobra.Command {
 		Use:   "run",
 		Short: "Serve the Services of the cluster on this node",
 		Long: `run is the agent. It serves the Services of an API server, or of a directory of manifests, on
-this node until it gets SIGTERM or SIGINT. It then exits without changing the kernel: Services keep
-working.
+this node until it receives SIGTERM or SIGINT. Then it exits and leaves the kernel unchanged, so Services
+keep working.
 
-It needs CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
-iptables programs. Without ip_vs, nftables balances; without ip_set or the programs, it keeps the sets
-and rules, and CAP_NET_RAW is not needed. If run cannot write sysctls, run it once with --init-only and
+It requires CAP_NET_ADMIN and CAP_NET_RAW, a kernel with ip_vs, ip_set, nf_conntrack and dummy, and the
+iptables programs. Without ip_vs, nftables balances connections. Without ip_set or the programs, nftables
+stores the sets and rules, and CAP_NET_RAW is not required. If run cannot write sysctls, run it once with --init-only and
 full root privileges to set them.
 
-run accepts all flags of kube-proxy, and warns about those that have no effect here.`,
+run accepts all flags of kube-proxy, and warns about flags that have no effect in kube-ipvs.`,
 		Example: `  kube-ipvs run --kubeconfig /etc/kubernetes/kube-ipvs.conf --cluster-cidr 10.244.0.0/16
   kube-ipvs run --manifests /etc/kube-ipvs/manifests --detect-local-mode BridgeInterface --pod-bridge-interface cni0`,
 		Args: noArguments,

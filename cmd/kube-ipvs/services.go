@@ -14,12 +14,12 @@ func newServices(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME | NAME -n NAMESPACE]",
 		Short: "Show the Services of this node with their endpoints and connections",
-		Long: `services shows the Services that the agent of this node serves, with their current connections from the
-kernel. With the name of a Service it shows all details: its virtual servers, the origin of each
-setting, and every endpoint with its state.
+		Long: `services shows the Services that this node's agent serves, with their current connections from the
+kernel. If you name a Service, it shows all details: the virtual servers, the origin of each setting,
+and every endpoint with its state.
 
 If no agent responds, it shows the virtual servers in the owner records of the kernel. If the kernel
-cannot be read, it shows what the agent knows. In both cases it notes what is unknown.`,
+cannot be read, it shows only the agent's data. In both cases, a note names what is unknown.`,
 		Example: `  kube-ipvs services
   kube-ipvs services kube-system/kube-dns
   kube-ipvs services -n shop --sort-by active

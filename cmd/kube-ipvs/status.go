@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// statusUnwell is the exit status if the agent does not respond or is not well.
+// statusUnwell is the exit status if the agent does not respond or is unhealthy.
 const statusUnwell = statusError(3)
 
 func newStatus(m *machine.Machine) *cobra.Command {
@@ -22,16 +22,17 @@ func newStatus(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of this node's agent",
-		Long: `status shows the agent's sources and their age, its last syncs, repaired drift, the kernel with its
+		Long: `status shows the age of the agent's sources, its latest syncs, repaired drift, the kernel and its
 modules, the iptables variant, and all problems. Lines that start with an exclamation mark need
-attention. If the agent is not well, the evidence and a remedy follow, as in doctor.
+attention. If the agent is unhealthy, status also shows the evidence and a remedy, like doctor.
 
-The exit status is 0 if the agent is well, 3 if it does not respond, has failed to sync, uses outdated
-objects or settings, or reports a problem of this node, and 1 if that is unknown, such as when the
-command does not run as root. Problems of individual Services do not count.
+The exit status is 0 if the agent is healthy. It is 3 if the agent does not respond, has failed to sync,
+uses outdated objects or settings, or reports a problem of this node. It is 1 if the agent's health is
+unknown, for example because the command does not run as root. Problems of individual Services do not
+count.
 
-If no agent responds, status shows only the kernel state. If the kernel has no IPVS or cannot be read, it
-names the cause and the remedy.`,
+If no agent responds, status shows only the kernel state. If the kernel lacks IPVS or cannot be read,
+status names the cause and the remedy.`,
 		Example: "  kube-ipvs status\n  kube-ipvs status -o yaml",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -22,13 +22,13 @@ func newTop(m *machine.Machine) *cobra.Command {
 	t := topCommand{machine: m, list: listFlags{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML}}}}
 	cmd := &cobra.Command{
 		Use:   "top [NAMESPACE/NAME | NAME -n NAMESPACE]",
-		Short: "Show the load of Services and endpoints, live",
-		Long: `top shows the connections, packets and bytes of each frontend in a second, on average since the picture
-before, and its open connections. With -o wide, or the key e, it also shows the endpoints: their part of the
-new connections beside their part of the weights, and whether they drain.
+		Short: "Show the current load of Services and endpoints",
+		Long: `top shows the open connections of each frontend, and its connections, packets and bytes per second,
+averaged since the previous update. With -o wide, or the key e, it also shows the endpoints: their share
+of the new connections, their share of the weights, and whether they drain.
 
-In a terminal it is a live picture; h shows the keys. With --batch, or if the output is not a terminal, it
-prints a table every interval. The first numbers appear after one interval.`,
+In a terminal, top updates a full-screen view; h shows the keys. With --batch, or if the output is not a
+terminal, it prints a table at every interval. The first numbers appear after one interval.`,
 		Example: `  kube-ipvs top
   kube-ipvs top -n shop -o wide
   kube-ipvs top --batch --iterations 1 --sort-by out/s
@@ -42,9 +42,9 @@ prints a table every interval. The first numbers appear after one interval.`,
 			return t.print()
 		},
 	}
-	cmd.Flags().BoolVarP(&t.batch, "batch", "b", false, "print tables one after the other, for pipes and files")
-	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "time between two pictures")
-	cmd.Flags().IntVar(&t.iterations, "iterations", 0, "number of pictures; 0 for no end, or 1 with -o json or yaml")
+	cmd.Flags().BoolVarP(&t.batch, "batch", "b", false, "print tables one after another, for pipes and files")
+	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "time between two updates")
+	cmd.Flags().IntVar(&t.iterations, "iterations", 0, "number of updates; 0 means no limit, or 1 with -o json or yaml")
 	addCheck(cmd, func() error {
 		switch {
 		case t.interval < 100*time.Millisecond:
@@ -68,12 +68,12 @@ type topCommand struct {
 	args       []string
 
 	services inspect.ServiceList
-	asked    time.Time // when the agent was asked for the Services
+	asked    time.Time // when the Services were requested from the agent
 	before   inspect.Counts
 	at       time.Time
 }
 
-// askAgain is how old the Services may be: on a large node, the agent's answer is large.
+// askAgain is the interval at which the Services are requested again: on a large node, the agent's answer is large.
 const askAgain = 10 * time.Second
 
 // document reports whether the output is JSON or YAML.
@@ -97,7 +97,7 @@ func (t *topCommand) next() (inspect.TopList, error) {
 	return inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds()), nil
 }
 
-// print prints tables or documents, one after the other.
+// print prints tables or documents, one after another.
 func (t *topCommand) print() error {
 	if _, err := t.next(); err != nil {
 		return err
@@ -133,14 +133,14 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen with a hidden cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	goHome      = "\x1b[H"
 	clearLine   = "\x1b[K"
 	clearBelow  = "\x1b[J"
 )
 
-// live shows a screen that the user controls with keys.
+// live shows a full-screen view that the user controls with keys.
 func (t *topCommand) live(out *os.File) (err error) {
 	in := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(in)
@@ -185,7 +185,7 @@ func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList) {
 	fmt.Fprint(out, goHome+strings.Join(screen.Lines(list, title, width, height), clearLine+"\r\n")+clearLine+clearBelow)
 }
 
-// readKeys sends each key until the input ends.
+// readKeys sends each key to the channel until the input ends.
 func readKeys(in io.Reader, keys chan<- rune) {
 	defer close(keys)
 	buffer := make([]byte, 64)
@@ -200,7 +200,7 @@ func readKeys(in io.Reader, keys chan<- rune) {
 	}
 }
 
-// sequences are what terminals send for keys without a character.
+// sequences are the escape sequences that terminals send for keys such as the arrows.
 var sequences = map[string]rune{"\x1b[A": inspect.Up, "\x1b[B": inspect.Down, "\x1b[5~": inspect.PageUp, "\x1b[6~": inspect.PageDown,
 	"\x1bOA": inspect.Up, "\x1bOB": inspect.Down}
 
@@ -221,5 +221,5 @@ func parseKeys(text string) (keys []rune) {
 	return keys
 }
 
-// sequence matches what a terminal sends for one key without a character.
+// sequence matches the escape sequence of one key.
 var sequence = regexp.MustCompile(`^\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])`)

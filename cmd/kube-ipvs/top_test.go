@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// TestTopCommand: without a terminal, top prints tables or one document, and says why it cannot count.
+// TestTopCommand: without a terminal, top prints tables or one document. If it cannot count, it explains why.
 func TestTopCommand(t *testing.T) {
 	s := newStage(t)
 	read := uint64(0)
@@ -53,7 +53,7 @@ func topFails(t *testing.T, s *stage) {
 	}
 }
 
-// TestKeys: each sequence that a terminal sends is read as the right key.
+// TestKeys: each escape sequence is decoded as the right key.
 func TestKeys(t *testing.T) {
 	for text, want := range map[string][]rune{
 		"q": {'q'}, "ab": {'a', 'b'}, "ü": {'ü'}, "\x1b[A": {inspect.Up}, "\x1bOB": {inspect.Down}, "\x1b[6~": {inspect.PageDown},

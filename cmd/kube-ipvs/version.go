@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Both are set at link time: images and releases are built outside a git repository.
+// These variables are set at link time, because images and releases are built outside a git repository.
 var (
 	version = "dev"
 	commit  string
@@ -38,7 +38,7 @@ func buildVersion() versionInfo {
 	return info
 }
 
-// String is the line that version prints.
+// String returns the line that version prints.
 func (i versionInfo) String() string {
 	details := []string{i.Go, i.Platform}
 	if i.Commit != "" {

@@ -30,7 +30,7 @@ const (
 
 var forms = []string{asTable, asWide, asJSON, asYAML, asName}
 
-// check returns what is wrong with the flags.
+// check returns an error if the flags are invalid.
 func (o *options) check(q fleet.Question) error {
 	switch {
 	case !slices.Contains(forms, o.output):
@@ -83,7 +83,7 @@ func statusOf(report fleet.Report) error {
 	return statusError(report.ExitStatus)
 }
 
-// askNodes returns the merged answers. If ctx ends, it returns those that have arrived.
+// askNodes returns the merged answers. If ctx ends, it returns the reports that have arrived.
 func (o *options) askNodes(ctx context.Context, q fleet.Question, show *progress) (fleet.Report, error) {
 	if o.timeout > 0 {
 		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--timeout %s is over", o.timeout))
@@ -115,7 +115,8 @@ func (o *options) askNodes(ctx context.Context, q fleet.Question, show *progress
 	return merger.Report(notAsked, stopped), nil
 }
 
-// follow asks again and again, until the command is interrupted. It prints what has changed, and keeps only one report.
+// follow queries the nodes periodically until the command is interrupted. It prints what has changed, and keeps only
+// the latest report.
 func (o *options) follow(cmd *cobra.Command, q fleet.Question, report fleet.Report) error {
 	ctx := cmd.Context()
 	o.table.Widths = &[]int{fleet.EventWidth}
@@ -134,7 +135,7 @@ func (o *options) follow(cmd *cobra.Command, q fleet.Question, report fleet.Repo
 			}
 			now, err := o.askNodes(ctx, q, nil)
 			switch {
-			case ctx.Err() != nil: // what has arrived until now would look like a change
+			case ctx.Err() != nil: // a partial report would look like a change
 			case err != nil:
 				fmt.Fprintf(cmd.ErrOrStderr(), "kubectl-ipvs: %v; retrying in %s\n", err, o.interval)
 			default:
@@ -168,7 +169,7 @@ func (o *options) printChanges(cmd *cobra.Command, changes fleet.Changes, report
 	return o.print(cmd, report)
 }
 
-// print writes a report. Of a list of names, the notices go to stderr.
+// print writes a report. In a list of names, the notices go to stderr.
 func (o *options) print(cmd *cobra.Command, report fleet.Report) error {
 	w := cmd.OutOrStdout()
 	switch o.output {
@@ -192,10 +193,10 @@ func (o *options) print(cmd *cobra.Command, report fleet.Report) error {
 	return fleet.Print(w, report, o.table)
 }
 
-// progress shows on a terminal how many nodes have responded.
+// progress shows the number of nodes that have responded, on a terminal.
 type progress struct{ w io.Writer }
 
-// progressOn returns nil, which shows nothing, unless w is a terminal.
+// progressOn returns nil, which prints nothing, unless w is a terminal.
 func progressOn(w io.Writer) *progress {
 	if file, ok := w.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -207,7 +208,7 @@ func progressOn(w io.Writer) *progress {
 
 func (p *progress) update(arrived, missing, asking int) {
 	if p != nil {
-		fmt.Fprintf(p.w, "\r\x1b[K%d of %d nodes asked, %d did not respond", arrived, asking, missing)
+		fmt.Fprintf(p.w, "\r\x1b[Kqueried %d of %d nodes, %d did not respond", arrived, asking, missing)
 	}
 }
 

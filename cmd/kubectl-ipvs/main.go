@@ -1,5 +1,5 @@
-// Command kubectl-ipvs asks the kube-ipvs agents of a cluster. As kubectl-ipvs in the PATH, it is the command `kubectl ipvs`. It is a separate
-// program, because users run it on machines other than Linux nodes.
+// Command kubectl-ipvs queries the kube-ipvs agents of a cluster. If kubectl-ipvs is in the PATH, it runs as `kubectl
+// ipvs`. The program is separate from kube-ipvs, because users run it on machines that are not Linux nodes.
 package main
 
 import (
@@ -31,12 +31,13 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// statusError is the exit status of the nodes.
+// statusError is the worst exit status of the nodes.
 type statusError int
 
 func (s statusError) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// execute returns the exit status: the worst of the nodes, 1 if a node did not respond, 2 for an invalid command line.
+// execute runs one command line and returns its exit status: the worst status of the nodes, 1 if a node did not
+// respond, 2 for an invalid command line.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -61,7 +62,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // usageError is an invalid command line.
 type usageError struct{ error }
 
-// options are the flags of all commands.
+// options are the flags that all commands share.
 type options struct {
 	rules         *clientcmd.ClientConfigLoadingRules
 	overrides     clientcmd.ConfigOverrides
@@ -69,10 +70,10 @@ type options struct {
 	output        string
 	table         inspect.Table
 	ask           pods.Config
-	// timeout limits the time for all nodes; 0 for no limit.
+	// timeout is the time limit for all nodes; 0 means no limit.
 	timeout time.Duration
 	watch   bool
-	// interval is the time between two rounds of --watch.
+	// interval is the time between two queries of --watch.
 	interval time.Duration
 }
 
@@ -80,18 +81,19 @@ func newRoot() *cobra.Command {
 	o := &options{rules: clientcmd.NewDefaultClientConfigLoadingRules()}
 	root := &cobra.Command{
 		Use:   "kubectl-ipvs",
-		Short: "Ask the kube-ipvs agents of a cluster",
-		Long: `kubectl ipvs runs an inspection command of kube-ipvs in the agents' pods, merges the answers,
-and lists the nodes that disagree and those that did not respond.
+		Short: "Query the kube-ipvs agents of a cluster",
+		Long: `kubectl ipvs runs a kube-ipvs inspection command in the agents' pods, merges the answers, and lists the
+nodes that disagree and the nodes that did not respond.
 
-It needs the rights to list pods and to create pods/exec in the agents' namespace. The agents' pods are
-privileged: this right equals root on the nodes.
+It requires the permissions to list pods and to create pods/exec in the agents' namespace. The agents'
+pods are privileged, so the second permission is equivalent to root on the nodes.
 
-If it is interrupted, or its time is over, it prints the answers that have arrived, and that others are
-missing.
+If it is interrupted or reaches its timeout, it prints the answers that have arrived, with a note that
+others are missing.
 
-The exit status is the worst of the nodes, and at least 1 if a node did not respond. status, doctor, explain,
-preflight and plan give a verdict on all nodes: their exit status is at least 1 if they did not ask all of them.`,
+The exit status is the worst status of the nodes, and at least 1 if a node did not respond. status,
+doctor, explain, preflight and plan give a verdict on all nodes, so their exit status is also at least 1
+if they did not query all nodes.`,
 		SilenceErrors: true, SilenceUsage: true, Version: version,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ipvs"},
@@ -105,30 +107,30 @@ preflight and plan give a verdict on all nodes: their exit status is at least 1 
 	flags.StringVarP(&o.output, "output", "o", "table", strings.Join(forms, ", "))
 	flags.BoolVar(&o.table.NoHeaders, "no-headers", false, "print the table without column titles")
 	flags.StringVar(&o.table.SortBy, "sort-by", "", "sort the table by this column, numbers by value")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "ask again and again, and print what has changed")
-	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "time between two rounds of --watch, at least 1s")
-	flags.DurationVar(&o.timeout, "timeout", 0, "how long all nodes together may take; 0 for no limit")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "query the nodes periodically, and print what has changed")
+	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "time between two queries of --watch, at least 1s")
+	flags.DurationVar(&o.timeout, "timeout", 0, "time limit for all nodes together; 0 means no limit")
 	flags.StringVar(&o.ask.Namespace, "agent-namespace", "kube-system", "namespace of the agents' pods")
 	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to ask")
-	flags.BoolVar(&o.ask.All, "all-nodes", false, fmt.Sprintf("ask all nodes, even if there are more than %d", fleet.MaxNodes))
-	flags.IntVar(&o.ask.Parallel, "parallel", 10, "number of nodes to ask at the same time")
+	flags.BoolVar(&o.ask.All, "all-nodes", false, fmt.Sprintf("query all nodes, even if there are more than %d", fleet.MaxNodes))
+	flags.IntVar(&o.ask.Parallel, "parallel", 10, "number of nodes to query at the same time")
 	flags.DurationVar(&o.ask.Timeout, "node-timeout", 30*time.Second, "how long a node may take")
 	explainFlags := []string{"from", "interface"}
 	root.AddCommand(
 		o.command("services [NAME]", "Show Services as the nodes serve them", nil),
-		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show on which nodes a packet to a Service does not arrive, and why", explainFlags),
+		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show the nodes on which a packet to a Service does not arrive, and why", explainFlags),
 		o.command("conns [NAME]", "Show the connections through the nodes' virtual servers", nil),
 		o.command("status", "Show which agents are well", nil),
-		o.command("doctor", "Examine the nodes and their agents", nil),
-		o.command("preflight", "Check what the nodes lack to serve Services", nil),
-		o.command("plan", "Show how the nodes' kernels differ from the wanted state", nil),
+		o.command("doctor", "Diagnose the nodes and their agents", nil),
+		o.command("preflight", "Check whether the nodes can serve Services", nil),
+		o.command("plan", "Show the differences of the nodes' kernels from the wanted state", nil),
 		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
-		o.command("version", "Show which nodes run which version", nil),
+		o.command("version", "Show the kube-ipvs version on each node", nil),
 	)
 	return root
 }
 
-// command returns a command that asks the nodes. extra are flags that go to the nodes.
+// command returns a command that queries the nodes. extra are flags that are passed to the nodes.
 func (o *options) command(use, short string, extra []string) *cobra.Command {
 	name, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{
@@ -152,7 +154,7 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 		return nil
 	}
 	for _, flag := range extra {
-		cmd.Flags().String(flag, "", "as the flag of kube-ipvs "+name)
+		cmd.Flags().String(flag, "", "same as the kube-ipvs flag "+name)
 	}
 	return cmd
 }

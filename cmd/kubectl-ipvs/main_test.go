@@ -29,7 +29,7 @@ func kubeconfig(t *testing.T) string {
 	return kubeconfigOf(t, func() corev1.PodPhase { return corev1.PodPending })
 }
 
-// kubeconfigOf returns a kubeconfig for an API server with one agent; phase is the phase of its pod.
+// kubeconfigOf returns a kubeconfig for an API server with one agent, whose pod is in the given phase.
 func kubeconfigOf(t *testing.T, phase func() corev1.PodPhase) string {
 	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,11 +54,12 @@ func kubeconfigOf(t *testing.T, phase func() corev1.PodPhase) string {
 	return file
 }
 
-// TestKubectlFlags: the usual flags of kubectl select the cluster, and a node that does not respond causes an exit status and a line.
+// TestKubectlFlags: kubectl's flags select the cluster. If a node does not respond, the command prints a line for it
+// and fails.
 func TestKubectlFlags(t *testing.T) {
 	args := []string{"status", "--kubeconfig", kubeconfig(t), "--context", "test", "--agent-namespace", "agents"}
 	out, stderr, status := call(t, args...)
-	if status != 1 || stderr != "" || !strings.Contains(out, "! node-1: its agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n") {
+	if status != 1 || stderr != "" || !strings.Contains(out, "! node-1: the agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n") {
 		t.Errorf("status %d, %q\n%s", status, stderr, out)
 	}
 	out, _, status = call(t, append(args, "-o", "json")...)
@@ -73,7 +74,8 @@ func TestKubectlFlags(t *testing.T) {
 	}
 }
 
-// TestWatch: the command asks again, prints what has changed, and keeps its exit status when it is interrupted.
+// TestWatch: the command repeats its query, prints what has changed, and returns the usual exit status when it is
+// interrupted.
 func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,8 +89,8 @@ func TestWatch(t *testing.T) {
 		}
 		return corev1.PodFailed
 	})
-	const want = "EVENT      AGENT   VERSION   NODES\n! node-1: its agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n" +
-		"no longer: node-1: its agent's pod agent-1 is not running (Pending)\n! node-1: its agent's pod agent-1 is not running (Failed)\n"
+	const want = "EVENT      AGENT   VERSION   NODES\n! node-1: the agent's pod agent-1 is not running (Pending)\n0 of 1 nodes responded\n" +
+		"no longer: node-1: the agent's pod agent-1 is not running (Pending)\n! node-1: the agent's pod agent-1 is not running (Failed)\n"
 	var out, stderr strings.Builder
 	args := []string{"status", "-w", "--watch-interval=1s", "--kubeconfig", config, "--context", "test", "--agent-namespace", "agents"}
 	if status := execute(ctx, args, &out, &stderr); status != 1 || out.String() != want || stderr.String() != "" {
@@ -120,7 +122,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestPageNamesCommands: every command line and every flag of kubectl ipvs in its page exists.
+// TestPageNamesCommands: every kubectl ipvs command line and flag in its page exists.
 func TestPageNamesCommands(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubectl.md")
 	if err != nil {

@@ -22,9 +22,10 @@ const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled is the number of Services that represent all Services. Only a sample is probed, because each Service that is not usable yet costs a request in each round.
+	// sampled is the number of Services that are probed. Probing all of them would be too slow: every unusable Service
+	// costs a request in each round.
 	sampled = 40
-	// mostChanges is the number of changes that are measured if they fit into changesTime.
+	// mostChanges is the maximum number of measured changes. Fewer are measured if changesTime runs out first.
 	mostChanges  = 100
 	changesTime  = 3 * time.Minute
 	fewestChange = 20
@@ -54,7 +55,7 @@ func measure(t *testing.T, which string) *Result {
 	name := parts[0]
 	services, err := strconv.Atoi(parts[1])
 	if err != nil {
-		t.Fatalf("%s names no case; use `make bench-peers`", caseVariable)
+		t.Fatalf("%s is not a valid case; use `make bench-peers`", caseVariable)
 	}
 	b := &bench{world: newWorld(t, services), services: services, random: rand.New(rand.NewPCG(1, uint64(services)))}
 	result := &Result{Program: "IPVS alone", Services: services}
@@ -100,7 +101,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		at = append(at, ordinary(i*b.services/min(sampled, b.services)))
 	}
 	b.node.ReadAhead(t, append(p.files, p.command[0])...)
-	began := monotonic() + time.Second // by then the probe is ready
+	began := monotonic() + time.Second // gives the probe time to start
 	type answer struct {
 		times []time.Duration
 		err   error
@@ -122,7 +123,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		t.Fatal(a.err)
 	}
 	never := func(d time.Duration) bool { return d == 0 }
-	// nth returns the time when the given number of sampled Services was usable.
+	// nth returns the time at which the given number of sampled Services had become usable.
 	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {
@@ -139,7 +140,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 
 func tail(log string) string { return log[max(0, len(log)-8<<10):] }
 
-// settle waits until the program is idle after its start.
+// settle waits until the program is idle after startup.
 func (b *bench) settle(t *testing.T, result *Result) {
 	started := b.memory(t)
 	for deadline := time.Now().Add(startLimit); ; {
@@ -149,7 +150,7 @@ func (b *bench) settle(t *testing.T, result *Result) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s still uses more than a tenth of the CPU", result.Program)
+			t.Fatalf("%s still uses more than 10%% of the CPU", result.Program)
 		}
 	}
 	result.Memory = &Memory{Started: started}
@@ -174,7 +175,7 @@ func (b *bench) memory(t *testing.T) Megabytes {
 	return 0
 }
 
-// idle covers two of the 30-second intervals at which all programs check everything.
+// idle covers two sync periods: all programs check their state every 30 seconds.
 func (b *bench) idle(t *testing.T, result *Result) {
 	began, used := time.Now(), b.used(t)
 	time.Sleep(time.Minute)
@@ -182,10 +183,10 @@ func (b *bench) idle(t *testing.T, result *Result) {
 	result.Memory.Idle = b.memory(t)
 }
 
-// flip changes the only endpoint of a Service and returns how long it takes until a connection reaches the new endpoint.
+// flip changes the only endpoint of a Service and returns the time until a connection reaches the new endpoint.
 func (b *bench) flip(t *testing.T, to int) time.Duration {
 	t.Helper()
-	begin := monotonic() + 300*time.Millisecond // by then the probe is ready
+	begin := monotonic() + 300*time.Millisecond // gives the probe time to start
 	changed := make(chan time.Duration, 1)
 	go func() {
 		time.Sleep(begin - monotonic())
@@ -207,7 +208,7 @@ func (b *bench) changes(t *testing.T, result *Result) {
 		before := b.used(t)
 		took = append(took, b.flip(t, n%2))
 		used = append(used, b.used(t)-before)
-		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // spreads the changes over all phases of periodic work
+		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // keeps the changes out of step with periodic work
 	}
 	percentile := func(all []time.Duration, p int) Milliseconds {
 		return InMilliseconds(slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1])

@@ -27,15 +27,15 @@ var (
 	flippedService = netip.MustParseAddrPort("10.96.0.20:80")
 	largeService   = netip.MustParseAddrPort("10.96.0.21:80")
 	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
-	// endpointRange contains the addresses of one pod, which answers at all of them.
+	// endpointRange is the range of endpoint addresses. A single pod answers on all of them.
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
-	// flipped are the two endpoints between which the flipped Service alternates.
+	// flipped contains the two endpoints between which the flipped Service alternates.
 	flipped = [2]netip.Addr{special(1), special(2)}
 	// datagramEndpoint receives one-way datagrams.
 	datagramEndpoint = special(3)
 )
 
-// ordinary returns the address and port of the n-th ordinary Service. One in ten has a node port.
+// ordinary returns the address and port of the n-th ordinary Service. One Service in ten has a node port.
 func ordinary(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(n / 250), byte(n%250 + 1)}), servicePort)
 }
@@ -43,7 +43,7 @@ func ordinary(n int) netip.AddrPort {
 // endpoint returns the i-th endpoint of the n-th ordinary Service.
 func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
 
-// special returns endpoints of Services that are not ordinary.
+// special returns the endpoints of the flipped and the large Service.
 func special(i int) netip.Addr { return inRange(3<<20 + i) }
 
 func inRange(i int) netip.Addr {

@@ -8,7 +8,7 @@ import (
 
 const packetsSent = 10_000
 
-// packets measures packets from the pod to a ClusterIP and directly to the endpoint.
+// packets measures the cost of packets from the pod to a ClusterIP and directly to the endpoint.
 func (b *bench) packets(t *testing.T, result *Result) {
 	cost := func(kind string, at ...netip.AddrPort) (direct, served Cost) {
 		times, err := probe{Kind: kind, At: at, Limit: time.Minute, Count: packetsSent}.on(b.client)

@@ -17,7 +17,7 @@ const (
 	PicturesPath = "docs/images"
 )
 
-// measured is a result and where it comes from.
+// measured is a result together with its origin.
 type measured struct {
 	Result
 	where string
@@ -26,7 +26,7 @@ type measured struct {
 // Shows reports whether the page uses a result.
 func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
 
-// read returns the results of this package among all test results, ordered by size, kube-ipvs first.
+// read selects this package's results from all test results, sorted by size, with kube-ipvs first.
 func read(tests []record.Test) (all []measured, err error) {
 	for _, t := range tests {
 		if !Shows(t) {
@@ -44,14 +44,14 @@ func read(tests []record.Test) (all []measured, err error) {
 	return all, nil
 }
 
-// programs are the compared programs, in the order of rows and legends.
+// programs lists the compared programs in the order of table rows and chart legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
-// table is a generated part of the page between <!-- table NAME --> and <!-- end -->, like pictures.
+// table is a generated part of the page between <!-- table NAME --> and <!-- end -->. Pictures use the same markers.
 type table struct {
 	columns []string
-	// row returns the cells of a result, or none if the result has no data for the table. The floor is the cost of packets with
-	// IPVS alone.
+	// row returns the cells of a result, or none if the result has no data for the table. floor is the cost of packets
+	// with IPVS alone.
 	row func(r Result, floor Packets) []string
 }
 
@@ -112,7 +112,7 @@ func floor(all []measured) Packets {
 // generated matches the generated parts of the page.
 var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
 
-// Page replaces the tables and pictures of a page. It returns the page, and the pictures by name.
+// Page replaces the tables and pictures of a page. It returns the new page, and its pictures by name.
 func Page(page string, tests []record.Test) (text string, drawn map[string]string, err error) {
 	all, err := read(tests)
 	if err != nil {
@@ -155,7 +155,7 @@ func (t table) text(all []measured) string {
 	return b.String()
 }
 
-// reached formats the time at which a state was reached, or a note that it was not.
+// reached formats the time at which a state was reached, or notes that it was not reached.
 func reached(s Seconds, start *Start) string {
 	if s == 0 {
 		return fmt.Sprintf("not within %.0f", float64(start.Limit))
@@ -163,7 +163,7 @@ func reached(s Seconds, start *Start) string {
 	return number(s)
 }
 
-// number formats three digits, or all digits before the point.
+// number formats a value with about three significant digits.
 func number[T ~float64](v T) string {
 	switch {
 	case v >= 100:

@@ -16,11 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probe is a measurement by a process in a pod. It runs in a separate process, with a thread that gets the CPU only when
-// no other thread needs it. The measured program therefore does not wait for it.
+// probe is a measurement by a process in a pod. It runs in a separate process at idle priority, so that it never delays
+// the measured program.
 type probe struct {
 	Kind string `json:"kind"`
-	// At are addresses and ports of Services, or of endpoints.
+	// At contains the addresses and ports of Services or endpoints.
 	At []netip.AddrPort `json:"at"`
 	// Backend is the endpoint that a connection must reach. An invalid address accepts all.
 	Backend netip.Addr `json:"backend"`
@@ -91,7 +91,7 @@ func (p probe) run() ([]time.Duration, error) {
 	return nil, fmt.Errorf("unknown probe %q", p.Kind)
 }
 
-// usable returns how long each Service took to become usable, or zero if it did not within the limit.
+// usable returns the time until each Service became usable, or zero if the limit passed first.
 func (p probe) usable() ([]time.Duration, error) {
 	times := make([]time.Duration, len(p.At))
 	own, err := cluster.UsedCPU(p.APIServer)
@@ -113,7 +113,7 @@ func (p probe) usable() ([]time.Duration, error) {
 	return times, nil
 }
 
-// lands returns the time when a connection first reached the backend.
+// lands returns the time at which a connection first reached the backend.
 func (p probe) lands() ([]time.Duration, error) {
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
 		return nil, fmt.Errorf("sched_setattr: %w", err)
@@ -131,7 +131,7 @@ func (p probe) lands() ([]time.Duration, error) {
 	return nil, fmt.Errorf("no connection to %s reached %s within %s", p.At[0], p.Backend, p.Limit)
 }
 
-// connect opens a TCP connection, uses it and resets it, which leaves no state that would cost CPU time later.
+// connect opens a TCP connection, uses it and resets it. The reset leaves no state that would cost CPU time later.
 func connect(at netip.AddrPort, use func(fd int) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -182,7 +182,7 @@ func (p probe) later() ([]time.Duration, error) {
 	})
 }
 
-// each measures every address after a round that warms the caches.
+// each measures every address, after one round to warm the caches.
 func (p probe) each(do func(netip.AddrPort) error) ([]time.Duration, error) {
 	var times []time.Duration
 	for _, at := range p.At {

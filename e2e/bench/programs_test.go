@@ -12,15 +12,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// clusterCIDR contains the client's address. The endpoints' addresses are outside this range, which makes no difference to
-// a pod's packets.
+// clusterCIDR contains the client's address. The endpoints' addresses are outside this range. For a pod's packets, this
+// makes no difference.
 const clusterCIDR = "10.244.0.0/16"
 
-// program is one of the compared programs.
 type program struct {
 	name, version string
 	command       []string
-	// files are read while the program runs. If there are any, the command is a script that writes them.
+	// files are state files that the program writes while it runs. If there are any, the command is a script that
+	// writes them.
 	files []string
 }
 
@@ -49,7 +49,7 @@ func programOf(t *testing.T, name, kubeconfig string) program {
 	return program{"kube-proxy " + name, versionOf(t, path, "--version"), []string{path, "--config", config}, nil}
 }
 
-// kubeProxyConfig has only defaults, except for conntrack limits, which only the initial network namespace may set.
+// kubeProxyConfig uses the defaults, except for conntrack limits, which only the initial network namespace may set.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s

@@ -1,13 +1,13 @@
-// Package bench compares kube-ipvs with the modes of kube-proxy on the clock of a guest whose CPU executes one instruction per
-// nanosecond, so results are about the same on any machine.
+// Package bench compares kube-ipvs with the modes of kube-proxy. It uses the clock of a guest whose CPU executes one
+// instruction per nanosecond, so results are nearly the same on any machine.
 //
-// Each measurement has its own guest, in which the test acts as the API server: a real one would share the only CPU and
-// dominate the figures. Everything else is real: the programs, the kernel, the connections.
+// Each measurement runs in a separate guest. The test acts as the API server, because a real API server would share the
+// only CPU and dominate the figures. The programs, the kernel and the connections are real.
 package bench
 
 import "time"
 
-// Result contains one program's measurements with a given number of Services.
+// Result contains one program's measurements at a given number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
 	Version  string `json:"version,omitempty"`
@@ -25,7 +25,7 @@ type Result struct {
 type Start struct {
 	API   Seconds `json:"api"`  // through the API server's Service
 	DNS   Seconds `json:"dns"`  // through kube-dns
-	Half  Seconds `json:"half"` // through half of a sample of all Services
+	Half  Seconds `json:"half"` // through half of the sampled Services
 	All   Seconds `json:"all"`
 	CPU   Seconds `json:"cpu"` // of the program and its children
 	Limit Seconds `json:"limit"`
@@ -42,8 +42,8 @@ type Idle struct {
 	CPU Percent `json:"cpu"`
 }
 
-// Changes are measured one at a time, from the change of a Service's only endpoint in the API server until a new connection
-// reaches the new endpoint.
+// Changes are measured one at a time: from the moment a Service's only endpoint changes in the API server until a new
+// connection reaches the new endpoint.
 type Changes struct {
 	Count  int          `json:"count"`
 	Median Milliseconds `json:"median"`
@@ -58,11 +58,11 @@ type Rollout struct {
 	Took Seconds `json:"took"` // until a connection reaches the endpoint changed last
 }
 
-// Packets is the cost of a datagram from a pod, including the send: to a ClusterIP, and directly to the endpoint.
+// Packets is the cost of sending a datagram from a pod, to a ClusterIP and directly to the endpoint.
 type Packets struct {
 	First       Cost `json:"first"` // first packet of a flow
 	DirectFirst Cost `json:"directFirst"`
-	Later       Cost `json:"later"` // later packet of a flow that is never answered
+	Later       Cost `json:"later"` // a later packet of an unanswered flow
 	Direct      Cost `json:"direct"`
 }
 

@@ -19,7 +19,7 @@ import (
 // kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// program builds the agent as the Dockerfile does.
+// program builds the agent with the Dockerfile's flags.
 func program(t *testing.T) string {
 	t.Helper()
 	recipe, err := image.Read(root)
@@ -111,7 +111,7 @@ func checkPorts(t *testing.T, file string, args []string, container *corev1.Cont
 			"health": view.Configuration.HealthzBindAddress, "metrics": view.Configuration.MetricsBindAddress,
 		}[port.Name]
 		if !strings.HasSuffix(address, ":"+strconv.Itoa(int(port.ContainerPort))) {
-			t.Errorf("port %s is %d, the agent serves on %q", port.Name, port.ContainerPort, address)
+			t.Errorf("port %s is %d, but the agent serves on %q", port.Name, port.ContainerPort, address)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (s *apiServer) uninstall(t *testing.T) {
 	}
 }
 
-// kinds are the kinds of the chart's objects, except the Prometheus operator's.
+// kinds lists the kinds of the chart's objects, except those of the Prometheus operator.
 var kinds = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "configmaps"},
 	{Version: "v1", Resource: "serviceaccounts"},

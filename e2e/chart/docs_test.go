@@ -32,11 +32,11 @@ func documentedPatch(t *testing.T) string {
 func TestGuideAndNotesAgree(t *testing.T) {
 	notes := mustRender(t, presets(t, "kubeadm", "take-over")).Info.Notes
 	if !strings.Contains(notes, documentedPatch(t)) {
-		t.Error("docs/replace-kube-proxy.md and the chart's NOTES patch kube-proxy differently")
+		t.Error("docs/replace-kube-proxy.md and the chart's NOTES contain different patches for kube-proxy")
 	}
 }
 
-// TestGuideNamesWhatExists checks that the presets named in the guide exist, and the text that its sed command replaces.
+// TestGuideNamesWhatExists checks that the guide's presets exist, and that its sed command matches the manifest.
 func TestGuideNamesWhatExists(t *testing.T) {
 	text := guide(t, "install.md")
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))
@@ -59,7 +59,7 @@ func TestGuideNamesWhatExists(t *testing.T) {
 	}
 }
 
-// TestValuesOnPages renders the values shown on pages in docs.
+// TestValuesOnPages renders the chart with the values shown in docs.
 func TestValuesOnPages(t *testing.T) {
 	pages, err := guides.Pages(root)
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *apiServer) testPresets(t *testing.T) {
 	}
 }
 
-// testUpgrade upgrades from the defaults to everything except the kinds that only the Prometheus operator defines.
+// testUpgrade upgrades from the defaults to all features, except for kinds defined by the Prometheus operator.
 func (s *apiServer) testUpgrade(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,8 @@ func (s *apiServer) testPlainManifests(t *testing.T) {
 	}
 }
 
-// testPodsAreAdmitted creates the pods that the DaemonSet's controller would create. A pod refused by the API server would not run anywhere.
+// testPodsAreAdmitted creates the pods that the DaemonSet's controller would create. Helm itself does not report pods
+// that the API server rejects.
 func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	for name, v := range map[string]values{"default": {}, "everything": parse(t, everything)} {
 		template := daemonSet(t, v).Spec.Template
@@ -112,7 +113,7 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// testRights compares the agent's rights with the expected ones, ignoring rights that every account has. It then runs
+// testRights compares the agent's rights with the expected rights, ignoring rights that every account has. It then runs
 // the agent's watches.
 func (s *apiServer) testRights(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
@@ -132,7 +133,7 @@ func (s *apiServer) testRights(t *testing.T) {
 	s.watches(t)
 }
 
-// reviews returns all verbs on all resources of the API server, written as in the table of rights.
+// reviews returns every verb on every resource of the API server, in the notation of the table of rights.
 func (s *apiServer) reviews(t *testing.T) map[string]*authorizationv1.ResourceAttributes {
 	t.Helper()
 	_, lists, err := s.admin.Discovery().ServerGroupsAndResources()
@@ -189,13 +190,13 @@ func (s *apiServer) watches(t *testing.T) {
 		select {
 		case <-source.Changed():
 		case <-deadline:
-			t.Fatalf("with the chart's rights the agent gets no data from the API server: %v", source.LastError())
+			t.Fatalf("the agent cannot read from the API server with the chart's rights: %v", source.LastError())
 		}
 	}
 }
 
-// testBesideKubeProxy checks that Helm refuses until the nodes are divided, because two proxies on a node undo each other's
-// work.
+// testBesideKubeProxy checks that Helm refuses to install until each node has only one proxy: two proxies on a node
+// undo each other's work.
 func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 	proxy := s.kubeProxy(t)
 	if err := s.install(t, values{}); err == nil || !strings.Contains(err.Error(), "kube-proxy runs on 3 nodes") {

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metric contains the labels of a series in docs/metrics.md, each with its values if they are fixed.
+// metric contains the labels of a metric in docs/metrics.md, and the values of labels whose values are fixed.
 type metric struct {
 	kind   string
 	labels map[string][]string
@@ -39,7 +39,7 @@ func exported(t *testing.T) map[string]metric {
 		all[m[1]] = metric{kind: m[2], labels: documentedLabels(m[3])}
 	}
 	if len(all) < 10 {
-		t.Fatalf("docs/metrics.md has only %d metrics; has the format of its table changed?", len(all))
+		t.Fatalf("docs/metrics.md has only %d metrics; did the format of its table change?", len(all))
 	}
 	for name, m := range runtimeMetrics(t) {
 		all[name] = m

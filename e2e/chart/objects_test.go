@@ -89,7 +89,7 @@ func TestObjectsAreStrictlyValid(t *testing.T) {
 	}
 }
 
-// TestPodsAreFound checks that the DaemonSet, the Service and the monitors select the pods' labels.
+// TestPodsAreFound checks that the selectors of the DaemonSet, the Service and the monitors match the pods' labels.
 func TestPodsAreFound(t *testing.T) {
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
 	ds := only[*appsv1.DaemonSet](t, objects)
@@ -105,6 +105,6 @@ func TestPodsAreFound(t *testing.T) {
 		}
 	}
 	if job := ds.Spec.Template.Labels[monitor.Spec.JobLabel]; job != "kube-ipvs" {
-		t.Errorf("the job of the metrics is %q, but the alerts and the dashboard query kube-ipvs", job)
+		t.Errorf("the job label of the metrics is %q, but the alerts and the dashboard query kube-ipvs", job)
 	}
 }

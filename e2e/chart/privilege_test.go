@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights are the agent's rights in the cluster, each with the reason. A new right needs a reason here.
+// rights maps each of the agent's rights in the cluster to the reason for it.
 var rights = map[string]string{
 	"list services":                         "Services to serve; and the UID of a Service for an Event",
 	"watch services":                        "Services to serve",
@@ -139,13 +139,14 @@ func TestAgentFindsTheSysctls(t *testing.T) {
 	t.Error("no sysctls are mounted")
 }
 
-// TestProbesDoNotRestartADrainingNode checks the probes: /healthz fails on a node that load balancers should avoid.
+// TestProbesDoNotRestartADrainingNode checks that no probe uses /healthz, which fails on a node that load balancers
+// should avoid.
 func TestProbesDoNotRestartADrainingNode(t *testing.T) {
 	c := daemonSet(t, values{}).Spec.Template.Spec.Containers[0]
 	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
 		t.Errorf("liveness probe uses %s, want /livez", p)
 	}
-	// An agent that has not reached its API server yet reports that it is not live, but must not be restarted for this reason.
+	// An agent that has not reached the API server yet reports that it is not live, but a restart would not help.
 	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
 		t.Errorf("startup probe uses %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
 	}

@@ -60,7 +60,7 @@ func documentedValues(t *testing.T) []documented {
 	return walk(t, "", file.Content[0])
 }
 
-// walk collects the values that have a comment. A value without a comment must be a group of values with comments.
+// walk collects the values that have a comment. A value without a comment must be a group of commented values.
 func walk(t *testing.T, prefix string, mapping *yaml.Node) (all []documented) {
 	t.Helper()
 	for i := 0; i < len(mapping.Content); i += 2 {
@@ -92,7 +92,7 @@ func compact(t *testing.T, n *yaml.Node) string {
 	return string(text)
 }
 
-// TestSchemaKnowsEveryValue checks that the schema contains exactly the chart's values.
+// TestSchemaKnowsEveryValue checks that the schema and values.yaml contain the same values.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPodsRestartForWhatNeedsIt checks that pods are replaced only for settings that need a restart. The agent applies most
-// changes of its configuration while running.
+// TestPodsRestartForWhatNeedsIt checks that only settings that need a restart replace the pods. The agent applies most
+// configuration changes while running.
 func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/configuration.md"))
 	if err != nil {

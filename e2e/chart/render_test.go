@@ -30,13 +30,13 @@ const (
 	namespace = "kube-system"
 )
 
-// cluster is the Kubernetes version to render for, the same as these tests' API server.
+// cluster is the Kubernetes version to render for. It is also the version of these tests' API server.
 var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 
-// values are a user's values, which override the chart's own.
+// values are user-supplied values, which override the chart's defaults.
 type values = map[string]any
 
-// golden compares a file with generated text, or writes it.
+// golden compares a file with generated text, or rewrites it with -update.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -95,7 +95,7 @@ func parse(t *testing.T, text string) values {
 	return v
 }
 
-// render does the work of `helm template`.
+// render renders the chart as `helm template` does.
 func render(t *testing.T, v values) (*release.Release, error) {
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil))))
@@ -148,7 +148,7 @@ metrics:
   dashboard: {enabled: true, annotations: {k8s-sidecar-target-directory: Network}}
 `
 
-// plain returns the manifests for users without Helm, by file name.
+// plain returns the plain manifests by file name, for users without Helm.
 func plain(t *testing.T) map[string]struct {
 	values  values
 	comment string
@@ -177,7 +177,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// withoutHelm removes the labels and annotations that would make Helm believe that it manages the objects.
+// withoutHelm removes the labels and annotations by which Helm identifies the objects that it manages.
 func withoutHelm(manifest string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(manifest) {

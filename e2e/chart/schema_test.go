@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// refused contains values, and a text that the error must contain.
+// refused contains invalid values, and the text expected in the error.
 type refused []struct{ values, want string }
 
-// refusedBySchema contains values that are wrong by themselves.
+// refusedBySchema contains values that are invalid regardless of other values.
 var refusedBySchema = refused{
 	{"nodeselector: {a: b}", "nodeselector"},
 	{"image: {tagg: v1}", "tagg"},
@@ -22,7 +22,7 @@ var refusedBySchema = refused{
 	{"imagePullSecrets: [secret]", "/imagePullSecrets/0"},
 	{"fullnameOverride: Kube_IPVS", "/fullnameOverride"},
 	{"commonLabels: {a: 1}", "/commonLabels/a"},
-	{"commonLabels: {'a b': c}", "'a b'"}, // Helm's validator names another field before it
+	{"commonLabels: {'a b': c}", "'a b'"}, // Helm's validator reports another field first
 	{"commonLabels: {app.kubernetes.io/name: web}", "app.kubernetes.io/name"},
 	{"podLabels: {app.kubernetes.io/instance: web}", "app.kubernetes.io/instance"},
 	{"metrics: {podMonitor: {labels: {helm.sh/chart: web}}}", "helm.sh/chart"},
@@ -100,10 +100,10 @@ func TestValuesThatAreRefused(t *testing.T) {
 	for _, c := range slices.Concat(refusedBySchema, refusedByTemplates) {
 		_, err := render(t, parse(t, c.values))
 		if err == nil {
-			t.Errorf("%s: accepted, want an error that contains %q", c.values, c.want)
+			t.Errorf("%s: no error, want one that contains %q", c.values, c.want)
 			continue
 		}
-		// Helm's validator may use either separator in paths.
+		// Helm's validator uses either separator in paths.
 		if said := strings.ReplaceAll(err.Error(), ".", "/"); !strings.Contains(said, strings.ReplaceAll(c.want, ".", "/")) {
 			t.Errorf("%s: the error does not contain %q: %v", c.values, c.want, err)
 		}

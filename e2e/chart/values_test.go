@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A liveness probe without a health server makes the kubelet restart the agent again and again.
+// With a liveness probe but no health server, the kubelet would restart the agent endlessly.
 func TestProbesFollowTheHealthAddress(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"{}", ":10256"},
 		{"config: {healthzBindAddress: ''}", ""},
-		{"kubeProxyConfig: {healthzBindAddress: ''}", ":10256"}, // kube-proxy writes an empty address for its default
+		{"kubeProxyConfig: {healthzBindAddress: ''}", ":10256"}, // kube-proxy uses an empty address for its default
 		{"extraArgs: ['--healthz-bind-address=']", ""},
 		{"extraArgs: [--healthz-port=0]", ""},
 		{"{config: {healthzBindAddress: ''}, extraArgs: ['--healthz-bind-address=0.0.0.0:10256']}", ":10256"},
@@ -44,7 +44,7 @@ func TestProbesFollowTheHealthAddress(t *testing.T) {
 	}
 }
 
-// target returns the host and port that a probe connects to; empty if there is no probe.
+// target returns the host and port that a probe connects to, or empty strings if there is no probe.
 func target(c *corev1.Container, p *corev1.Probe) string {
 	if p == nil {
 		return ""
@@ -57,7 +57,7 @@ func target(c *corev1.Container, p *corev1.Probe) string {
 	return "no port " + p.HTTPGet.Port.StrVal
 }
 
-// Strict YAML parsers reject duplicate keys. Others silently use one of the values.
+// Strict YAML parsers reject duplicate keys. Lenient parsers silently use one of the values.
 func TestLabelsOfUsersAppearOnce(t *testing.T) {
 	v := with(parse(t, everything), parse(t, `
 commonLabels: {team: network, release: all, k8s-app: all}
@@ -104,7 +104,7 @@ func TestNamesAndRegistry(t *testing.T) {
 		if ds.Name != c.name || image != c.image {
 			t.Errorf("%s: name %q and image %q, want %q and %q", c.values, ds.Name, image, c.name, c.image)
 		}
-		// The alerts and the dashboard select this label as the job.
+		// The alerts and the dashboard select this job label.
 		if got := ds.Spec.Template.Labels["app.kubernetes.io/name"]; got != "kube-ipvs" {
 			t.Errorf("%s: app.kubernetes.io/name is %q", c.values, got)
 		}
@@ -130,7 +130,7 @@ relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: dro
 		"PodMonitor":     {pod.RelabelConfigs, pod.MetricRelabelConfigs},
 		"ServiceMonitor": {service.RelabelConfigs, service.MetricRelabelConfigs},
 	} {
-		// The node comes first: relabelings of users can change it.
+		// The node label comes first, so that a user's relabelings can change it.
 		if len(of[0]) != 2 || of[0][0].TargetLabel != "node" || of[0][1].Action != "labeldrop" {
 			t.Errorf("relabelings of the %s: %+v", kind, of[0])
 		}
@@ -152,14 +152,14 @@ func TestAlertsCanBeChanged(t *testing.T) {
 	all := rules("{}")
 	changed := rules("{KubeIPVSDrift: {enabled: false}, KubeIPVSDown: {for: 5m, severity: page}}")
 	if _, on := changed["KubeIPVSDrift"]; on || len(changed) != len(all)-1 {
-		t.Errorf("%d of %d alerts with one disabled; KubeIPVSDrift: %t", len(changed), len(all), on)
+		t.Errorf("%d of %d alerts rendered with KubeIPVSDrift disabled; KubeIPVSDrift present: %t", len(changed), len(all), on)
 	}
 	if down := changed["KubeIPVSDown"]; down.For == nil || *down.For != "5m" || down.Labels["severity"] != "page" || down.Expr != all["KubeIPVSDown"].Expr {
 		t.Errorf("KubeIPVSDown: %+v", down)
 	}
 	for name := range all {
 		if _, err := render(t, parse(t, "metrics: {prometheusRule: {alerts: {"+name+": {enabled: false}}}}")); err != nil {
-			t.Errorf("the schema does not know the alert %s: %v", name, err)
+			t.Errorf("the schema does not list the alert %s: %v", name, err)
 		}
 	}
 }
@@ -196,7 +196,7 @@ type sccRule struct {
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 }
 
-// The constraints allow everything that the pod needs, and nothing more.
+// The constraints allow exactly what the pod needs.
 func TestOpenShiftConstraints(t *testing.T) {
 	var got scc
 	var others []string
@@ -218,7 +218,7 @@ func TestOpenShiftConstraints(t *testing.T) {
 		RunAsUser: anyone, FSGroup: anyone, SupplementalGroups: anyone,
 		SELinuxContext:  sccRule{Type: "MustRunAs", SELinuxOptions: container.SELinuxOptions},
 		SeccompProfiles: []string{"runtime/default"},
-		// The token is a projected volume; extraVolumes are usually of these kinds.
+		// The token is a projected volume. extraVolumes usually have one of the other types.
 		Volumes: []string{"configMap", "hostPath", "projected", "secret"},
 		Users:   []string{"system:serviceaccount:kube-system:kube-ipvs"},
 	}

@@ -19,7 +19,7 @@ type Claims map[int][]string
 //
 //	// proves: 33, 34
 //
-// FindClaims relies on gofmt: the indentation shows the test to which a claim belongs.
+// FindClaims relies on gofmt: the indentation determines the test to which a claim belongs.
 var (
 	testLine  = regexp.MustCompile(`^func (Test\w+)\(\w+ \*testing\.T\)`)
 	runLine   = regexp.MustCompile(`^\s*(?:defer )?\w+\.Run\((.*)$`)
@@ -38,7 +38,7 @@ func FindClaims(root string) (Claims, error) {
 	return claims, err
 }
 
-// scope is a test function or subtest that encloses the line being read.
+// scope is a test function or subtest that encloses the current line.
 type scope struct {
 	indent int
 	name   string // empty if it is computed
@@ -58,7 +58,7 @@ func (c Claims) read(path string) error {
 		text := strings.TrimLeft(line, "\t")
 		indent := len(line) - len(text)
 		test, run, claim := testLine.FindStringSubmatch(line), runLine.FindStringSubmatch(line), claimLine.FindStringSubmatch(line)
-		// A shorter indentation alone does not end a scope: raw strings have their own indentation.
+		// A smaller indentation alone does not end a scope, because it may be inside a raw string.
 		if test != nil || run != nil || claim != nil || strings.HasPrefix(text, "}") {
 			around = slices.DeleteFunc(around, func(s scope) bool { return s.indent >= indent })
 		}
@@ -78,7 +78,7 @@ func (c Claims) read(path string) error {
 
 func (c Claims) claim(around []scope, rows string) error {
 	if len(around) == 0 || around[0].indent != 0 {
-		return fmt.Errorf("the claim is outside test functions")
+		return fmt.Errorf("the claim is outside a test function")
 	}
 	var names []string
 	for _, s := range around {
@@ -125,7 +125,7 @@ func testExists(root, folder, test string) (bool, error) {
 func eachTestFile(root string, do func(path string) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && filepath.Base(path) == "conformance" {
-			return filepath.SkipDir // its tests contain claims as test data
+			return filepath.SkipDir // claims in its tests are test data
 		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err

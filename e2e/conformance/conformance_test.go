@@ -20,7 +20,7 @@ func TestRowsAreNumbered(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsClaimedOrExcused checks that each row has either a test or an excuse, but not both.
+// TestEveryRowIsClaimedOrExcused checks that each row has either a test or an excuse.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	claims, err := FindClaims(filepath.Join(root, "e2e"))
 	if err != nil {
@@ -43,21 +43,21 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	}
 }
 
-// TestRowSpecs checks that each spec of Kubernetes' tests belongs to one row only, and is named without its labels.
+// TestRowSpecs checks that each spec of Kubernetes' tests belongs to only one row, and that its name excludes labels.
 func TestRowSpecs(t *testing.T) {
 	rows := map[string]int{}
 	for _, row := range Rows {
 		for _, name := range row.Specs {
 			if rows[name] != 0 || name != specName("[sig-network] "+name+" [LinuxOnly] [Conformance]") {
-				t.Errorf("row %d: %q is also of row %d, or has labels", row.Number, name, rows[name])
+				t.Errorf("row %d: %q also belongs to row %d, or has labels", row.Number, name, rows[name])
 			}
 			rows[name] = row.Number
 		}
 	}
 }
 
-// TestContrastsAreComplete checks that each case has all its texts. If both columns are equal, Right must say why the case is
-// kept.
+// TestContrastsAreComplete checks that no text of a case is missing. If both columns are equal, Right must say why the
+// case is kept.
 func TestContrastsAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range Contrasts {
@@ -93,7 +93,7 @@ func TestA(t *testing.T) {
 		}
 	})
 }`, map[int]string{1: "TestA", 2: "TestA/b_c", 3: "TestA/b_c", 4: "TestA/b_c/d", 5: "TestA/e"}, ""},
-		{"in a helper", "func help(t *testing.T) {\n\t// proves: 1\n}", nil, "outside test functions"},
+		{"in a helper", "func help(t *testing.T) {\n\t// proves: 1\n}", nil, "outside a test function"},
 		{"in a subtest with a computed name",
 			"func TestA(t *testing.T) {\n\tt.Run(name(), func(t *testing.T) {\n\t\t// proves: 1\n\t})\n}", nil, "literal name"},
 		{"with a row that does not exist", "func TestA(t *testing.T) {\n\t// proves: 9999\n}", nil, `no row "9999"`},
@@ -148,7 +148,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestShows checks that the page uses the results that it needs, and no results of tests and cases that no longer exist.
+// TestShows checks that the page uses the results that it needs, and ignores results of deleted tests and cases.
 func TestShows(t *testing.T) {
 	claims := Claims{1: {"TestA/b"}}
 	for _, c := range []struct {

@@ -8,19 +8,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Contrast is a case in which kube-proxy's ipvs mode is wrong, or was reported to be wrong. A story runs it against
+// Contrast is a case in which kube-proxy's ipvs mode misbehaves, or was reported to misbehave. A story runs it against
 // kube-proxy and against kube-ipvs.
 type Contrast struct {
 	Name   string // story in e2e/stories/kubeproxy
 	Title  string
 	Issues []int // in kubernetes/kubernetes
-	// Ours and Theirs are the outcomes that the story must observe with kube-ipvs and with kube-proxy.
+	// Ours and Theirs are the expected outcomes with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
-	// Right explains why kube-proxy is right, if it is. Such a case is kept because it was reported as a bug.
+	// Right explains why kube-proxy's behavior is correct, if it is. The case is kept because it was reported as a bug.
 	Right string
 }
 
-// Contrasts are in the order in which they run: the first change nothing, and the last ends both programs.
+// Contrasts lists the cases in execution order: the first ones change nothing, and the last one stops both programs.
 var Contrasts = []Contrast{
 	{Name: "external Local, a pod", Issues: []int{75262, 92857},
 		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod on the node connects to the load balancer's address",
@@ -113,7 +113,7 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	}
 }
 
-// contrastOf returns the case that a test played, or nil.
+// contrastOf returns the case that a test ran, or nil.
 func contrastOf(t record.Test) *Contrast {
 	for i := range Contrasts {
 		if t.Test == "TestContrasts/"+strings.ReplaceAll(Contrasts[i].Name, " ", "_") {
@@ -129,10 +129,10 @@ func contrastTable(results []record.Test) string {
 	b.WriteString(`
 ## Beside kube-proxy
 
-These are cases in which kube-proxy's ipvs mode is known, or was reported, to be wrong. Each is one
-story in [e2e/stories/kubeproxy](../e2e/stories/kubeproxy). It runs on two nodes of one cluster: one
-runs kube-ipvs, the other the real kube-proxy. The columns say what the story expects there; it
-fails when either of them differs.
+In these cases, kube-proxy's ipvs mode is known, or was reported, to be wrong. Each case is one
+story in [e2e/stories/kubeproxy](../e2e/stories/kubeproxy), which runs on two nodes of one cluster:
+one runs kube-ipvs, the other the real kube-proxy. The columns show the outcome that the story
+expects on each node; it fails if either one differs.
 
 | case | kube-ipvs | kube-proxy | reported as | seen on |
 |---|---|---|---|---|

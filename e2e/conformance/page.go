@@ -68,19 +68,19 @@ func Page(claims Claims, results []record.Test) string {
 
 This page lists what a Service proxy must do, and the test that proves each behavior with real
 packets, a real kernel and a real API server. Rows 1 to 142 are the behaviors that Kubernetes' own
-end-to-end tests exercise; rows 143 to 153 are behaviors they miss. The tests are in
-[e2e](../e2e). The column "passed on" names the kernels, with the commit and the day, the next one
-where all of a row's tests passed with [nftables instead of IPVS](data-planes.md), and the last one
-Kubernetes' own tests that passed in a cluster with kubelets. A row without an nftables entry has not
-been tested with nftables: its tests need features that only IPVS has, or are not in
-[e2e/stories/services](../e2e/stories/services). The [second table](#beside-kube-proxy) compares
-with kube-proxy where it is known to be wrong; the [third](#kubernetes-own-tests) lists all of
-Kubernetes' own tests that ran.
+end-to-end tests exercise; rows 143 to 153 are behaviors that those tests do not cover. The tests
+are in [e2e](../e2e). The column "passed on" lists the kernels, each with commit and date. The
+column after it lists where all of a row's tests passed with [nftables instead of
+IPVS](data-planes.md), and the last column lists Kubernetes' own tests that passed in a cluster with
+kubelets. A row without an nftables entry has not been tested with nftables: its tests need features
+that only IPVS provides, or are not in [e2e/stories/services](../e2e/stories/services). The [second
+table](#beside-kube-proxy) compares kube-ipvs with kube-proxy where kube-proxy is known to be wrong;
+the [third](#kubernetes-own-tests) lists all of Kubernetes' own tests that ran.
 
-Row 151 is measured in a guest that is
-[several times slower than a server](lab.md#a-clock-that-counts-instructions). Its two seconds start
-with the program and leave out the CPU time that the API server and etcd use on the guest's only
-CPU. The files are in the page cache, and the kernel has the module ip_vs.
+Row 151 is measured in a guest that is [several times slower than a
+server](lab.md#a-clock-that-counts-instructions). Its two seconds begin when the program starts, and
+exclude the CPU time that the API server and etcd use on the guest's only CPU. The program's files
+are in the page cache, and the module ip_vs is loaded.
 
 `)
 	b.WriteString(summary(claims, results))
@@ -113,7 +113,7 @@ func summary(claims Claims, results []record.Test) string {
 	return fmt.Sprintf("Of %d rows: %s.\n", len(Rows), strings.Join(parts, ", "))
 }
 
-// proofs are the tests of a row, and where they passed: some with IPVS, all with nftables.
+// proofs lists the tests that prove a row and where they passed: some with IPVS, all with nftables.
 func proofs(row Row, claims Claims, results []record.Test) (tests, kernels, without string) {
 	if row.Excuse != "" {
 		return row.Excuse, "", ""

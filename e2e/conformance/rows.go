@@ -15,20 +15,22 @@ import (
 type Row struct {
 	Number int
 	Title  string
-	// Excuse explains why no test is needed: a node's proxy is not responsible for the behavior.
+	// Excuse explains why a node's proxy is not responsible for the behavior, so that no test is needed.
 	Excuse string
-	// UnitTests are tests that prove it without packets; each is "directory.TestName".
+	// UnitTests are tests that prove the behavior without packets, as "directory.TestName".
 	UnitTests []string
-	// Specs are the specs of Kubernetes' own tests that exercise it, without the labels at the end of their names.
+	// Specs are the specs of Kubernetes' own tests that exercise the behavior, without the labels at the end of their
+	// names.
 	Specs []string
 }
 
-// A line of rows.txt is a row: its number and title, then, after bars, "excuse: ...", "test: ..." and "spec: ...".
+// Each line of rows.txt is a row: its number and title, followed by fields separated by bars: "excuse: ...", "test:
+// ..." and "spec: ...".
 //
 //go:embed rows.txt
 var rowsText string
 
-// Rows in order of their numbers.
+// Rows lists all rows in numerical order.
 var Rows = readRows(rowsText)
 
 func readRows(text string) (rows []Row) {
@@ -62,7 +64,6 @@ func specName(spec string) string {
 	return specLabels.ReplaceAllString(strings.TrimPrefix(spec, "[sig-network] "), "")
 }
 
-// passedSpecs returns the row's specs that passed.
 func (row Row) passedSpecs(results []record.Test) (names []string) {
 	for _, r := range results {
 		if name := specName(r.Test); r.Package == upstream.Package && r.Status == "PASS" && slices.Contains(row.Specs, name) {

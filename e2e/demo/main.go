@@ -1,6 +1,6 @@
-// Command demo shows the main job of kube-ipvs: two nodes and some pods, each a network namespace; the real agent on both
-// nodes, reading a directory of manifests; real requests. It needs root and a kernel with IPVS; `make demo` provides both. With
-// DATA_PLANE=nftables it needs no IPVS.
+// Command demo demonstrates kube-ipvs with two nodes and some pods, each in a network namespace. It runs the real agent
+// on both nodes with a directory of manifests, and sends real requests. It needs root and a kernel with IPVS; `make
+// demo` provides both. With DATA_PLANE=nftables it needs no IPVS.
 package main
 
 import (
@@ -20,7 +20,7 @@ const (
 	serviceIP = "10.96.0.10"
 	podCIDR   = "10.244.0.0/16"
 	podPort   = 8080
-	// patience is for slow machines. Only a failing demo waits that long.
+	// patience is for slow machines. Only a failing demo waits for the full timeout.
 	patience = 60 * time.Second
 )
 
@@ -128,7 +128,7 @@ func (d *demo) writeFirst() (err error) {
 	return d.writeEndpoints()
 }
 
-// writeEndpoints does the control plane's work when pods start, stop, or change their readiness.
+// writeEndpoints acts as the control plane when pods start, stop, or change their readiness.
 func (d *demo) writeEndpoints() error {
 	var b strings.Builder
 	b.WriteString(`apiVersion: discovery.k8s.io/v1
@@ -175,7 +175,7 @@ func (d *demo) startAgents() error {
 	return d.table()
 }
 
-// awaitTable waits until node-1 and node-2 both have the given number of destinations that take new connections.
+// awaitTable waits until node-1 and node-2 both have the given number of destinations that accept new connections.
 func (d *demo) awaitTable(destinations int) error {
 	start := time.Now()
 	for _, node := range d.cluster.Nodes {
@@ -220,8 +220,8 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends sequential requests and checks that they are distributed evenly over the given number of pods, or at random if nftables
-// balances.
+// request sends requests one after the other. It checks that they are distributed evenly over the given number of pods,
+// or at random with nftables.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}
 	for range n {

@@ -28,7 +28,7 @@ import (
 const (
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 	apiPort  = 6443
-	// drainTimeout is short enough that the test sees endpoints with open connections expire.
+	// drainTimeout is so short that endpoints with open connections expire during the test.
 	drainTimeout = "5s"
 )
 
@@ -47,11 +47,11 @@ type contender struct {
 	clients map[string]*cluster.Host
 	process *cluster.Process
 	env     []string // of the program
-	// balancing is true if the program balances with nftables.
+	// balancing reports whether the program balances with nftables.
 	balancing bool
 }
 
-// newContender creates the cluster, and does not start the program.
+// newContender creates the cluster, but does not start the program.
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
 	c := &contender{name: name, Cluster: cluster.New(t, cluster.Config{Name: name, Nodes: 2})}
@@ -76,14 +76,15 @@ func newContender(t *testing.T, name string) *contender {
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
-		// A proxy on the other node would bind every virtual address, so that node could never reply to one.
+		// A proxy on the other node would bind every virtual address, so the node could not send replies to any of
+		// them.
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
 }
 
-// refuseAlways removes the limit of one ICMP error per second and client. An SCTP client that receives no error before its
-// timeout reports a timeout instead of a refusal, so the outcome would depend on its earlier connections.
+// refuseAlways removes the kernel's limit of one ICMP error per second and client. With the limit, an SCTP client might
+// receive no error and report a timeout instead of a refusal, so the outcome would depend on its earlier connections.
 func refuseAlways(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
@@ -93,7 +94,7 @@ func refuseAlways(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// world describes the network from which objects are drawn.
+// world describes the network that the random objects refer to.
 func (c *contender) world() draw.World {
 	here, other := draw.SpecialExternal()
 	w := draw.World{
@@ -139,7 +140,7 @@ func (c *contender) bound() (map[netip.Addr]bool, error) {
 	return addresses, err
 }
 
-// state reads the kernel state that the program derived from the objects.
+// state reads the kernel state that the program created for the objects.
 func (c *contender) state() (judge.State, error) {
 	table := ""
 	if !c.balancing {
@@ -159,7 +160,7 @@ func (c *contender) state() (judge.State, error) {
 	return state, err
 }
 
-// addServers adds the virtual servers of nftables.
+// addServers adds the virtual servers in nftables.
 func (c *contender) addServers(to judge.State) error {
 	servers, err := c.node.VirtualServersIn(true)
 	for key, s := range servers {
@@ -173,7 +174,7 @@ func (c *contender) addServers(to judge.State) error {
 	return err
 }
 
-// start starts the program and stops a running one first.
+// start starts the program; if it is already running, start stops it first.
 func (c *contender) start(t *testing.T, command cluster.Command) {
 	t.Helper()
 	if c.process == nil {
@@ -205,9 +206,9 @@ func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []strin
 	c.start(t, cluster.Command{Args: append(args, flags...)})
 }
 
-// kubeProxyConfig is kube-proxy's default in ipvs mode, except for the conntrack limits, which only the initial network
-// namespace may set, and the sync period: a sync takes seconds in an emulated guest, and nothing but the test's objects
-// changes.
+// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, except for the conntrack limits, which only the
+// initial network namespace may set, and the sync period: a sync takes seconds in an emulated guest, and only the test
+// changes anything.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -242,8 +243,8 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 		}
 	}
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
-	// From then on, kube-proxy notices when its zone changes. It registers its handler for Nodes after it starts its informers, so it may miss
-	// its Node's initial zone, and then ignores hints until the zone changes.
+	// From then on, kube-proxy handles changes of its zone. It registers its handler for Nodes after it starts its
+	// informers, so it may miss its Node's initial zone, and then ignores hints until the zone changes.
 	const ready = "Starting node config controller"
 	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {
@@ -262,7 +263,7 @@ func quoted(texts []string) string {
 	return strings.Join(list, ", ")
 }
 
-// relayAPI lets the nodes of a cluster reach the other cluster's API server at the same address.
+// relayAPI forwards connections so that a cluster's nodes reach the other cluster's API server at the same address.
 func relayAPI(t *testing.T, from, to *contender) {
 	t.Helper()
 	at := netip.AddrPortFrom(apiAddress, apiPort).String()

@@ -1,14 +1,17 @@
-// Package differential proves that kube-ipvs differs from the real kube-proxy in ipvs mode only where it intends to.
+// Package differential checks that kube-ipvs differs from the real kube-proxy in ipvs mode only where the difference is
+// intended.
 //
-// It gives both programs the same random Services, EndpointSlices and Nodes, each on its own node, and compares virtual
-// servers, destinations with weights, the addresses on kube-ipvs0, and a sample of connections with the source that the
-// server sees. A difference that matches no rule of package judge is a bug; docs/differences.md lists the rules.
+// It gives the same random Services, EndpointSlices and Nodes to both programs, which run on separate nodes, and
+// compares virtual servers, destinations with weights, the addresses on kube-ipvs0, and a sample of connections with
+// the source address that the server sees. A difference that matches no rule of package judge is a bug;
+// docs/differences.md lists the rules.
 //
-// Package draw makes objects that are random but valid and cover every feature, and judge states what each program must do with them.
+// Package draw creates random but valid objects that cover every feature, and package judge defines what each program
+// must do with them.
 //
-// The nodes belong to two clusters of network namespaces with identical addresses, and watch one API server. The test applies
-// a batch of Services, compares, changes the batch several times, and compares after each change. One of the changes restarts
-// both programs with other nodePortAddresses.
+// The nodes belong to two clusters of network namespaces with identical addresses, and watch one API server. The test
+// applies a batch of Services, compares, changes the batch several times, and compares after each change. One of the
+// changes restarts both programs with different nodePortAddresses.
 //
 // Environment variables make the run longer, or repeat a part of it:
 //

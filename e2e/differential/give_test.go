@@ -21,8 +21,8 @@ import (
 // requests is the number of concurrent requests to the API server.
 const requests = 16
 
-// give makes the API server contain exactly these objects and the marker of the next epoch. It creates the marker last and then
-// removes the previous one. A program that has processed this removal has processed everything.
+// give updates the API server so that it contains exactly these objects and the next epoch's marker. It creates the marker
+// last, and then removes the previous marker. A program that has processed this removal has processed all objects.
 func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Helper()
 	s.epoch++
@@ -73,7 +73,7 @@ func (s *stage) changed(docs []draw.Document) []draw.Document {
 	return changed
 }
 
-// each calls do for every document, with limited concurrency.
+// each calls do for every document, at most requests at a time.
 func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context, draw.Document) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -91,8 +91,8 @@ func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context
 	}
 }
 
-// put writes whole objects, as controllers do. Server-side apply, which would preserve other fields, takes several times
-// as long in an emulated guest.
+// put replaces whole objects, as controllers do. Server-side apply, which would preserve other fields, takes several times as
+// long in an emulated guest.
 func (s *stage) put(ctx context.Context, d draw.Document) error {
 	_, exists := s.applied[d.Key]
 	switch o := d.Object.(type) {
@@ -145,7 +145,7 @@ func (s *stage) remove(ctx context.Context, d draw.Document) error {
 }
 
 // The marker shows that a program has processed all objects. Its address changes with every epoch, and kube-proxy removes the
-// previous address at the very end of a sync. The leaver keeps its address and changes its only endpoint.
+// previous address at the very end of a sync. The leaver keeps its address but changes its only endpoint.
 const markerName = "zz-marker"
 
 var leaverAddresses = []netip.Addr{netip.MustParseAddr("10.96.255.2"), netip.MustParseAddr("fd00:10:96::ff02")}
@@ -158,7 +158,7 @@ func markerAddress(epoch int, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, 255, host})
 }
 
-// points reports whether a virtual server belongs to the marker, which is not covered by any rule.
+// points reports whether a virtual server belongs to the marker, which no rule covers.
 func (s *stage) points(key judge.Key) bool {
 	a := key.Addr.Addr()
 	return slices.Contains(leaverAddresses, a) || a == markerAddress(s.epoch, a.Is6())

@@ -15,10 +15,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// repaired is how long the agent may take to notice and repair drift: until the next audit, plus the sync.
+// repaired is the time in which the agent must detect and repair drift: until the next audit, plus the sync.
 const repaired = 3 * time.Minute
 
-// play triggers an event, waits until it is over, and checks the node.
+// play triggers an event, waits for it to finish, and checks the node.
 func (w *week) play(e event) error {
 	h := happenings[e.what]
 	if h.do != nil {
@@ -30,12 +30,12 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// happenings implement the kinds of events. Kinds without an entry only change objects.
+// happenings implements the kinds of events. Kinds that have no entry only change objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
-	within time.Duration // time that the node has to converge; 0 for settled
+	within time.Duration // the time in which the node must converge; 0 means settled
 }{
-	apiAway:       {(*week).apiAway, 6 * time.Minute}, // a silent watch is noticed after three
+	apiAway:       {(*week).apiAway, 6 * time.Minute}, // the agent detects a silent watch after three
 	apiRestored:   {(*week).restored, 0},
 	agentKilled:   {(*week).killed, 0},
 	agentRestarts: {(*week).restarts, 0},
@@ -48,7 +48,7 @@ var happenings = map[happening]struct {
 	tokensRenewed: {func(w *week, _ event, _ *rand.Rand) error { return w.renewToken(10 * time.Minute) }, 0},
 }
 
-// restored writes new objects to the API server, and then restores the previous ones from a backup.
+// restored writes new objects to the API server, and then restores the previous objects from a backup.
 func (w *week) restored(e event, _ *rand.Rand) error {
 	older, version := w.given, w.server.Version()
 	w.give(e.set)
@@ -62,16 +62,16 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 	return nil
 }
 
-// killed kills the agent. The next agent is killed after a random number of writes, unless it makes fewer.
+// killed kills the agent. The next agent is killed after a random number of writes, unless it performs fewer.
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
-	_, _ = w.process.Wait(time.Minute) // startAgent stops it if it still runs
+	_, _ = w.process.Wait(time.Minute) // startAgent stops a running agent
 	w.startAgent(0)
 	return nil
 }
 
-// restarts changes objects while no agent runs.
+// restarts changes the objects while no agent runs.
 func (w *week) restarts(e event, rng *rand.Rand) error {
 	if err := w.process.Stop(time.Minute); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (w *week) restarts(e event, rng *rand.Rand) error {
 	return nil
 }
 
-// reboot deletes what a reboot would delete.
+// reboot deletes the kernel state that a reboot would delete.
 func (w *week) reboot(e event, _ *rand.Rand) error {
 	w.disturb(e.what)
 	w.process.Kill()
@@ -110,7 +110,7 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	half := time.Duration(1+rng.IntN(60)) * time.Minute
 	err := w.pass(half)
 	w.give(e.set)
-	w.given = before // the agent cannot know the new objects
+	w.given = before // the agent cannot receive the new objects
 	err = errors.Join(err, w.pass(half), w.check(e.seed, settled))
 	close(over)
 	w.mend()
@@ -154,7 +154,7 @@ func (w *week) mend() {
 	})
 }
 
-// renewToken gives the agent another token. The old token expires some time later.
+// renewToken gives the agent a new token. The old token expires later.
 func (w *week) renewToken(later time.Duration) error {
 	w.t.Helper()
 	token := fmt.Sprintf("token-%d", time.Now().UnixNano())
@@ -165,7 +165,7 @@ func (w *week) renewToken(later time.Duration) error {
 	return err
 }
 
-// restore replaces the API server with one that has the data of a backup.
+// restore replaces the API server with one that serves a backup's data.
 func (w *week) restore(set draw.Set, version int) {
 	w.objects = map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -186,7 +186,7 @@ func (w *week) stand(e event, rng *rand.Rand) error {
 	return errors.Join(err, w.process.Signal(syscall.SIGCONT))
 }
 
-// trouble makes iptables-restore hang or fail while objects change and the rules need repair.
+// trouble makes iptables-restore hang or fail while objects change and rules need repair.
 func (w *week) trouble(e event, rng *rand.Rand) error {
 	file := filepath.Join(w.dir, map[happening]string{programsHang: "hang", programsFail: "fail"}[e.what])
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -211,7 +211,7 @@ var flushes = []string{
 	"conntrack -F",
 }
 
-// everyTable deletes all objects of the agent, as a reboot does.
+// everyTable deletes all of the agent's objects, as a reboot does.
 const everyTable = "ipvsadm -C; ip link del kube-ipvs0; nft flush ruleset; for t in filter nat mangle; do iptables -w -t $t -X; ip6tables -w -t $t -X; done; " +
 	"ipset destroy; conntrack -F; true"
 

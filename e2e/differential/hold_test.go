@@ -19,11 +19,11 @@ import (
 const (
 	heldConns  = 30 // connections that stay open
 	perCheck   = 40 // probes after each event
-	againCheck = 10 // probes by returning clients with affinity
+	againCheck = 10 // number of probes by returning clients with affinity
 	drainLimit = 15 * time.Minute
 )
 
-// heldConn is an open connection. It must not end without a reason.
+// heldConn is an open connection. The connection must not break without a reason.
 type heldConn struct {
 	conn   *cluster.Conn
 	client string
@@ -31,7 +31,8 @@ type heldConn struct {
 	from   string // the Service
 	server netip.AddrPort
 	opened time.Duration
-	// removed is the time when the endpoint left. reason explains why the connection may end; it is empty if it must not end.
+	// removed is the time when the endpoint was removed. reason explains why the connection may break; it is empty if the connection must
+	// not break.
 	removed time.Time
 	reason  string
 }
@@ -42,7 +43,7 @@ type contact struct {
 	key    judge.Key
 }
 
-// stuck is the endpoint that a client with affinity must reach again.
+// stuck describes the endpoint that a client with affinity must reach again.
 type stuck struct {
 	server string
 	at     time.Time
@@ -50,7 +51,7 @@ type stuck struct {
 	object string // the Service, its endpoints and the node; if any of them changes, the client may get another endpoint
 }
 
-// forget deletes the stored endpoints of clients if their Service or its endpoints changed. It runs for every set of objects: a client that
+// forget deletes the stored endpoints of clients whose Service or endpoints have changed. It runs for every set of objects: a client that
 // connects during a change has lost its endpoint, even if the change is reverted.
 func (w *week) forget() {
 	c, objects := judge.NewCase(w.world, w.given, w.created), map[string]string{}
@@ -63,7 +64,7 @@ func (w *week) forget() {
 	})
 }
 
-// disturb records that connections may now end, and clients may lose their endpoints.
+// disturb records that from now on, connections may break and clients may lose their endpoints.
 func (w *week) disturb(what happening) {
 	for _, h := range w.held {
 		h.reason = string(what)
@@ -95,7 +96,7 @@ func (w *week) excuseAll() {
 	}
 }
 
-// excuse checks whether the objects now give a connection a reason to end.
+// excuse sets a connection's reason if the current objects explain why it may break.
 func (h *heldConn) excuse(c *judge.Case) {
 	cl, ok := c.Holder(h.key)
 	if !ok || cl.Service.ID() != h.from {
@@ -116,7 +117,7 @@ func (h *heldConn) excuse(c *judge.Case) {
 	}
 }
 
-// hold opens connections up to the wanted number.
+// hold opens connections until the wanted number is reached.
 func (w *week) hold(c *judge.Case) error {
 	rng := rand.New(rand.NewPCG(uint64(len(w.contacts)), uint64(w.probes)))
 	for _, p := range w.pairs(c, rng, 4*heldConns) {
@@ -143,7 +144,7 @@ func (w *week) hold(c *judge.Case) error {
 	return nil
 }
 
-// pairs draws clients and claimed addresses.
+// pairs draws random pairs of a client and a claimed address.
 func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
 	keys := c.Keys()
 	if len(keys) == 0 {
@@ -197,7 +198,7 @@ func (w *week) judge(c *judge.Case, p pair, e judge.Expectation, got cluster.Res
 	return w.remember(c, p, who)
 }
 
-// returningClients draws clients of Services with affinity that have connected before.
+// returningClients draws clients that have already connected to Services with affinity.
 func (w *week) returningClients(rng *rand.Rand) (all []pair) {
 	for c := range w.contacts {
 		all = append(all, pair(c))

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	perRule  = 4 // pairs of client and server for each rule about connections
+	perRule  = 4 // client-server pairs for each rule about connections
 	atRandom = 24
 	together = 24 // concurrent connections in each cluster
-	// answerWithin is generous, so that a slow answer from a loaded, emulated machine is not mistaken for a dropped packet.
+	// answerWithin is long enough that a slow answer from a loaded, emulated machine is not mistaken for a dropped packet.
 	answerWithin = 4 * time.Second
 )
 
-// pair is a client and a virtual server that it connects to.
+// pair is a client and the virtual server that it connects to.
 type pair struct {
 	client string
 	key    judge.Key
@@ -50,7 +50,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 		if id == "" {
 			limit = atRandom
 		}
-		if s.planes { // all pairs together take no longer than a single failing pair
+		if s.planes { // concurrently, so all pairs take no longer than a single failing pair
 			limit *= 8
 		}
 		tally.Concerned[id]++
@@ -61,7 +61,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 	return picked
 }
 
-// answers reports whether all destinations are pods that exist.
+// answers reports whether all destinations are existing pods.
 func (s *stage) answers(servers ...judge.Server) bool {
 	for _, server := range servers {
 		if !allAnswer(s.world, server.Serving()) {
@@ -71,7 +71,7 @@ func (s *stage) answers(servers ...judge.Server) bool {
 	return true
 }
 
-// allAnswer reports whether all addresses belong to pods that exist.
+// allAnswer reports whether all addresses belong to existing pods.
 func allAnswer(world draw.World, servers []netip.AddrPort) bool {
 	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return podAt(world, s.Addr()) == "" })
 }
@@ -103,7 +103,7 @@ func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 			items[n].Kind, items[n].Key, items[n].Client = judge.Connection, p.key, p.client
 			server := side.state.Servers[p.key]
 			turn := &sync.Mutex{}
-			if len(server.Serving()) > 1 && !s.planes { // in sequence: round robin then reaches every destination
+			if len(server.Serving()) > 1 && !s.planes { // in sequence, so that round robin reaches every destination
 				turn = cmp.Or(turns[p.key], turn)
 				turns[p.key] = turn
 			}
@@ -126,8 +126,8 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 	corev1.ProtocolTCP: cluster.TCP, corev1.ProtocolUDP: cluster.UDP, corev1.ProtocolSCTP: cluster.SCTP,
 }
 
-// reach connects once per destination of the virtual server. A persistent virtual server chooses only once, and the two
-// programs' choices differ, so only the source is compared.
+// reach connects once per destination of the virtual server. A persistent virtual server chooses only once, and the two programs' choices
+// may differ, so only the source is compared.
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
@@ -154,8 +154,8 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 	return reach
 }
 
-// byChance is the source seen when a persistent virtual server sends a client to itself. The other program may send the client to another
-// endpoint, which sees another source. That is not a difference between the programs.
+// byChance is the source that an endpoint sees when a persistent virtual server happens to choose the client itself. The other program
+// may send the client to another endpoint, which sees another source. That is not a difference between the programs.
 const byChance = "itself by chance"
 
 func reachedItself(v judge.Value) bool {

@@ -7,11 +7,13 @@ import (
 	"regexp"
 )
 
-// programs are started by kube-proxy: one process for each changed set entry, and a hundred more in each sync. In an emulated
-// guest, the root file system is on the host, so they spend most of their time opening files and libraries.
+// programs lists the programs that kube-proxy starts: one process for each changed set entry, and a hundred more in each sync.
+// In an emulated guest, the root file system is on the host, so these programs spend most of their time opening files and
+// libraries.
 var programs = []string{"ipset", "modprobe", "iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 
-// inMemory copies the programs with their libraries into a directory and returns the environment in which the copies are used.
+// inMemory copies the programs with their libraries into a directory in memory, and returns an environment that uses the
+// copies.
 func inMemory(dir string) ([]string, error) {
 	libraries, err := filepath.Glob("/usr/lib/*/xtables/*.so")
 	if err != nil {
@@ -22,7 +24,7 @@ func inMemory(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The program may be a multi-call binary, which selects its function by its name.
+		// The program may be a multi-call binary, which selects its function by the name it is called by.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"
 
-// plan contains the settings from the environment.
+// plan contains the settings that the environment variables define.
 type plan struct {
 	seed                                  uint64
 	first, batches, services, transitions int
@@ -96,7 +96,7 @@ func readRecord(t *testing.T, p plan) *record {
 		t.Fatalf("read the state of an earlier run: %v; remove %s to start from the beginning", err, p.state)
 	}
 	if r.Seed != p.seed {
-		t.Fatalf("%s is of a run with seed %d, but this run has seed %d; use the same seed, or remove the file", p.state, r.Seed, p.seed)
+		t.Fatalf("%s belongs to a run with seed %d, but this run has seed %d; use the same seed, or remove the file", p.state, r.Seed, p.seed)
 	}
 	return r
 }
@@ -118,7 +118,7 @@ func (r *record) save(t *testing.T, p plan) {
 	}
 }
 
-// TestDifferential gives both programs the same objects and fails if a difference has no rule.
+// TestDifferential gives both programs the same objects, and fails if no rule explains a difference.
 func TestDifferential(t *testing.T) {
 	labtest.Need(t)
 	runOn(t, newStage(t, false))
@@ -151,10 +151,10 @@ type run struct {
 	*stage
 	plan   plan
 	record *record
-	shrunk bool // shrink only once, because it takes long
+	shrunk bool // shrink only once, because it is slow
 }
 
-// batch draws a batch and compares it and its changes. The record includes a batch only when it is complete.
+// batch draws a batch, changes it, and compares the programs after each step. The record includes only complete batches.
 func (r *run) batch(t *testing.T, number int) {
 	t.Helper()
 	drawer := draw.New(r.world, r.plan.seed, number)
@@ -191,7 +191,7 @@ type label struct{ batch, transition int }
 
 func (l label) String() string { return fmt.Sprintf("batch %d, transition %d", l.batch, l.transition) }
 
-// compare gives a set to both programs and reports every difference that is a bug.
+// compare gives a set to both programs, and reports every difference that is a bug.
 func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) {
 	t.Helper()
 	begin := time.Now()
@@ -215,8 +215,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge compares both programs' results for the set. Only a lasting difference is a bug. Other differences come from connections that
-// end, a sync in progress, or a machine too busy to answer in time.
+// judge compares both programs' results for the set. Only a lasting difference is a bug. Connections that end, a sync in progress, or
+// a machine that is too busy to answer in time cause temporary differences.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)
@@ -224,7 +224,7 @@ func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.T
 	if len(bugs) == 0 {
 		return nil, tally
 	}
-	t.Logf("  %d differences; checking again whether they last; first: %s", len(bugs), r.show(bugs[0]))
+	t.Logf("  %d differences; checking whether they persist; first: %s", len(bugs), r.show(bugs[0]))
 	r.give(t, set) // only the marker changes
 	r.settle(t)
 	lasting, tally := r.findBugs(t, set, at)
@@ -269,7 +269,7 @@ func (r *run) show(b judge.Bug) string {
 	return b.String()
 }
 
-// keep saves the failing step and a smaller one that still fails.
+// keep saves the failing step, and a smaller step that also fails.
 func (r *run) keep(t *testing.T, before, now draw.Set, bug judge.Bug, at label) {
 	t.Helper()
 	name := fmt.Sprintf("seed-%d-batch-%d-transition-%d", r.plan.seed, at.batch, at.transition)
@@ -310,7 +310,7 @@ func resultsDir() string {
 	return os.TempDir()
 }
 
-// replay applies saved sets in sequence.
+// replay gives saved sets to both programs in sequence.
 func (r *run) replay(t *testing.T) {
 	t.Helper()
 	for i, path := range r.plan.replay {
@@ -329,7 +329,7 @@ func (r *run) replay(t *testing.T) {
 	}
 }
 
-// report prints the tables and fails if a feature, change or rule was not covered as required.
+// report prints the tables, and fails if a feature, change or rule was not covered as required.
 func (r *run) report(t *testing.T) {
 	t.Helper()
 	batches := len(r.record.Done)

@@ -20,19 +20,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience is the maximum time that a program may take for a set of objects. kube-proxy starts a process for every set entry.
+// patience is the maximum time that a program may take to process a set of objects. kube-proxy starts a process for every set
+// entry.
 const patience = 15 * time.Minute
 
-// stage contains both contenders and the API server that they watch.
+// stage contains the two contenders and the API server that they watch.
 type stage struct {
 	theirs, ours *contender
-	// planes is true if both programs are kube-ipvs: one with IPVS ("theirs"), one with nftables ("ours").
+	// planes reports whether both programs are kube-ipvs: one with IPVS ("theirs"), the other with nftables ("ours").
 	planes    bool
 	world     draw.World
 	api       *controlplane.ControlPlane
 	client    *kubernetes.Clientset
 	applied   map[string]draw.Document // by key
-	given     draw.Set                 // the set of the applied objects
+	given     draw.Set                 // the set that was last applied
 	nodePorts []string                 // the setting of both programs
 	epoch     int                      // of the marker
 	held      []*cluster.Conn          // connections to the endpoint that leaves with the next epoch
@@ -61,7 +62,7 @@ func newStage(t *testing.T, planes bool) *stage {
 	if err := s.api.Apply(t.Context(), namespaces.String()); err != nil {
 		t.Fatal(err)
 	}
-	// The nodes have no zones at first; the first batch sets them (see startKubeProxy).
+	// Initially, the nodes have no zones; the first batch sets them (see startKubeProxy).
 	nowhere := slices.Clone(s.world.Nodes)
 	for i := range nowhere {
 		nowhere[i].Zone = ""
@@ -72,8 +73,8 @@ func newStage(t *testing.T, planes bool) *stage {
 	return s
 }
 
-// configure starts or restarts both programs with a setting for node ports. The next objects should change the first node's
-// zone, because kube-proxy may have missed it (see startKubeProxy).
+// configure starts or restarts both programs with the given nodePortAddresses. The next objects should change the first
+// node's zone, because kube-proxy may have missed it (see startKubeProxy).
 func (s *stage) configure(t *testing.T, nodePorts []string) {
 	t.Helper()
 	if s.theirs.process != nil {
@@ -165,7 +166,7 @@ func (s *stage) hold(t *testing.T) {
 	}
 }
 
-// created returns when the API server created each Service.
+// created returns the time at which the API server created each Service.
 func (s *stage) created(ctx context.Context) (map[string]time.Time, error) {
 	list, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// week is a node on the virtual clock of the guest, so waiting takes no real time.
+// week is a node that runs on the guest's virtual clock, so waiting takes no real time.
 type week struct {
 	*contender
 	t        *testing.T
@@ -41,19 +41,19 @@ type week struct {
 	held     []*heldConn
 	contacts map[contact]stuck
 	probes   int
-	hasty    bool // waits at most twenty minutes between events, because few failures take hours to appear
+	hasty    bool // limits the time between events to twenty minutes, because few failures take hours to appear
 }
 
-// settled is the maximum time that the agent may take for a change that nothing delays.
+// settled is the maximum time that the agent may take to apply a change that nothing delays.
 const settled = 30 * time.Second
 
-// TestWeek runs a node through the events of a random week. After each event it compares tables and connections with the objects.
-// KUBE_IPVS_WEEK_SEED selects another week, and _DAYS its length. After a failure, it looks for a shorter history that also fails; _EVENTS
-// repeats such a history.
+// TestWeek runs a node through the events of a random week. After each event, it compares tables and connections with the objects.
+// KUBE_IPVS_WEEK_SEED selects another week, and _DAYS its length. After a failure, the test looks for a shorter history that also fails;
+// _EVENTS repeats such a history.
 func TestWeek(t *testing.T) {
 	labtest.Need(t)
 	if kernel, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(kernel), "time-travel=inf-cpu") {
-		t.Fatal("a week takes a week, except on a virtual clock: use make week")
+		t.Fatal("needs a virtual clock, because this test would otherwise take a week: use make week")
 	}
 	seed, services := weekNumber(t, "SEED", 1), int(weekNumber(t, "SERVICES", 100))
 	var events []event
@@ -107,8 +107,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten looks for fewer events that still fail. Each attempt is a new node. All attempts together replay at most three times as many events
-// as the history contains.
+// shorten looks for a smaller number of events that still fail. Each attempt is a new node. Together, the attempts replay at most three
+// times as many events as the history contains.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50
@@ -123,7 +123,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 		return wrong != nil
 	}
 	for part := len(events) / 2; part > 0; part /= 2 {
-		for start := 0; start < len(events)-1 && left > 0; { // the last event revealed the failure
+		for start := 0; start < len(events)-1 && left > 0; { // the failure appeared at the last event
 			end := min(start+part, len(events)-1)
 			if few := slices.Delete(slices.Clone(events), start, end); fails(few) {
 				events = few
@@ -138,7 +138,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 	return events
 }
 
-// numbers returns the positions of some events in the history.
+// numbers returns the positions of the given events in the history.
 func numbers(all, few []event) string {
 	var places []string
 	for _, e := range few {
@@ -186,7 +186,7 @@ func (w *week) write(name, text string) {
 	}
 }
 
-// makePrograms installs wrappers of iptables-restore and ip6tables-restore. They hang or fail while a certain file exists.
+// makePrograms installs wrappers of iptables-restore and ip6tables-restore. The wrappers hang or fail while a certain file exists.
 func (w *week) makePrograms() {
 	w.t.Helper()
 	for _, name := range []string{"iptables-restore", "ip6tables-restore"} {
@@ -231,7 +231,8 @@ func (w *week) give(set draw.Set) {
 	w.forget()
 }
 
-// stamped adds what an API server adds to an object. Each Service gets its own second, so that the oldest one is known.
+// stamped adds the fields that an API server adds to an object. Each Service gets a different creation time, in seconds, so that the
+// oldest one is well-defined.
 func (w *week) stamped(d draw.Document) runtime.Object {
 	svc, ok := d.Object.(*corev1.Service)
 	if !ok {
@@ -249,7 +250,7 @@ func (w *week) everything() (all []runtime.Object) {
 	return all
 }
 
-// live plays a history. It returns the failure and the number of the event before it; -1 stands for the start.
+// live plays a history. It returns the failure and the number of the preceding event; -1 means the start.
 func (w *week) live(first draw.Set, events []event) (int, error) {
 	w.began = time.Now()
 	w.give(first)
@@ -287,7 +288,7 @@ func (w *week) pass(left time.Duration) error {
 	return nil
 }
 
-// check waits until the tables match the objects, and then tries connections.
+// check waits until the tables match the objects, and then tests connections.
 func (w *week) check(seed uint64, within time.Duration) error {
 	c := judge.NewCase(w.world, w.given, w.created)
 	var state judge.State
@@ -307,7 +308,7 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if within > settled { // rules may be written after the tables
+	if within > settled { // the agent may write rules after the tables
 		if err := w.pass(time.Until(begin.Add(within))); err != nil {
 			return err
 		}
@@ -321,14 +322,14 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	return errors.Join(w.probe(c, rand.New(rand.NewPCG(seed, 8)), state), w.hold(c), w.healthy())
 }
 
-// only returns the differences that concern one Service.
+// only returns one Service's differences.
 func (w *week) only(id string) draw.Set {
 	set := w.given.Only(map[string]bool{id: true})
 	set.Nodes = w.given.Nodes[:1]
 	return set
 }
 
-// healthy returns an error if the agent reports that it is unhealthy.
+// healthy returns an error if the agent reports itself unhealthy.
 func (w *week) healthy() error {
 	page, err := w.node.HTTPGet("http://127.0.0.1:10256/healthz")
 	if err == nil && page.Status != http.StatusOK {
@@ -337,10 +338,10 @@ func (w *week) healthy() error {
 	return err
 }
 
-// leaks are resources that a process could leak.
+// leaks contains resources that a process could leak.
 type leaks struct{ goroutines, descriptors, memory int }
 
-// mustNotLeak compares the agent with a fresh one that has the same objects.
+// mustNotLeak compares the agent's resources with those of a fresh agent that has the same objects.
 func (w *week) mustNotLeak() {
 	w.t.Helper()
 	old := w.leaks()
@@ -352,7 +353,7 @@ func (w *week) mustNotLeak() {
 	fresh := w.leaks()
 	w.t.Attr("figure", fmt.Sprintf("at the end %+v, a fresh agent after an hour %+v", old, fresh))
 	if old.goroutines > fresh.goroutines+5 || old.descriptors > fresh.descriptors+5 || old.memory > fresh.memory*3/2 {
-		w.t.Errorf("at the end %+v; a fresh agent after an hour has %+v", old, fresh)
+		w.t.Errorf("at the end, the agent has %+v; a fresh agent has %+v after an hour", old, fresh)
 	}
 }
 

@@ -27,7 +27,7 @@ func repoRoot() (string, error) {
 	}
 }
 
-// cacheDir creates and returns a directory in the cache that all clones share.
+// cacheDir creates and returns a directory in the cache, which all clones share.
 func cacheDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -36,7 +36,7 @@ func cacheDir(elem ...string) (string, error) {
 	return makeDir(cachedir.Path(root, append([]string{"lab"}, elem...)...))
 }
 
-// localDir returns a directory of this clone for files of runs.
+// localDir returns a directory in this clone for the files of runs.
 func localDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -53,8 +53,8 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a directory of one run. The kernel releases its lock when the process ends, so the lock tells whether the directory is
-// in use or left by a killed lab.
+// runDir is a directory of one run. The kernel releases its lock when the process ends, so the lock distinguishes a
+// directory in use from one that a killed lab left behind.
 type runDir struct {
 	path string
 	lock *os.File
@@ -92,7 +92,7 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// keepMark is a file in directories that were reported to the user and must be kept.
+// keepMark is a file that marks directories to keep, because their paths were reported to the user.
 const keepMark = ".keep"
 
 func sweepRuns(base string) {

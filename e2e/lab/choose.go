@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// facts are the properties of the machine on which choose bases its decision.
+// facts are the properties of the machine that choose considers.
 type facts struct {
 	root       bool
 	ipvs       bool   // the running kernel has ip_vs, built in or as a module, or the command does not need it
@@ -11,8 +11,8 @@ type facts struct {
 	amd64      bool
 }
 
-// modeUML is user-mode Linux. It is used only on request, because its kernel is not from a distribution. modeFast uses it if
-// the running kernel has no IPVS.
+// modeUML is user-mode Linux. User-mode Linux is used only on request, because its kernel is not a distribution's.
+// modeFast selects it if the running kernel has no IPVS.
 const (
 	modeUML  = "uml"
 	modeFast = "fast"
@@ -23,7 +23,7 @@ func choose(want string, f facts) (mode, why string, err error) {
 	lack := nativeLack(f)
 	switch {
 	case want == "native" && lack != "":
-		return "", "", userErrorf("LAB=native cannot work: %s; unset LAB to use QEMU", lack)
+		return "", "", userErrorf("LAB=native is not possible: %s; unset LAB to use QEMU", lack)
 	case want == "native":
 		return "native", "LAB=native", nil
 	case want == modeUML && f.amd64:
@@ -56,15 +56,15 @@ func nativeLack(f facts) string {
 	}
 }
 
-// accelFacts are the properties on which chooseAccel bases its decision.
+// accelFacts are the properties that chooseAccel considers.
 type accelFacts struct {
 	device bool // /dev/kvm can be opened
-	// probe boots a guest under KVM, or returns the remembered result. It is called only if the result matters.
+	// probe boots a guest under KVM, or returns the cached result. It is called only if the result matters.
 	probe func() bool
 }
 
-// chooseAccel picks kvm or tcg. KVM must have booted this kernel here: under nested virtualization, /dev/kvm may exist and stock
-// kernels still hang.
+// chooseAccel picks kvm or tcg. Check that KVM can boot this kernel: under nested virtualization, stock kernels may
+// hang although /dev/kvm exists.
 func chooseAccel(want string, f accelFacts) (accel, why string) {
 	switch {
 	case want != "auto":

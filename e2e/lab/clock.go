@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU shows the guest the host's counter. If a guest
-// on a busy host measures the frequency itself, the result and the guest's clock may be wrong by a factor of eight.
+// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU exposes the host's counter to the
+// guest. If a guest measures the frequency itself on a busy host, its clock may be wrong by a factor of eight.
 func tscKHz() uint64 {
 	const span = 50 * time.Millisecond
 	ticks, began := tscAndTime()
@@ -15,7 +15,7 @@ func tscKHz() uint64 {
 	return (later - ticks) * uint64(time.Millisecond) / uint64(ended.Sub(began))
 }
 
-// tscAndTime reads both clocks at the same moment. It returns the least interrupted of several attempts.
+// tscAndTime reads both clocks at the same moment. It makes several attempts and returns the fastest one.
 func tscAndTime() (uint64, time.Time) {
 	var ticks, best uint64
 	var now time.Time
@@ -35,7 +35,8 @@ const (
 	clockSpan   = 5 * time.Second
 )
 
-// clockTrouble compares a run's duration on the guest's clock and on the host's. It returns "" if they agree.
+// clockTrouble compares a run's duration on the guest's clock with its duration on the host's. It returns "" if they
+// agree.
 func clockTrouble(guest, host time.Duration) string {
 	if host < clockSpan {
 		return ""

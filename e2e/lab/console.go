@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// consoleTail keeps the last lines of the guest's console, in case the guest dies.
+// consoleTail keeps the last lines of the guest's console, for the error message if the guest dies.
 type consoleTail struct {
 	mu    sync.Mutex
 	lines []string

@@ -16,7 +16,7 @@ type conversation struct {
 	out       string // the results directory
 	timeout   time.Duration
 	stops     <-chan os.Signal
-	ownClock  bool          // the guest's clock is independent of the host's
+	ownClock  bool          // on the host, because the guest has its own clock
 	lastWords func() string // of a broken guest
 }
 
@@ -54,13 +54,13 @@ func (v conversation) run(j job) (status int, keep bool, err error) {
 	}
 }
 
-// conclude handles a command that ended without being stopped.
+// conclude handles a command that ended before the lab stopped it.
 func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	if isBrokenPipe(r.err) {
 		return 128 + int(unix.SIGPIPE), false, nil
 	}
 	if r.err != nil {
-		return 0, true, fmt.Errorf("%w; its last words:\n%s", r.err, v.lastWords())
+		return 0, true, fmt.Errorf("%w; last console output:\n%s", r.err, v.lastWords())
 	}
 	keep = reportKernel(r.report, v.out)
 	ran := r.report.Took > 0
@@ -87,12 +87,12 @@ func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bo
 			}
 			return status, reportKernel(r.report, v.out), nil
 		case <-time.After(stopTime):
-			notice("the guest does not answer; its last words:\n%s", v.lastWords())
+			notice("the guest does not answer; last console output:\n%s", v.lastWords())
 			return status, true, nil
 		}
 	default:
 		if status == exitTimeout {
-			notice("the guest was still booting; its last words:\n%s", v.lastWords())
+			notice("the guest was still booting; last console output:\n%s", v.lastWords())
 		}
 		return status, false, nil
 	}

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// emulator is a QEMU binary, with the arguments that its location requires.
+// emulator is a QEMU binary and the arguments that its location requires.
 type emulator struct {
 	program string
 	args    []string
 	version string
 }
 
-// goodQEMU is the first major version that emulates as fast as later ones. Version 7.2 of Debian 12 needs 50% more CPU.
+// goodQEMU is the oldest major version with fast emulation. Debian 12's version 7.2 needs 50% more CPU.
 const goodQEMU = 10
 
-// findEmulator returns the host's QEMU. If that QEMU is slow and Debian offers a newer one for this release, findEmulator unpacks
-// the newer one into the cache without installing it.
+// findEmulator returns the host's QEMU. If that QEMU is slow and Debian has a newer version for this release,
+// findEmulator unpacks the newer version into the cache without installing it.
 func findEmulator() (emulator, error) {
 	installed, err := emulatorAt("qemu-system-x86_64")
 	if err != nil || installed.major() >= goodQEMU {
@@ -50,8 +50,8 @@ func (e emulator) major() int {
 	return n
 }
 
-// backportedQEMU unpacks the QEMU in the backports of the host's Debian release. It uses the libraries and the BIOS of the
-// installed QEMU.
+// backportedQEMU unpacks QEMU from the backports of the host's Debian release. It uses the libraries and the BIOS of
+// the installed QEMU.
 func backportedQEMU() (emulator, error) {
 	suite, err := debianCodename()
 	if err != nil {
@@ -80,7 +80,7 @@ func backportedQEMU() (emulator, error) {
 	return unpackedQEMU(tree)
 }
 
-// unpackedQEMU returns the QEMU in an unpacked package.
+// unpackedQEMU returns QEMU from an unpacked package.
 func unpackedQEMU(tree string) (emulator, error) {
 	return emulatorAt(filepath.Join(tree, "usr/bin/qemu-system-x86_64"),
 		"-L", filepath.Join(tree, "usr/share/qemu"), "-L", "/usr/share/seabios")

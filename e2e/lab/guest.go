@@ -24,9 +24,9 @@ const (
 	runSpec   = "/run/lab/spec.json"
 )
 
-// guestSpec is what the guest must do.
+// guestSpec describes what the guest must do.
 type guestSpec struct {
-	Args    []string // empty: only boot, as in a test boot
+	Args    []string // empty for a test boot
 	Env     []string
 	Dir     string
 	Out     string
@@ -34,7 +34,7 @@ type guestSpec struct {
 	Release string
 	Modules string   // directory with modules.dep, on the host
 	Load    []string // modules in the initramfs, in order
-	UML     bool     // the guest is user-mode Linux, which has other devices and file systems
+	UML     bool     // the guest is user-mode Linux, whose devices and file systems differ
 	TTY     bool
 	Window  windowSize
 }
@@ -47,8 +47,8 @@ func readSpec(path string) (spec guestSpec, err error) {
 	return spec, json.Unmarshal(text, &spec)
 }
 
-// guestInitCommand is the guest's first process, started by the kernel. It builds a root from the host's and powers off when the
-// runner ends.
+// guestInitCommand is the guest's first process, started by the kernel. It builds a root file system from the host's
+// and powers off when the runner ends.
 func guestInitCommand([]string) (int, error) {
 	if os.Getpid() != 1 {
 		return 0, errors.New("guest-init is the first process of a guest")
@@ -57,7 +57,7 @@ func guestInitCommand([]string) (int, error) {
 		fmt.Fprintf(os.Stderr, "lab: guest: %v\n", err)
 	}
 	unix.Sync()
-	// User-mode Linux would boot again on a restart. QEMU runs with -no-reboot, and powering off would need ACPI there.
+	// User-mode Linux would boot again on a restart. QEMU runs with -no-reboot: there, powering off would need ACPI.
 	how := unix.LINUX_REBOOT_CMD_RESTART
 	if runtimeIsUML() {
 		how = unix.LINUX_REBOOT_CMD_POWER_OFF
@@ -88,7 +88,7 @@ func guestMain() error {
 		return err
 	}
 	if spec.UML {
-		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // read by now; leave only results
+		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // already read; leave only results
 	}
 	// After the change of root, only this link still reaches the file behind /proc/self/exe.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
@@ -162,7 +162,7 @@ func switchRoot(spec guestSpec) error {
 	return os.Chdir("/")
 }
 
-// prepareSystem does the work of a distribution's init.
+// prepareSystem does what a distribution's init would do.
 func prepareSystem(spec guestSpec) error {
 	if err := privateFolders(spec.Keep); err != nil {
 		return err
@@ -190,7 +190,8 @@ func prepareSystem(spec guestSpec) error {
 	return os.WriteFile(runSpec, text, 0o600)
 }
 
-// linkModules links the kernel's modules to the place where modprobe looks, so that the kernel can load them automatically.
+// linkModules links the kernel's modules into the directory that modprobe searches, so that the kernel can load them
+// automatically.
 func linkModules(spec guestSpec) error {
 	place := filepath.Join("/lib/modules", spec.Release)
 	if _, err := os.Stat(filepath.Join(place, "modules.dep")); err == nil {
@@ -206,7 +207,7 @@ func linkModules(spec guestSpec) error {
 	return os.Symlink(spec.Modules, place)
 }
 
-// linkDevices adds the links that udev would. On some kernels, devtmpfs already contains them.
+// linkDevices adds the links that udev would create. On some kernels, devtmpfs already contains them.
 func linkDevices() {
 	for link, target := range map[string]string{
 		"/dev/fd":     "/proc/self/fd",

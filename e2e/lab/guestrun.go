@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// drainTime is how long the runner waits, after the command has ended, for output of processes that the command left behind.
+// drainTime is the time that the runner waits for output of leftover processes after the command has ended.
 const drainTime = 2 * time.Second
 
 // runner runs the command in the guest and relays its input and output through the port.
@@ -26,7 +26,7 @@ type runner struct {
 	input *io.PipeReader // standard input from the host
 	feed  *io.PipeWriter
 	tty   *os.File // the terminal's master side, if any
-	// window contains an element for each piece of output in transit.
+	// window contains one element for each chunk of output in transit.
 	window chan struct{}
 }
 
@@ -54,7 +54,7 @@ func guestRunCommand([]string) (int, error) {
 	if err := r.out.writeJSON(frameExit, report); err != nil {
 		return 0, err
 	}
-	// The host ends the guest once it has the report. If the guest ended first, the report could be cut off.
+	// The host stops the guest once it has the report. If the guest powered off first, the report could be cut off.
 	select {}
 }
 
@@ -78,7 +78,7 @@ func openSerialPort(device string) (*os.File, error) {
 	return port, nil
 }
 
-// openVirtioPort opens a virtio-serial port by name. The kernel's driver works best in blocking mode.
+// openVirtioPort opens a virtio-serial port by name.
 func openVirtioPort(name string) (*os.File, error) {
 	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -146,7 +146,7 @@ func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
 	go func() {
 		_, _ = io.Copy(stdin, r.input) // a command that closes its stdin early is not an error
 		_ = stdin.Close()
-		// Keep draining input that the command does not read, so that obeyHost never blocks.
+		// Drain input that the command does not read, so that obeyHost never blocks.
 		_, _ = io.Copy(io.Discard, r.input)
 	}()
 	cmd.Stdout = r.out.stream(frameStdout, r.window)
@@ -188,8 +188,8 @@ func (r *runner) resize(size windowSize) {
 
 // obeyHost processes input and commands from the host until it closes the connection.
 func (r *runner) obeyHost(port io.Reader) {
-	// Input waits in a queue of one. The host sends the next piece only after this one has been taken, so that its commands never
-	// wait behind unread input.
+	// The queue holds one chunk of input. The host sends the next chunk only after this one is consumed, so that its
+	// commands never wait behind unread input.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {
@@ -213,7 +213,7 @@ func (r *runner) obeyHost(port io.Reader) {
 	}
 }
 
-// feedInput passes input to the command in pieces and requests the next piece after each.
+// feedInput passes input to the command in chunks, and requests the next chunk after each of them.
 func (r *runner) feedInput(pieces <-chan []byte) {
 	for piece := range pieces {
 		if len(piece) == 0 {
@@ -229,7 +229,7 @@ func (r *runner) feedInput(pieces <-chan []byte) {
 	}
 }
 
-// killEverything kills all processes of the guest except for the first one and this one.
+// killEverything kills all processes in the guest except the first one and this one.
 func killEverything() {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	time.Sleep(200 * time.Millisecond)

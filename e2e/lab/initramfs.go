@@ -30,7 +30,7 @@ func (c *cpioWriter) device(name string, major, minor int) {
 }
 func (c *cpioWriter) close() error { c.entry("TRAILER!!!", 0, 0, 0, nil); return c.err }
 
-// entry writes a header, name and content, each padded to four bytes.
+// entry writes a header with its name, and the content, each padded to four bytes.
 func (c *cpioWriter) entry(name string, mode, major, minor int, data []byte) {
 	c.inode++
 	links := 1

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// program is a host program that the lab needs, with its package.
+// program is a host program that the lab needs, and the package that contains it.
 type program struct{ name, debian, fedora, arch string }
 
 //go:embed packages.txt
@@ -53,7 +53,8 @@ func addSbin() {
 	_ = os.Setenv("PATH", path) // fails only for invalid names
 }
 
-// ensurePrograms installs missing programs of the given groups if it has the rights, and otherwise names the packages to install.
+// ensurePrograms installs missing programs of the given groups if it has the rights. Otherwise it returns an error that
+// lists the packages to install.
 func ensurePrograms(groups ...string) error {
 	programs := programsOf(groups...)
 	missing := missingPrograms(programs)
@@ -99,7 +100,7 @@ func missingPrograms(programs []program) []program {
 	return missing
 }
 
-// canInstall reports whether this process is root on Debian or a derivative, outside the guest.
+// canInstall reports whether this process is root on Debian or a derivative, and not in a guest.
 func canInstall() bool {
 	_, apt := exec.LookPath("apt-get")
 	_, debian := os.Stat("/etc/debian_version")

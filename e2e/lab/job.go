@@ -17,14 +17,14 @@ const (
 	testTimeout = 30 * time.Minute
 )
 
-// job describes what to run, in any kind of lab.
+// job describes what to run, independently of the kind of lab.
 type job struct {
 	args  []string
 	tty   bool
 	stdin io.Reader // nil for none
 }
 
-// start runs a job in the lab that fits the options and the machine.
+// start runs a job in the kind of lab that fits the options and the machine.
 func start(opts options, j job) (int, error) {
 	if err := dieWithParent(); err != nil {
 		return 0, err
@@ -44,7 +44,7 @@ func start(opts options, j job) (int, error) {
 	}
 }
 
-// dieWithParent ends the lab with make, or any other parent: the lab gets SIGTERM and cleans up. Otherwise it would keep running
+// dieWithParent ends the lab when its parent ends: the lab gets SIGTERM and cleans up. Otherwise it would keep running
 // after make is killed.
 func dieWithParent() error {
 	parent := os.Getppid()
@@ -57,7 +57,7 @@ func dieWithParent() error {
 	return nil
 }
 
-// notifyStops delivers the signals on which the lab cleans up and ends.
+// notifyStops relays the signals on which the lab cleans up and exits.
 func notifyStops() <-chan os.Signal {
 	// Catch SIGPIPE only so that a write to a closed stdout becomes an error instead of ending the process.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// debianKernels are the kernels that can be named by version, each with the Debian suite whose linux-image-amd64 is of that version.
+// debianKernels maps the versions that users can name to the Debian suite whose linux-image-amd64 has that version.
 var debianKernels = map[string]string{
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",
@@ -29,7 +29,7 @@ type kernel struct {
 	modules string // the directory with modules.dep
 }
 
-// findKernel resolves the KERNEL option, and fetches a Debian kernel if it is not in the cache.
+// findKernel resolves the KERNEL option and fetches a Debian kernel if it is not in the cache.
 func findKernel(want string) (kernel, error) {
 	suite, known := debianKernels[want]
 	if !known {
@@ -59,7 +59,7 @@ func findKernel(want string) (kernel, error) {
 	return kernelAt(tree)
 }
 
-// updatedApt returns an apt that knows the suite's packages.
+// updatedApt returns an apt with the suite's package lists.
 func updatedApt(suite string) (debian.Apt, error) {
 	dir, err := cacheDir("apt", suite)
 	if err != nil {
@@ -72,7 +72,7 @@ func updatedApt(suite string) (debian.Apt, error) {
 	return apt, err
 }
 
-// fetchKernel unpacks the suite's kernel into tree. The tree appears only when it is complete.
+// fetchKernel unpacks the suite's kernel into tree atomically.
 func fetchKernel(version, suite, tree string) error {
 	notice("fetching kernel %s from Debian %s (once)", version, suite)
 	apt, err := updatedApt(suite)
@@ -184,7 +184,7 @@ func imageIn(dir string) (string, error) {
 	return images[0], nil
 }
 
-// imageRelease reads the release from a bzImage. Its header points to the version text (see
+// imageRelease reads the release from a bzImage. Its header points to the version string (see
 // kernel_version in the kernel's Documentation/arch/x86/boot.rst).
 func imageRelease(path string) (string, error) {
 	file, err := os.Open(path)
@@ -206,7 +206,7 @@ func bzImageRelease(path string, head []byte) (string, error) {
 	}
 	at := int(binary.LittleEndian.Uint16(head[0x20e:])) + 0x200
 	if at >= len(head) {
-		return "", fmt.Errorf("%s: its version text is beyond the part that was read", path)
+		return "", fmt.Errorf("%s: the version string is beyond the part that was read", path)
 	}
 	text, _, _ := bytes.Cut(head[at:], []byte{0})
 	release, _, _ := strings.Cut(string(text), " ")

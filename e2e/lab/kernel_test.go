@@ -29,10 +29,10 @@ kernel/net/sched/sch-netem.ko:
 		}
 	}
 	if _, err := index.resolve("nosuch"); err == nil {
-		t.Error("a module that does not exist was found")
+		t.Error("found a nonexistent module")
 	}
 	if got, err := parseModules(dep, "").resolve("virtio_pci"); err != nil || got != nil {
-		t.Errorf("without a list of built-in modules: got %v %v", got, err)
+		t.Errorf("with no list of built-in modules: got %v %v", got, err)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestBzImage(t *testing.T) {
 	}
 	binary.LittleEndian.PutUint32(image[0x24c:], 1<<30)
 	if _, err := bzImagePayload(image); err == nil {
-		t.Error("a payload beyond the file was accepted")
+		t.Error("accepted a payload that extends beyond the file")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLogName is a file in the results directory.
+// kernelLogName is the name of the kernel's log in the results directory.
 const kernelLogName = "dmesg.txt"
 
 // These bits of /proc/sys/kernel/tainted mean that the kernel detected a bug in itself.

@@ -60,7 +60,7 @@ func kernelTestCommand(args []string) (int, error) {
 	return start(opts, job{args: command})
 }
 
-// built returns the exit status, which tells whether every unit could be compiled.
+// built returns an exit status that reports whether every unit compiled.
 func (plan testPlan) built() int {
 	if slices.ContainsFunc(plan.Units, func(u testUnit) bool { return u.Binary == "" }) {
 		return 1
@@ -81,16 +81,16 @@ func (plan testPlan) command(file string) ([]string, error) {
 	return []string{exe, "run-tests", file}, err
 }
 
-// listedPackage contains the fields of "go list -json" that the plan needs.
+// listedPackage contains the fields of "go list -json" output that the plan needs.
 type listedPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
 	Module                    struct{ Path string }
 }
 
-// planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression: the
-// matching tests become a separate unit, or are left out if the word starts with a minus. PACKAGE without TESTS then stands for the
-// remaining tests.
+// planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression:
+// the matching tests become a separate unit, or are excluded if the word starts with a minus. PACKAGE without TESTS
+// then selects the remaining tests.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := partsOf(tests.packages)
@@ -108,7 +108,7 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	return plan, nil
 }
 
-// partsOf returns the tests named by words, by package pattern.
+// partsOf returns the tests that words name, keyed by package pattern.
 func partsOf(words []string) map[string][]string {
 	parts := map[string][]string{}
 	for _, word := range words {
@@ -123,7 +123,7 @@ func partsOf(words []string) map[string][]string {
 func unitsOf(ctx context.Context, word string, parts map[string][]string, run string) (units []testUnit, err error) {
 	pattern, names, cut := strings.Cut(word, ":")
 	if strings.HasPrefix(word, "-") || cut && run != "" {
-		return nil, nil // RUN selects the tests; the package's other word covers them
+		return nil, nil // RUN selects the tests, which the package's other word covers
 	}
 	listed, err := goList(ctx, []string{pattern})
 	if err != nil {
@@ -189,8 +189,8 @@ func joinPatterns(a, b string) string {
 	return a + "|" + b
 }
 
-// compile builds the unit's test binary. All runs in this clone share the directory, so that go does not rebuild binaries that are up to date.
-// If the build fails, the unit fails; the compiler's errors go to stderr.
+// compile builds the unit's test binary. All runs in this clone share the directory, so that up-to-date binaries are
+// not rebuilt. If the build fails, the unit fails and the compiler's errors go to stderr.
 func (u *testUnit) compile(ctx context.Context) error {
 	dir, err := localDir("binaries")
 	if err != nil {
@@ -228,7 +228,7 @@ func goList(ctx context.Context, patterns []string) ([]listedPackage, error) {
 	}
 }
 
-// goCommand runs the go tool. If it fails, the output contains its error message.
+// goCommand runs the go tool. On failure, the output contains the error message.
 func goCommand(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	var complaint bytes.Buffer

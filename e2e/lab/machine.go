@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestModules are the modules that the guest needs to mount its root and to reach the host. Other modules are loaded from that
-// root on demand.
+// guestModules lists the modules that the guest needs to mount its root and to reach the host. Other modules are loaded
+// from that root on demand.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
-// counted is emulation with a CPU that executes one instruction per nanosecond of the guest's clock. Durations there do not depend
-// on the host's load.
+// counted emulates a CPU that executes one instruction per nanosecond of the guest's clock. Durations then do not
+// depend on the host's load.
 const counted = "counted"
 
 // machine is a running QEMU.
@@ -54,13 +54,14 @@ func startMachine(c machineConfig) (*machine, error) {
 	cmd := exec.Command(c.qemu.program, append(slices.Clone(c.qemu.args), qemuArgs(c)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // Ctrl-C goes to the lab, which then ends the guest in order
+		Setpgid:   true, // Ctrl-C goes to the lab, which then stops the guest cleanly
 	}
 	return launch(cmd, initrd)
 }
 
-// launch starts the program that runs a guest, or is the guest itself. Its channels are open files, so no path needs cleaning up:
-// descriptor 3 is the port, 4 the console (also stdout), and 5 an optional file. The program dies with this process.
+// launch starts the program that runs a guest, or is the guest itself. Its channels are open files, so there are no
+// paths to clean up: descriptor 3 is the port, 4 the console (also stdout), and 5 an optional file. The program dies
+// with this process.
 func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	port, guestPort, err := socketPair()
 	if err != nil {
@@ -85,7 +86,7 @@ func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	m.console.ended = make(chan struct{})
 	go m.console.follow(console)
 	go func() {
-		_ = m.cmd.Wait() // the end of the session shows whether the guest's end was intended
+		_ = m.cmd.Wait() // the session reports whether the guest ended as intended
 		close(m.ended)
 	}()
 	return m, nil
@@ -121,7 +122,7 @@ func qemuArgs(c machineConfig) []string {
 		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
-		// One share of the whole root: multidevs keeps inode numbers of different file systems apart.
+		// The share contains the whole root: multidevs keeps inode numbers of different file systems distinct.
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 		"-fsdev", "local,id=out,path=" + escapeComma(c.spec.Out) + ",security_model=none",
@@ -154,8 +155,8 @@ func kernelArgs(accel string, tsc uint64) string {
 		args = append(args, fmt.Sprintf("tsc_early_khz=%d", tsc))
 	}
 	if accel != "kvm" {
-		// Emulated CPUs stop while the host runs other programs, which is not a lockup. Five-level page tables only cost an
-		// emulated CPU time.
+		// Emulated CPUs pause while the host runs other programs, which looks like a lockup. Five-level page tables
+		// only slow down an emulated CPU.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
 	}
 	// Arguments after the two dashes go to the first process.
@@ -203,7 +204,7 @@ func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
 	return file, err
 }
 
-// socketPair returns two connected files. Ours can be closed during a blocked read.
+// socketPair returns two connected files. Our end can be closed during a blocked read.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

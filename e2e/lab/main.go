@@ -3,8 +3,9 @@
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
 // Linux, that uses the host's root file system. docs/lab.md is the user manual.
 //
-// It has 5,700 lines because it needs neither root, a container engine nor a prepared image: it fetches or builds kernels, boots them,
-// carries terminals, signals and exit statuses between host and guest, and proves that every test that needs a kernel really ran.
+// It needs neither root, a container engine nor a prepared image. It therefore has 5,700 lines, which fetch or build
+// kernels, boot them, relay terminals, signals and exit statuses between host and guest, and check that every test that
+// needs a kernel really ran.
 package main
 
 import (
@@ -14,9 +15,9 @@ import (
 	"runtime"
 )
 
-// These are exit statuses of the lab itself. Any other status is the command's.
+// Exit statuses of the lab itself. Any other status is the command's.
 const (
-	exitUsage   = 2   // wrong arguments, or something the user must install
+	exitUsage   = 2   // invalid arguments, or a missing program that the user must install
 	exitTimeout = 124 // as timeout(1)
 	exitBroken  = 125 // the lab failed, or the guest died
 )
@@ -37,7 +38,7 @@ func run(args []string) int {
 		return exitUsage
 	}
 	name := args[1]
-	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts unknown arguments before this one
+	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts unknown arguments first
 		name = last
 	}
 	command, ok := commands[name]
@@ -57,7 +58,7 @@ func run(args []string) int {
 	return exitBroken
 }
 
-// commands are the subcommands. The lab itself starts the commands below the blank line.
+// commands are the subcommands. The lab itself runs the commands below the blank line.
 var commands map[string]func(args []string) (int, error)
 
 func init() {
@@ -76,7 +77,7 @@ func init() {
 	}
 }
 
-// userError is a problem that only the user can fix. Its text names the fix.
+// userError is an error that only the user can fix. Its text names the fix.
 type userError struct{ text string }
 
 func (e *userError) Error() string { return e.text }
@@ -85,7 +86,7 @@ func userErrorf(format string, args ...any) error {
 	return &userError{fmt.Sprintf(format, args...)}
 }
 
-// notice prints a line from the lab itself to stderr; stdout is the command's.
+// notice prints a message of the lab to stderr. stdout belongs to the command.
 func notice(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Each page of a process in user-mode Linux is a mapping in one of the host's processes, and the host limits mappings. At the
-// limit, the guest's kernel retries the same page forever, and the process hangs with a busy CPU.
+// Each page of a process in user-mode Linux is a mapping in one of the host's processes, and the host limits mappings.
+// At the limit, the guest's kernel retries the same page forever, and the process spins.
 
 const (
 	mappingsLimit = "/proc/sys/vm/max_map_count"

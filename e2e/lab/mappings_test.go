@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestMappings checks that a process at the host's limit is found, but not a process below the limit or with little memory.
+// TestMappings checks that the watch reports a process at the host's limit, but no process below it or with little
+// memory.
 func TestMappings(t *testing.T) {
 	text, err := os.ReadFile(mappingsLimit)
 	if err != nil {

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// moduleIndex contains a kernel's modules and their dependencies, from depmod's files.
+// moduleIndex contains a kernel's modules and their dependencies, as read from depmod's files.
 type moduleIndex struct {
 	path    map[string]string   // module name to file, relative to the module directory
 	needs   map[string][]string // module name to the files it needs, nearest first as listed
 	builtin map[string]bool
-	// noBuiltinList is true if the package contains no list of built-in modules. A name that is not a module must then be built in.
+	// noBuiltinList is true if the package has no list of built-in modules. Any name that is not a module is then
+	// assumed to be built in.
 	noBuiltinList bool
 }
 
@@ -34,7 +35,7 @@ func parseModules(dep, builtin string) moduleIndex {
 	return index
 }
 
-// moduleName returns the kernel's name for a module: without directory and .ko or .ko.xz, and with underscores.
+// moduleName returns the kernel's name for a module: no directory, no .ko or .ko.xz, and underscores instead of dashes.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")

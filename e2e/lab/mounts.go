@@ -55,8 +55,8 @@ func coverWithTmpfs(dir, mode string, keep []string) error {
 	return nil
 }
 
-// privateFolders gives the command its own /run and /tmp: the machine's locks, namespace names and temporary files are hidden and
-// unchanged.
+// privateFolders gives the command its own /run and /tmp, which hides and protects the machine's locks, namespace names
+// and temporary files.
 func privateFolders(keep []string) error {
 	if err := coverWithTmpfs("/run", "755", keep); err != nil {
 		return err
@@ -67,7 +67,7 @@ func privateFolders(keep []string) error {
 	return os.MkdirAll("/run/lock", 0o1777)
 }
 
-// keepVisible lists the directories that a command needs in any case.
+// keepVisible lists the directories that every command needs.
 func keepVisible(more ...string) []string {
 	keep := more
 	if dir, err := os.Getwd(); err == nil {

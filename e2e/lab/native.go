@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// dataPlaneEnv is set to nftables if the programs in the lab balance without IPVS.
+// dataPlaneEnv is set to nftables if the programs in the lab balance with nftables instead of IPVS.
 const dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 
 func withoutIPVS() bool { return os.Getenv(dataPlaneEnv) == "nftables" }
@@ -71,10 +71,10 @@ func nativeCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// probeNative returns why the namespaces, or IPVS in them, do not work, such as in a container without the rights.
+// probeNative returns the reason if namespaces, or IPVS in them, do not work, for example in an unprivileged container.
 func probeNative() string {
 	if !withoutIPVS() {
-		// modprobe fails if the module is built in. The probe decides.
+		// modprobe may fail even though IPVS works, for example if the module is built in. The probe decides.
 		_ = exec.Command("modprobe", "ip_vs").Run()
 	}
 	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {
@@ -169,7 +169,7 @@ func prepareNamespaces(keep []string) error {
 	if err := privateFolders(keep); err != nil {
 		return err
 	}
-	// Both file systems show the namespaces of the process that mounts them.
+	// Both file systems reflect the namespaces of the process that mounts them.
 	if err := mountAll(
 		mountPoint{"proc", "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},

@@ -19,7 +19,8 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 
-// options determine where and how long to run. An empty flag means its default, so that a Makefile can always pass all flags.
+// options determine where and how long to run. An empty flag stands for the default, so that a Makefile can always pass
+// all flags.
 type options struct {
 	mode   string // auto, fast, native, uml, qemu
 	accel  string // auto, kvm, tcg, counted
@@ -28,13 +29,13 @@ type options struct {
 	// kernelNamed is true if the user chose the kernel.
 	kernelNamed bool
 	timeout     time.Duration
-	hostMost    time.Duration // in the host's time, with a virtual clock; 0 for virtualLimit
+	hostMost    time.Duration // limit in the host's time with a virtual clock; 0 for virtualLimit
 	out         string        // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
 }
 
-// testOptions are the flags of kernel-test only.
+// testOptions are the additional flags of kernel-test.
 type testOptions struct {
 	packages []string
 	run      string
@@ -66,8 +67,8 @@ func parseTestFlags(args []string, defaultTimeout time.Duration) (options, testO
 	set := newFlagSet("kernel-test", &v)
 	set.StringVar(&v.pkg, "pkg", "", "packages, separated by spaces (default ./internal/...)")
 	set.StringVar(&v.run, "run", os.Getenv("LAB_RUN"), "regular expression of test names (default $LAB_RUN)")
-	set.StringVar(&v.count, "count", "", "how often to run each test (default 1)")
-	set.StringVar(&v.verbose, "v", "", "1: print every test, not only failures")
+	set.StringVar(&v.count, "count", "", "number of times to run each test (default 1)")
+	set.StringVar(&v.verbose, "v", "", "1 prints every test, not only failures")
 	set.BoolVar(&v.build, "build", false, "only build the tests")
 	rest, err := parseFlags(set, args)
 	if err != nil {
@@ -109,7 +110,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	return set
 }
 
-// parseFlags turns a flag error into a userError. The flag package has already printed the explanation.
+// parseFlags turns a flag error into a userError. The flag package has already printed an explanation.
 func parseFlags(set *flag.FlagSet, args []string) ([]string, error) {
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -169,21 +170,22 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// virtualClock is a clock of user-mode Linux that stands still while programs work, and jumps to the next timer when all of them wait. The
-// host's speed and load do not affect it, and a program in the guest can sleep for an hour while no time passes on the host.
+// virtualClock is a user-mode Linux clock that stops while programs run, and jumps to the next timer when all of them
+// wait. The host's speed and load do not affect it, and a program in the guest can sleep for an hour while no time
+// passes on the host.
 const virtualClock = "virtual"
 
-// skippingClock is a clock of user-mode Linux that counts the host's time while programs work, and skips the time during which all of
-// them wait. Programs that measure how long they work, such as containerd, need a clock that advances meanwhile.
+// skippingClock is a user-mode Linux clock that follows the host's clock while programs run, and skips the time during
+// which all of them wait. Programs that measure their own running time, such as containerd, need it.
 const skippingClock = "skipping"
 
-// umlClocks are the clocks available only in user-mode Linux, and the kernel's argument for each.
+// umlClocks maps the clocks that only user-mode Linux has to their kernel arguments.
 var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingClock: "time-travel"}
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is how long such a guest may run on the host's clock, unless LAB_HOST_LIMIT sets another limit. A program that never waits stops
-// the guest's own clock.
+// virtualLimit is the host-time limit for a guest with a virtual clock, unless LAB_HOST_LIMIT sets another limit. A
+// program that never waits stops the guest's clock.
 const virtualLimit = 20 * time.Minute
 
 // hostLimit returns the time limit on the host's clock; 0 for none.
@@ -203,7 +205,7 @@ func (o *options) setClock() error {
 	}
 	switch {
 	case umlClocks[o.clock] != "" && (o.mode != modeUML || o.accel != "auto"):
-		return userErrorf("LAB_CLOCK=%s needs LAB=%s without LAB_ACCEL: no other lab has such a clock", o.clock, modeUML)
+		return userErrorf("LAB_CLOCK=%s needs LAB=%s without LAB_ACCEL: no other lab has this clock", o.clock, modeUML)
 	case o.accel != counted:
 		return nil
 	case o.mode == "native":

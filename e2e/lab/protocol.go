@@ -17,26 +17,27 @@ const (
 	frameHello    frameKind = 'H' // guest: the command is about to start
 	frameStdout   frameKind = 'O' // guest
 	frameStderr   frameKind = 'E' // guest
-	frameStdinAck frameKind = 'A' // guest: took the last frameStdin, send the next
-	frameOutAck   frameKind = 'B' // host: took a frameStdout or frameStderr
+	frameStdinAck frameKind = 'A' // guest: consumed the last frameStdin, send the next
+	frameOutAck   frameKind = 'B' // host: consumed a frameStdout or frameStderr
 	frameExit     frameKind = 'X' // guest: exitReport as JSON; the last frame
-	frameStdin    frameKind = 'I' // host; empty means end of file
+	frameStdin    frameKind = 'I' // host: input; empty means end of file
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
 	frameStop     frameKind = 'K' // host: kill the command and report
 )
 
 const maxFrame = 1 << 20
 
-// Both directions travel in small pieces, and only a limited number may be in transit. On user-mode Linux's serial line, a write fails if the
-// host does not take it immediately, so all output in transit must fit into the socket behind the line. Its input stops permanently once the
-// terminal's buffer of 4 KiB has been full.
+// Data is sent in small chunks in both directions, and only a limited number may be in transit. On user-mode Linux's
+// serial line, a write fails if the host does not take it immediately, so all output in transit must fit into the
+// socket behind the line. In the other direction, input stops permanently once the terminal's 4 KiB buffer has been
+// full.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16
 	inPiece   = 2 << 10
 )
 
-// exitReport tells how the command ended, and whether the kernel had a problem.
+// exitReport describes how the command ended and whether the kernel reported a problem.
 type exitReport struct {
 	Status int           // as in a shell: 128+n for signal n
 	Error  string        // why the command could not be started or followed

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	probeTime = 6 * time.Second // a guest under working KVM needs one or two
-	stopTime  = 5 * time.Second // for the guest to kill the command and save its kernel log
+	probeTime = 6 * time.Second // a guest under working KVM needs a second or two
+	stopTime  = 5 * time.Second // time for the guest to kill the command and save its kernel log
 )
 
 // runInQEMU boots a QEMU guest for one job and relays its input and output.
@@ -36,8 +36,8 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 
-// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, QEMU does the job,
-// unless the job needs the virtual clock.
+// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, the
+// job runs in QEMU, unless it needs the virtual clock.
 func runInUML(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms("lab"); err != nil {
 		return 0, err
@@ -67,7 +67,6 @@ func runInGuest(c machineConfig, opts options, j job, why string) (int, error) {
 	return status, firstError(err, out.close(keep))
 }
 
-// name returns the value of $LAB_MODE.
 func (c machineConfig) name() string {
 	switch {
 	case umlClocks[c.clock] != "":
@@ -115,7 +114,7 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// kvmWorks boots this kernel once under KVM and remembers the result on this machine.
+// kvmWorks boots this kernel once under KVM and caches the result on this machine.
 func kvmWorks(opts options, k kernel, qemu emulator) bool {
 	dir, err := cacheDir("kvm")
 	if err != nil {

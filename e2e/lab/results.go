@@ -22,7 +22,8 @@ func openResults(given string) (results, error) {
 	return results{run.path, run}, nil
 }
 
-// close removes the directory, unless the user named it, it contains files of the command, or there was trouble to examine.
+// close removes the directory, unless the user named it, the command wrote files into it, or there was a problem to
+// examine.
 func (r results) close(trouble bool) error {
 	if r.run == nil {
 		return nil

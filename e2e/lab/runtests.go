@@ -23,19 +23,19 @@ type testPlan struct {
 	Timeout time.Duration // for all units together; 0 for none
 }
 
-// testUnit is a package's tests, or some of them.
+// testUnit contains all or some of a package's tests.
 type testUnit struct {
-	Name     string // the package's directory, and which of its tests
+	Name     string // the package's directory and the selected tests
 	Path     string // import path
 	Dir      string
 	Binary   string   // empty if it could not be built
 	Run      string   // -test.run expression; empty for all, or for the plan's selection
 	Skip     string   // -test.skip expression
-	Expected []string // tests that must have run on the kernel
+	Expected []string // tests that must run on the kernel
 }
 
-// runTestsCommand runs the planned units in sequence. They share one kernel, and parts of it, such as the IPVS service table,
-// are not divided by namespace.
+// runTestsCommand runs the planned units in sequence. They share one kernel, and some of its state, such as the IPVS
+// service table, is not separated by namespace.
 func runTestsCommand(args []string) (int, error) {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
@@ -57,7 +57,7 @@ func runTestsCommand(args []string) (int, error) {
 	return total.conclude(os.Stdout, fmt.Sprintf("kernel %s, %s", os.Getenv("LAB_KERNEL"), os.Getenv("LAB_MODE"))), nil
 }
 
-// runUnit runs a test binary as "go test" does: in its source directory, showing its output if it fails.
+// runUnit runs a test binary as "go test" does: in its source directory, printing its output if it fails.
 func (plan testPlan) runUnit(p testUnit, began time.Time) (testCount, error) {
 	if p.Binary == "" {
 		fmt.Printf("FAIL\t%s [build failed]\n", p.Path)

@@ -104,8 +104,8 @@ func runScript(t *testing.T, script string) lab {
 	return runLab(t, nil, "run", "-timeout=2m", "--", "sh", "-ec", script)
 }
 
-// TestCountedLab checks that a counted lab's clock advances a nanosecond per instruction: its cycle counter counts instructions, at
-// 1000 MHz.
+// TestCountedLab checks that a counted lab's clock advances one nanosecond per instruction, and that its cycle counter
+// runs at 1000 MHz.
 func TestCountedLab(t *testing.T) {
 	needsQEMU(t)
 	got := runLab(t, nil, "run", "-accel=counted", "-cpus=", "-lab=", "-timeout=2m", "--", "sh", "-ec", `echo "$LAB_MODE"; nproc; grep MHz /proc/cpuinfo`)
@@ -141,7 +141,7 @@ func TestLabPassesStatusAndOutput(t *testing.T) {
 	}
 	lines := strings.SplitAfter(got.stderr, "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "lab: ") || lines[1] != "to stderr\n" {
-		t.Errorf("stderr %q, want one line of the lab and one of the command", got.stderr)
+		t.Errorf("stderr %q, want one line from the lab and one from the command", got.stderr)
 	}
 }
 
@@ -243,14 +243,14 @@ func TestLabKeepsResults(t *testing.T) {
 	}
 }
 
-// TestVirtualClock sleeps in the guest for longer than the test may run.
+// TestVirtualClock sleeps in the guest for longer than the test's own time limit.
 func TestVirtualClock(t *testing.T) {
 	got := runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=1m", "--", "sh", "-c",
 		`began=$(date +%s); sleep 36000; echo "$LAB_MODE" $(($(date +%s) - began))`)
 	if got.status != 0 || got.stdout != "uml virtual 36000\n" || strings.Contains(got.stderr, "CLOCK WAS WRONG") {
 		t.Errorf("status %d, stdout %q, stderr %s", got.status, got.stdout, got.stderr)
 	}
-	// A loop without a pause stops the clock; the host's ends it.
+	// A busy loop stops the guest's clock; the limit on the host's clock ends it.
 	got = runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=5s", "--", "sh", "-c", "while :; do :; done")
 	if got.status != exitTimeout || !strings.Contains(got.stderr, "time limit") {
 		t.Errorf("a loop: status %d, stderr %s", got.status, got.stderr)
@@ -300,7 +300,7 @@ func TestKernelTestWantsEveryTestToRun(t *testing.T) {
 		t.Errorf("status %d\n%s\n%s", got.status, got.stdout, got.stderr)
 	}
 	if got = runLab(t, nil, "kernel-test", sample, "-run=NoSuchTest"); got.status != 1 {
-		t.Errorf("status %d when no test was selected, want 1\n%s", got.status, got.stdout)
+		t.Errorf("status %d with no test selected, want 1\n%s", got.status, got.stdout)
 	}
 }
 
@@ -321,7 +321,8 @@ func TestLabInALab(t *testing.T) {
 	}
 }
 
-// features are scripts that use each kind of kernel object that the agent and its tests need, without loading a module by name.
+// features lists scripts that use each kind of kernel object that the agent and its tests need, without loading modules
+// by name.
 var features = map[string]string{
 	"ipvsadm":     "ipvsadm -A -t 10.0.0.1:80 -s rr && ipvsadm -Ln | grep '10.0.0.1:80 rr'",
 	"destination": "ipvsadm -A -t 10.0.0.2:80 && ipvsadm -a -t 10.0.0.2:80 -r 10.0.1.1:80 -m && ipvsadm -Ln | grep Masq",

@@ -31,7 +31,7 @@ func newSession(port io.ReadWriter) *session {
 	}
 }
 
-// follow relays until the exit report or until the guest ends.
+// follow relays frames until the exit report arrives or the guest ends.
 func (s *session) follow() (exitReport, error) {
 	for {
 		kind, payload, err := readFrame(s.port)
@@ -75,7 +75,7 @@ func (s *session) pass(w io.Writer, payload []byte) error {
 	return nil
 }
 
-// sendInput sends input in pieces as the guest requests them.
+// sendInput sends input in chunks as the guest requests them.
 func (s *session) sendInput() {
 	buffer := make([]byte, inPiece)
 	for {
@@ -107,5 +107,5 @@ func (s *session) followWindow(tty *os.File) {
 	}
 }
 
-// isBrokenPipe reports whether the reader of the lab's output is gone, as with "| head".
+// isBrokenPipe reports whether the reader of the lab's output has exited, as with "| head".
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

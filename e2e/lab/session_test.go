@@ -83,7 +83,7 @@ func TestShellStatus(t *testing.T) {
 		}
 	}
 	if startStatus(exec.ErrNotFound) != 127 || startStatus(os.ErrPermission) != 126 {
-		t.Error("a command that cannot start has a status other than a shell's")
+		t.Error("the status of a command that cannot start differs from a shell's")
 	}
 }
 

@@ -43,8 +43,8 @@ func (c testCount) conclude(w io.Writer, where string) int {
 	return 0
 }
 
-// countTests compares a test binary's results with recorded, the tests that requested the kernel from labtest, and with expected,
-// the tests whose source requests it. Subtests of a recorded test count; a test with subtests counts only through its subtests.
+// countTests compares a test binary's results with recorded, the tests that requested the kernel from labtest, and with
+// expected, the tests whose source requests it. Subtests of a recorded test are counted, and their parent is not.
 func countTests(log *testLog, recorded, expected []string) testCount {
 	var c testCount
 	parents := map[string]bool{}
@@ -62,7 +62,7 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 			c.Skipped++
 			continue
 		case "FAIL":
-			// Subtests report before their parent, which fails only because of them.
+			// Subtests report before their parent, which may have failed only because of them.
 			if !failedBelow[r.name] {
 				c.Failed++
 			}

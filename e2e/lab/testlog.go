@@ -10,8 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// testLog reads the output of a test binary run with -test.v=test2json. In this output, ^V marks the lines of the testing package,
-// so that a test's own output is never mistaken for a result. It prints what "go test" would print and keeps the results.
+// testLog reads the output of a test binary run with -test.v=test2json. The testing package marks its own lines with
+// ^V, so that a test's output is never mistaken for a result. It prints what "go test" would print and keeps the
+// results.
 type testLog struct {
 	out     io.Writer
 	verbose bool
@@ -74,9 +75,9 @@ func (l *testLog) line(line []byte) {
 	if framed {
 		line = line[1:]
 	}
-	// A NAME line only names the test that writes the following output.
+	// A NAME line names only the test that writes the following output.
 	if l.verbose && !(framed && bytes.HasPrefix(line, []byte("=== NAME"))) {
-		_, _ = l.out.Write(line) // there is no way to report an error
+		_, _ = l.out.Write(line) // no way to report an error
 	}
 	if !framed {
 		l.hold(line)

@@ -25,7 +25,7 @@ func writeResults(dir string, u testUnit, log *testLog) error {
 	return record.Append(filepath.Join(dir, resultsFile), tests...)
 }
 
-// cpuTimes are from the first line of /proc/stat, in ticks of 10 ms, summed over the CPUs.
+// cpuTimes contains the first line of /proc/stat: totals of all CPUs, in ticks of 10 ms.
 type cpuTimes struct{ total, idle float64 }
 
 func readCPU() cpuTimes {
@@ -47,7 +47,7 @@ func readCPU() cpuTimes {
 	return c
 }
 
-// since describes the CPUs' load since an earlier reading.
+// since describes the CPU load since an earlier reading.
 func (c cpuTimes) since(earlier cpuTimes) string {
 	total, idle := c.total-earlier.total, c.idle-earlier.idle
 	if total <= 0 {

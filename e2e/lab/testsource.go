@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// testFunctions are the test functions of a package. All tests in a file that imports labtest, or a helper package that gives tests
-// a kernel, are kernel tests, so a file contains only one kind. The other tests run on the host, in "make check".
+// testFunctions are the test functions of a package. If a file imports labtest, or a helper package that provides a
+// kernel, all its tests are kernel tests. The other tests run on the host, in "make check".
 type testFunctions struct{ kernel, host []string }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 
-// findTests reads the test files of a package. givers are the import paths whose importers need a kernel.
+// findTests reads the test files of a package. A file that imports one of givers needs a kernel.
 func findTests(dir string, files, givers []string) (testFunctions, error) {
 	var found testFunctions
 	for _, name := range files {

@@ -2,5 +2,5 @@
 
 package main
 
-// rdtsc exists only on amd64, like the QEMU guests.
+// rdtsc is available only on amd64, as are QEMU guests.
 func rdtsc() uint64 { return 0 }

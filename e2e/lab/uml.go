@@ -14,12 +14,13 @@ import (
 )
 
 // User-mode Linux is a kernel that runs as a process on the host. Programs in it run at the host's speed, because nothing is
-// emulated; only system calls cost more. It has one CPU here: two made it slower.
+// emulated; only system calls cost more. The guest has one CPU, because a second one made it slower.
 //
-// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. It therefore runs
-// in namespaces where everything except the results directory is read-only (umlHostCommand).
+// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. The
+// guest therefore runs in namespaces in which everything except the results directory is read-only (see
+// umlHostCommand).
 
-// umlHost contains the settings that umlHostCommand gets as its argument.
+// umlHost contains the settings that umlHostCommand receives as its argument.
 type umlHost struct {
 	Kernel string
 	Args   []string
@@ -74,12 +75,13 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// umlSpecName is a file in the results directory. The guest removes it.
+// umlSpecName is the name of the job's file in the results directory. The guest removes it.
 const umlSpecName = ".lab-spec.json"
 
-// cheapGo returns a variable that makes Go programs avoid expensive operations in user-mode Linux. First, goroutines are preempted only
-// at function calls: preemption by signals made a kube-apiserver take 30 s to start instead of 11 s. Second, programs listen without
-// multipath TCP, for which the kernel would start modprobe twice per program.
+// cheapGo returns an environment variable that makes Go programs avoid operations that are expensive in user-mode
+// Linux. First, goroutines are preempted only at function calls: preemption by signals made a kube-apiserver take 30 s
+// to start instead of 11 s. Second, programs listen without multipath TCP, for which the kernel would start modprobe
+// twice per program.
 func cheapGo() string {
 	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1,multipathtcp=0", ",")
 }
@@ -87,12 +89,13 @@ func cheapGo() string {
 // umlScratch is an in-memory file system for the guest's memory and the kernel's own files.
 const umlScratch = "/dev/shm"
 
-// umlAttributes put the kernel into new namespaces. When the first process of the namespaces dies, the host's kernel kills all others.
+// umlAttributes makes the kernel run in new namespaces. When the first process of the namespaces dies, the host's
+// kernel kills all others.
 func umlAttributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
 		Pdeathsig:  syscall.SIGKILL,
-		Setpgid:    true, // Ctrl-C goes to the lab, which then ends the guest in order
+		Setpgid:    true, // Ctrl-C goes to the lab, which then stops the guest cleanly
 	}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
@@ -117,9 +120,10 @@ func umlHostCommand(args []string) (int, error) {
 	if err := protectHost(host); err != nil {
 		return 0, err
 	}
-	// In each system call of the guest, two processes on the host take turns. With busy neighbors each turn would wait for a time
-	// slice, which made guests fifty times slower, regardless of their nice value. Real-time scheduling makes turns immediate;
-	// the host's kernel reserves 5 % for other processes. Without the right to use it, the guest is only slower.
+	// For each system call in the guest, the host switches between two processes. On a busy host, each switch waited
+	// for a time slice, which made guests fifty times slower, regardless of their nice value. With real-time
+	// scheduling, the switches are immediate, and the host's kernel still reserves 5% for other processes. Without the
+	// right to use it, the guest is only slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 	go watchMappings("/proc", 5*time.Second, nil, func(err error) {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -129,8 +133,8 @@ func umlHostCommand(args []string) (int, error) {
 	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
 }
 
-// stayOnOneCPU binds this process and its children to one of the CPUs with the fewest guests: taking turns on one CPU costs half as
-// much as waking another. The file reserves the CPU.
+// stayOnOneCPU binds this process and its children to a CPU with as few guests as possible: switching on one CPU costs
+// half as much as waking another CPU. The file reserves the CPU.
 func stayOnOneCPU(locks string) (*os.File, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

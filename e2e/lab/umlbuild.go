@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// umlConfig names every kernel option that is enabled.
+// umlConfig lists every enabled kernel option.
 //
 //go:embed uml.config
 var umlConfig []byte
 
-// umlPatch makes page faults cheaper. The patch has no lines of context, because it fits exactly one version.
+// umlPatch makes page faults cheaper. The patch has no context lines, because it applies to exactly one version.
 //
 //go:embed uml.patch
 var umlPatch []byte
@@ -40,20 +40,20 @@ const (
 	umlObjects = 1030
 )
 
-// umlTried is a file in the directory of a build, which shows that the build has booted here.
+// umlTried is a file that marks a build that has booted on this machine.
 const umlTried = "booted"
 
-// findUML returns the user-mode Linux in the cache, after building and trying it once.
+// findUML returns the cached user-mode Linux. The first call builds it and boots it once.
 func findUML() (kernel, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return kernel{}, fmt.Errorf("its source comes from Debian with apt, which is not installed")
+		return kernel{}, fmt.Errorf("fetching its source from Debian needs apt, which is not installed")
 	}
 	base, err := cacheDir(modeUML)
 	if err != nil {
 		return kernel{}, err
 	}
 	dir := filepath.Join(base, umlPin())
-	err = withLock(modeUML+"-"+umlPin(), func() error { // does not wait for other kinds of builds
+	err = withLock(modeUML+"-"+umlPin(), func() error { // independent of other kinds of builds
 		if _, err := os.Stat(filepath.Join(dir, umlTried)); err == nil {
 			return nil
 		}
@@ -70,7 +70,7 @@ func findUML() (kernel, error) {
 	return umlAt(dir)
 }
 
-// umlPin identifies a build by everything that affects its output.
+// umlPin identifies a build by all inputs that affect its output.
 func umlPin() string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%s %s\n%s%s", umlPackage, umlVersion, umlConfig, umlPatch)
@@ -87,7 +87,8 @@ func umlAt(dir string) (kernel, error) {
 	return kernel{release: release, image: image, modules: filepath.Join(dir, "lib/modules", release)}, nil
 }
 
-// tryUML boots the kernel once. A kernel that could be built may still not run, for example if seccomp or mount namespaces are forbidden.
+// tryUML boots the kernel once. A kernel that was built successfully may still fail to run, for example if seccomp or
+// mount namespaces are forbidden.
 func tryUML(dir string) error {
 	k, err := umlAt(dir)
 	if err != nil {
@@ -99,7 +100,7 @@ func tryUML(dir string) error {
 	return os.WriteFile(filepath.Join(dir, umlTried), nil, 0o644)
 }
 
-// buildUML builds the kernel and its modules into dir. The directory appears only when it is complete.
+// buildUML builds the kernel and its modules into dir atomically.
 func buildUML(dir string) error {
 	if err := ensurePrograms("uml"); err != nil {
 		return err

@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 )
 
-// bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the bzImage. A bzImage
-// decompresses itself at boot, which takes an emulated CPU about 3 s. The host does it only once.
+// bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the bzImage.
+// A bzImage decompresses itself at each boot, which takes an emulated CPU about 3 s. The host decompresses it only
+// once.
 func bootImage(k kernel) string {
 	path, err := uncompressedImage(k)
 	if err != nil {
-		// Booting the bzImage is slower, but works.
+		// Fall back to the bzImage, which boots more slowly.
 		return k.image
 	}
 	return path
@@ -54,8 +55,8 @@ func uncompressedImage(k kernel) (string, error) {
 	})
 }
 
-// decompressKernel extracts the kernel itself from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the header's
-// fields.
+// decompressKernel extracts the ELF kernel from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the
+// header's fields.
 func decompressKernel(image []byte) ([]byte, error) {
 	payload, err := bzImagePayload(image)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 //go:embed nightly.txt
 var nightlyTests string
 
-// check prints every test function below root that did not pass in any step and is not listed in nightly.txt.
+// check prints every test function below root that passed in no step and is not listed in nightly.txt.
 func check(w io.Writer, root string, dirs []string) error {
 	tests, err := source(root)
 	if err != nil {
@@ -57,7 +57,7 @@ func check(w io.Writer, root string, dirs []string) error {
 	return nil
 }
 
-// leftTest is a line of nightly.txt: tests left out of the gate, and the part that runs them.
+// leftTest is a line of nightly.txt: tests that the gate excludes, and the part that runs them.
 type leftTest struct {
 	part string
 	name *regexp.Regexp // matches a package, or a package and a test

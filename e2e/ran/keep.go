@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
 )
 
-// recordFiles are the files changed by a commit of the record. Such a commit does not age a part.
+// recordFiles are the files that a commit of the record changes. Such a commit does not make a part older.
 var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
 // keptLines is the number of runs of each part that the record keeps.
@@ -73,7 +73,7 @@ func keep() error {
 	return errors.Join(os.Remove(n.gathered()), os.Remove(n.results()))
 }
 
-// newest keeps only the last runs of each part.
+// newest returns the last runs of each part.
 func newest(lines []record.Line) []record.Line {
 	seen := map[string]int{}
 	var kept []record.Line
@@ -86,7 +86,7 @@ func newest(lines []record.Line) []record.Line {
 	return kept
 }
 
-// writePages adds results to the record's results that pages show, and writes the pages.
+// writePages adds results to those that the record keeps for the pages, and writes the pages.
 func writePages(fresh []record.Test) error {
 	p, err := readPages(fresh)
 	if err != nil {
@@ -144,7 +144,7 @@ func ages(w io.Writer) error {
 	return nil
 }
 
-// proven fails unless all parts passed recently.
+// proven returns an error unless all parts passed recently.
 func proven() error {
 	lines, err := record.Read[record.Line](record.LinesFile)
 	if err != nil {
@@ -162,7 +162,7 @@ func proven() error {
 	return nil
 }
 
-// commitsAfter counts the commits after a given one, except for commits that change only the record.
+// commitsAfter counts the commits after a given commit, except for commits that change only the record.
 func commitsAfter(commit string) int {
 	if _, err := git(".", "merge-base", "--is-ancestor", commit, "HEAD"); err != nil {
 		return record.Unknown

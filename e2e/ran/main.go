@@ -1,4 +1,4 @@
-// Command ran records which tests ran, so that the gate misses no test.
+// Command ran records which tests ran, so that no test is left out of the gate by accident.
 //
 //	ran test FILE go test ARGS...   runs "go test" and appends the result of each test to FILE
 //	ran check DIR...                fails unless each test function of this repository passed in a step with results below DIR
@@ -8,7 +8,8 @@
 //	ran proven                      fails unless every part passed recently
 //	ran pages                       writes the pages again
 //
-// The lab writes the results of kernel tests and stories in the same form. nightly.txt lists the tests that the gate leaves out.
+// The lab writes the results of kernel tests and stories in the same format. nightly.txt lists the tests that the gate
+// excludes.
 package main
 
 import (

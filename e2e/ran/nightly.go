@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// night runs parts of the long tests, one after the other, in a clone of the last commit. Their results are collected in dir, outside the
-// checkout, until "ran keep" adds them to the record.
+// night runs parts of the long tests one after the other, in a clone of the last commit. It collects their results in
+// dir, outside the checkout, until "ran keep" adds them to the record.
 type night struct {
 	dir    string
 	screen io.Writer
@@ -51,7 +51,7 @@ func openNight() (*night, error) {
 func nightly(args []string) error {
 	flags := flag.NewFlagSet("ran nightly", flag.ContinueOnError)
 	part := flags.String("part", "", "the part to run")
-	hours := flags.Float64("hours", 0, "run the oldest parts that fit into this time")
+	hours := flags.Float64("hours", 0, "run the parts with the oldest results that fit into this time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func nightly(args []string) error {
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another make nightly runs on this machine (%s: %w)", lock.Name(), err)
+		return fmt.Errorf("another make nightly is running on this machine (%s: %w)", lock.Name(), err)
 	}
 	chosen, err := choose(*part, *hours, record.Ages(n.lines, commitsAfter))
 	if err != nil {
@@ -127,7 +127,7 @@ func choose(name string, hours float64, ages []record.Age) ([]record.Part, error
 	return chosen, nil
 }
 
-// run runs a part and adds its line to the collected results.
+// run runs a part and appends its line to the collected results.
 func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	work, commit, err := n.place(p)
 	if err != nil {
@@ -168,7 +168,8 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	return line, err
 }
 
-// end removes the output of a part that passed. The output of the last failed run is kept, because the failure may have been unattended.
+// end removes the output of a part that passed. It keeps the output of the last failed run, which may have been
+// unattended.
 func (n *night) end(line record.Line, work string) error {
 	if line.State == record.Passed {
 		return os.RemoveAll(work)
@@ -221,7 +222,7 @@ func (n *night) place(p record.Part) (dir, commit string, err error) {
 	return dir, commit, os.MkdirAll(dir, 0o755)
 }
 
-// checkout brings the clone to a commit. It keeps files ignored by git, so that little has to be rebuilt.
+// checkout checks out a commit in the clone. It keeps files ignored by git, so that little has to be rebuilt.
 func (n *night) checkout(commit string) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -274,7 +275,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	}
 	fmt.Fprintf(n.screen, "%s make %s\n", time.Now().Format(time.TimeOnly), target)
 	began := time.Now()
-	// The shell splits the words of target. Every program that writes results gets a directory for them.
+	// The shell splits target into words. Every program that writes results gets a directory for them.
 	cmd := exec.CommandContext(ctx, "sh", "-c", `exec make --no-print-directory OUT="$0" gate="$0/gate" recording="$1 test $0/host.jsonl" `+target, out, exe)
 	cmd.Dir = n.clone()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })

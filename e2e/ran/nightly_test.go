@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// newRepository changes into a repository with a Makefile. OUT is the directory that ran passes to make.
+// newRepository creates a repository with a Makefile and changes into it. OUT is the directory that ran passes to make.
 func newRepository(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -105,7 +105,7 @@ func onlyTheLastFailureIsKept(t *testing.T, n *night) {
 	}
 }
 
-// TestExcused checks that the host may skip tests that passed in a guest or that another part runs.
+// TestExcused checks that the host may skip tests that passed in a guest or belong to another part.
 func TestExcused(t *testing.T) {
 	host := func(name, status string) record.Test {
 		return record.Test{Package: "e2e/lab", Test: name, Status: status}
@@ -151,7 +151,7 @@ func TestInterruptedNight(t *testing.T) {
 	stop()
 	commit(t, "other", "")
 	if _, err := n.run(stopped, part); err == nil {
-		t.Fatal("no error when it is interrupted")
+		t.Fatal("no error after an interrupt")
 	}
 	if lines, err := record.Read[record.Line](n.gathered()); len(lines) > 0 || err != nil {
 		t.Errorf("an interrupted run left %v, %v", lines, err)
@@ -185,20 +185,21 @@ func TestInterruptedTarget(t *testing.T) {
 		}
 	}()
 	if _, err := n.step(stopped, work, "slow", false); err == nil {
-		t.Error("no error when it is interrupted")
+		t.Error("no error after an interrupt")
 	}
 	if _, err := os.Stat(filepath.Join(work, "out", "ended")); err != nil {
-		t.Errorf("a shell of the target got no signal to end: %v", err)
+		t.Errorf("the target's shell received no signal: %v", err)
 	}
 }
 
-// TestCommitsAfter checks that commits that change only the record do not count, and that other histories cannot be counted.
+// TestCommitsAfter checks that commits that change only the record are not counted, and that a commit outside the
+// history is an error.
 func TestCommitsAfter(t *testing.T) {
 	newRepository(t)
 	first := must(t, "rev-parse", "HEAD")
 	commit(t, record.LinesFile, "")
 	if n := commitsAfter(first); n != 0 {
-		t.Errorf("a commit of the record alone counts as %d commits", n)
+		t.Errorf("a commit that changes only the record counts as %d commits", n)
 	}
 	commit(t, "other", "")
 	if n := commitsAfter(first); n != 1 {
@@ -207,7 +208,7 @@ func TestCommitsAfter(t *testing.T) {
 	must(t, "checkout", "--quiet", "--orphan", "elsewhere")
 	must(t, "commit", "--quiet", "-m", "elsewhere")
 	if n := commitsAfter(first); n != record.Unknown {
-		t.Errorf("%d commits after a commit of another history", n)
+		t.Errorf("counted %d commits after a commit outside the history", n)
 	}
 }
 

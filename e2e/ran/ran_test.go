@@ -35,7 +35,7 @@ func FuzzForgotten(f *testing.F) {}
 	write(t, filepath.Join(root, "a/other_windows_test.go"), "package a\nfunc TestElsewhere(t *testing.T) {}\n")
 	write(t, filepath.Join(root, "e2e/bench/b_test.go"), "package b\nfunc TestNightly(t *testing.T) {}\n")
 	if got := forgotten("bench", root, nil); len(got) != 1 || got[0] != "e2e/bench TestNightly did not run" {
-		t.Errorf("forgotten by the part that should run it: %q", got)
+		t.Errorf("not run by the part that should run it: %q", got)
 	}
 	write(t, filepath.Join(results, "lab/x.jsonl"), `{"package":"a","test":"TestRan","status":"PASS","kernel":"6.1"}
 {"package":"a","test":"TestPart/x","status":"PASS"}
@@ -49,7 +49,7 @@ func FuzzForgotten(f *testing.F) {}
 	}
 }
 
-// TestReporter checks that the screen shows packages and failures, and that the file lists every test.
+// TestReporter checks that the output shows packages and failures, and that the file lists every test.
 func TestReporter(t *testing.T) {
 	events := `{"Action":"run","Package":"` + module + `a","Test":"TestGood"}
 {"Action":"output","Package":"` + module + `a","Test":"TestGood","Output":"    quiet\n"}

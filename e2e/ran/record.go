@@ -24,7 +24,7 @@ type event struct {
 	Key, Value                    string // of an attribute
 }
 
-// recordTests runs "go test ARGS..." with its usual output and appends its results to a file.
+// recordTests runs "go test ARGS...", prints its usual output and appends its results to a file.
 func recordTests(file string, command []string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -46,7 +46,7 @@ func recordTests(file string, command []string) error {
 	return errors.Join(cmd.Wait(), err, out.Close())
 }
 
-// fuzzed matches the line of go test with the number of inputs tried by a fuzz target.
+// fuzzed matches the line in which go test reports the number of inputs that a fuzz target tried.
 var fuzzed = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+)`)
 
 // reporter prints what "go test" prints without -json: a line for each package, and the output of tests that fail.

@@ -22,7 +22,7 @@ type Age struct {
 	Commits int   // since then, or Unknown
 }
 
-// Ages lists all parts. commits counts those after a commit, and returns Unknown if it cannot.
+// Ages returns the age of each part. commits counts the commits after a given commit, and returns Unknown if it cannot.
 func Ages(lines []Line, commits func(after string) int) []Age {
 	ages := make([]Age, len(Parts))
 	for i, p := range Parts {

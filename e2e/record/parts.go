@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or else keeps its progress and resumes when
-// it is started again.
+// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or keeps its
+// progress and resumes when it is started again.
 type Part struct {
 	Name    string
 	Proves  string
 	Targets []string // arguments of make, one command after the other
 	Minutes int      // measured on two cores, to choose how many parts fit into a night
-	Resumes bool     // its targets keep their progress in OUT, and resume when they are started with it again
+	Resumes bool     // its targets keep their progress in OUT, and resume when they are started again with the same OUT
 }
 
 const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
-// Parts are in the order in which they run if all have the same age: the shortest first. $SEED stands for the run's seed.
+// Parts lists all parts, shortest first: this order applies if all have the same age. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},

@@ -58,7 +58,7 @@ type Test struct {
 	Kernel  string   `json:"kernel,omitempty"`
 	Lab     string   `json:"lab,omitempty"`
 	Figures []string `json:"figures,omitempty"` // the test's measurements: t.Attr("figure", ...)
-	Reason  string   `json:"reason,omitempty"`  // why the test failed or was skipped, if it gives the reason in one line
+	Reason  string   `json:"reason,omitempty"`  // why the test failed or was skipped, if the reason is a single line
 
 	Seconds int    `json:"seconds,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -72,7 +72,7 @@ const Figure = "figure"
 // Name returns the test's name with its package.
 func (t Test) Name() string { return t.Package + " " + t.Test }
 
-// Where describes the kernel of a result and, once it is recorded, its commit, for a page.
+// Where describes a result's kernel, and its commit once it is recorded, for a page.
 func (t Test) Where() string {
 	kernel := KernelName(t.Kernel, t.Lab)
 	if kernel == "" {
@@ -84,7 +84,7 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// WithoutIPVS is the suffix of a lab's name if the agent balanced with nftables there.
+// WithoutIPVS is the suffix of a lab's name if the agent balanced with nftables.
 const WithoutIPVS = " nftables"
 
 // KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux, and results
@@ -155,7 +155,7 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 // failing returns the tests that failed or were skipped, by name. It leaves out tests that failed only because a subtest did.
 func failing(tests []Test, last map[string]string) (names []string) {
 	for _, t := range tests {
-		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // by one of the part's targets, such as another lab
+		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // by another target of the part, such as one in another lab
 		if t.Status != "PASS" && !skippedHere && !parentOfAnother(t, tests) {
 			names = append(names, t.Name())
 		}
@@ -212,7 +212,7 @@ func Read[T any](path string) ([]T, error) {
 // Write replaces a file.
 func Write[T any](path string, all []T) error { return put(path, all, os.O_TRUNC) }
 
-// Append adds lines to a file in one write, so that an interrupted program leaves only whole lines.
+// Append appends lines to a file in a single write, so that an interrupted program leaves only whole lines.
 func Append[T any](path string, all ...T) error { return put(path, all, os.O_APPEND) }
 
 func put[T any](path string, all []T, how int) error {
@@ -245,7 +245,7 @@ func ReadTests(dir string) (all []Test, err error) {
 	return slices.DeleteFunc(all, func(t Test) bool { return t.Test == "" }), err
 }
 
-// Replace replaces older results with newer ones of the same part, test, kernel and clock, and sorts them.
+// Replace replaces older results with newer results of the same part, test, kernel and clock, and sorts the results.
 func Replace(have, newer []Test) []Test {
 	key := func(t Test) string {
 		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), ClockOf(t.Lab), t.Part}, "\x00")

@@ -22,7 +22,7 @@ func TestRedIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range unlisted(lines, string(page)) {
-		t.Errorf("%s: mend it, or list it with its reason in docs/known-limits.md", name)
+		t.Errorf("%s: fix it, or list it with its reason in docs/known-limits.md", name)
 	}
 }
 
@@ -51,7 +51,8 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestPartsAreComplete checks that names are unique, the Makefile contains every target, and the workflow runs every part.
+// TestPartsAreComplete checks that names are unique, that the Makefile contains every target, and that the workflow
+// runs every part.
 func TestPartsAreComplete(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -117,7 +118,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestUnproven checks that each way in which a part is not proven is reported.
+// TestUnproven checks that Unproven reports each reason for which a part is not proven.
 func TestUnproven(t *testing.T) {
 	now := time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)
 	line := Line{Part: Parts[0].Name, Commit: "1234567890", Date: "2030-01-30T00:00:00Z", State: Passed}

@@ -20,7 +20,7 @@ type entry struct {
 	mode   int64
 }
 
-// tree is the content of an archive. Archives of the same tree and time are byte-identical on any machine.
+// tree is the content of an archive. The same tree and time produce byte-identical archives on any machine.
 type tree []entry
 
 // write writes the tree as a tar file. Everything is owned by root.

@@ -33,7 +33,7 @@ type platform struct {
 	machine       string // the name of its library directory in Debian; empty if it has no image
 }
 
-// platforms: only those with a Debian name have an image and packages. The others are built but not tested.
+// Only platforms with a Debian name have an image and packages. The other platforms are built but not tested.
 var platforms = []platform{
 	{"amd64", "", "x86_64-linux-gnu"},
 	{"arm64", "", "aarch64-linux-gnu"},
@@ -87,8 +87,8 @@ func (b *build) markUnproven() {
 	b.changes.text = "**Not proven**: the long tests have not passed on this commit. Do not use it in production.\n\n" + b.changes.text
 }
 
-// readCheckout reads the commit from git and settings from the Dockerfile. A source archive contains no git repository;
-// the environment then provides the commit.
+// readCheckout reads the commit from git and settings from the Dockerfile. For a source archive without a git
+// repository, the environment provides the commit.
 func (b *build) readCheckout() error {
 	var err error
 	if b.recipe, err = image.Read(b.checkout); err != nil {
@@ -124,8 +124,8 @@ func (b *build) git(args ...string) (string, error) {
 
 var versionPattern = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(-[0-9A-Za-z.-]+)?$`)
 
-// checkVersion checks that agent, chart and image have the same version and that the release is a commit. A pre-release may
-// include uncommitted changes.
+// checkVersion checks that agent, chart and image have the same version and that the checkout has no uncommitted
+// changes. Only a pre-release may include uncommitted changes.
 func checkVersion(version, chart, commit string) error {
 	parts := versionPattern.FindStringSubmatch(version)
 	switch {
@@ -134,14 +134,14 @@ func checkVersion(version, chart, commit string) error {
 	case parts[1] != chart:
 		return fmt.Errorf("version %s: charts/kube-ipvs/Chart.yaml has version %s; change it there and run make golden", version, chart)
 	case parts[2] == "" && strings.HasSuffix(commit, "-dirty"):
-		return fmt.Errorf("version %s: the checkout has changes that are not committed; commit them, or use a pre-release version", version)
+		return fmt.Errorf("version %s: the checkout has uncommitted changes; commit them, or use a pre-release version", version)
 	}
 	return nil
 }
 
 func preRelease(version string) bool { return strings.Contains(version, "-") }
 
-// all builds every file, then the checksums, and then their signature.
+// all builds every file, then the checksums, then their signature.
 func (b *build) all() error {
 	if err := os.RemoveAll(b.out); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (b *build) all() error {
 	return nil
 }
 
-// file returns the path of a file of the release, whose name begins with the project's name and the version.
+// file returns the path of a release file, whose name begins with the project's name and the version.
 func (b *build) file(suffix string) string {
 	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// images builds an index of the images for every supported platform, as a tar of an OCI layout.
+// images builds an index with the images of all supported platforms, as a tar of an OCI layout.
 func (b *build) images() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
@@ -60,8 +60,8 @@ func (b *build) images() error {
 	return out.Close()
 }
 
-// imageOf returns an image with two layers. The first changes only with Debian's packages, so that an upgrade downloads only
-// the second.
+// imageOf returns an image with two layers. The first layer changes only with Debian's packages, so that an upgrade
+// usually downloads only the second.
 func (b *build) imageOf(p platform, iptables tree) (v1.Image, error) {
 	agent := tree{
 		{name: "usr/local/bin/kube-ipvs", source: b.program(p), mode: 0o755},

@@ -21,9 +21,9 @@ type deb struct {
 	dir                         string // directory into which it is unpacked
 }
 
-// iptables collects the files of the Dockerfile's stage "rootfs": the iptables programs, their extensions, the libraries of
-// both and the licenses. The Dockerfile runs ldd and dpkg; this code does not, because the programs may be for another
-// architecture.
+// iptables collects the files of the Dockerfile's stage "rootfs": the iptables programs, their extensions, the
+// libraries of both and the licenses. Unlike the Dockerfile, it does not run ldd and dpkg, because the programs may be
+// for another architecture.
 func (b *build) iptables(p platform) (tree, []deb, error) {
 	all, err := b.debs(p)
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *build) iptables(p platform) (tree, []deb, error) {
 // suiteOf matches the Debian release in the name of a base image.
 var suiteOf = regexp.MustCompile(`^debian:([a-z]+)(-slim)?$`)
 
-// debs downloads the package iptables and all its dependencies from the Debian release on which the Dockerfile is based.
+// debs downloads the iptables package and its dependencies from the Debian release on which the Dockerfile is based.
 func (b *build) debs(p platform) ([]deb, error) {
 	base, err := b.recipe.Variable("BASE_IMAGE")
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *rootfs) add(from deb, name, source string) error {
 		if p.Type != elf.PT_INTERP {
 			continue
 		}
-		loader := make([]byte, p.Filesz-1) // without the zero byte at its end
+		loader := make([]byte, p.Filesz-1) // without the trailing zero byte
 		if _, err := p.ReadAt(loader, 0); err != nil {
 			return err
 		}
@@ -146,7 +146,8 @@ func (r *rootfs) add(from deb, name, source string) error {
 	return nil
 }
 
-// addLibrary searches the same directories as the loader. The loader itself is found only by the path in programs.
+// addLibrary searches the same directories as the loader. The loader itself is found only through its path in the
+// programs.
 func (r *rootfs) addLibrary(library, name string) error {
 	if strings.HasPrefix(library, "ld-linux") && strings.HasPrefix(name, "lib/"+r.machine+"/") {
 		return nil
@@ -176,7 +177,7 @@ func (r *rootfs) addLicenses() error {
 	return nil
 }
 
-// tree adds the directories and the names under which the agent calls the programs.
+// tree adds the directories, and the names by which the agent runs the programs.
 func (r *rootfs) tree() (tree, error) {
 	t := tree{{name: "run", mode: 0o755}, {name: "etc", mode: 0o755}}
 	for name, source := range r.files {

@@ -18,7 +18,7 @@ var clients = []client{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64
 
 func (c client) String() string { return c.os + "-" + c.arch }
 
-// bin is the name of the program.
+// bin returns the program's file name.
 func (c client) bin() string {
 	if c.os == "windows" {
 		return "kubectl-ipvs.exe"
@@ -50,10 +50,10 @@ func (b *build) packClients() error {
 	manifest.Metadata.Name = "ipvs"
 	manifest.Spec = krewSpec{
 		Version: b.version, Homepage: "https://github.com/kube-ipvs/kube-ipvs",
-		ShortDescription: "Ask the kube-ipvs agents of a cluster",
-		Description: "Runs the inspection commands of kube-ipvs in the agents' pods, merges the answers,\n" +
-			"and lists the nodes that disagree and those that did not respond.\n",
-		Caveats: "The command needs the right to create pods/exec in the agents' namespace, which equals root on the nodes.\n",
+		ShortDescription: "Query the kube-ipvs agents of a cluster",
+		Description: "Runs kube-ipvs inspection commands in the agents' pods, merges the answers,\n" +
+			"and lists the nodes that disagree and the nodes that did not respond.\n",
+		Caveats: "The command requires the permission to create pods/exec in the agents' namespace, which is equivalent to root on the nodes.\n",
 	}
 	for _, c := range clients {
 		archive := tree{
@@ -81,7 +81,7 @@ func (b *build) packClients() error {
 	return os.WriteFile(b.file("-krew.yaml"), text, 0o644)
 }
 
-// krewManifest is the manifest from which krew, the package manager of kubectl plugins, installs.
+// krewManifest is the manifest for krew, the package manager of kubectl plugins.
 type krewManifest struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -13,7 +13,7 @@ type section struct {
 	items []change
 }
 
-// change is one item of a section. Its kind is the heading above it, in lower case.
+// change is one item of a section. kind is the heading above it, in lower case.
 type change struct{ kind, text string }
 
 var (
@@ -62,7 +62,7 @@ func items(text string) []change {
 	return all
 }
 
-// relative matches links into the repository, which do not work on a page outside it.
+// relative matches relative links, which do not work on a page outside the repository.
 var relative = regexp.MustCompile(`\]\(((?:docs|charts)/[^)]*|[A-Z]+\.md)\)`)
 
 func (b *build) notes() error {

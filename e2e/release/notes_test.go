@@ -61,7 +61,7 @@ func TestVersion(t *testing.T) {
 	for _, c := range []struct{ version, commit, problem string }{
 		{"v0.1.0", clean, ""},
 		{"v0.1.0-rc.1", clean + "-dirty", ""},
-		{"v0.1.0", clean + "-dirty", "not committed"},
+		{"v0.1.0", clean + "-dirty", "uncommitted changes"},
 		{"v0.2.0", clean, "make golden"},
 		{"0.1.0", clean, "use vMAJOR"},
 		{"v0.1", clean, "use vMAJOR"},

@@ -36,7 +36,7 @@ func TestParts(t *testing.T) {
 	t.Run("notes", func(t *testing.T) {
 		text := string(read(t, b.file("-notes.md")))
 		if !strings.Contains(text, testImage+":"+testVersion) || !strings.Contains(text, "/blob/"+testVersion+"/docs/known-limits.md") {
-			t.Errorf("no image, or a link that works only in the repository:\n%s", text)
+			t.Errorf("no image, or a relative link:\n%s", text)
 		}
 	})
 	t.Run("krew", func(t *testing.T) { krew(t, b) })
@@ -150,7 +150,8 @@ var installed = []string{
 	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
 }
 
-// checkUnit checks that the unit may write the snapshot file named in the configuration, and that only root can read it.
+// checkUnit checks that the unit may write to the snapshot file named in the configuration, and that only root can read
+// the file.
 func checkUnit(t *testing.T, root string) {
 	t.Helper()
 	unit := string(read(t, filepath.Join(root, "usr/lib/systemd/system/kube-ipvs.service")))
@@ -160,7 +161,7 @@ func checkUnit(t *testing.T, root string) {
 		}
 	}
 	if config := string(read(t, filepath.Join(root, "etc/kube-ipvs/config.yaml"))); !strings.Contains(config, "file: /var/lib/kube-ipvs/snapshot\n") {
-		t.Errorf("the configuration names no file below the state directory:\n%s", config)
+		t.Errorf("the configuration names no file in the state directory:\n%s", config)
 	}
 }
 
@@ -222,10 +223,10 @@ func rpmFile(t *testing.T, b *build) {
 	}
 }
 
-// TestKeys checks that an unusable key is an error, instead of leading to an unsigned release.
+// TestKeys checks that an unusable key is an error and does not lead to an unsigned release.
 func TestKeys(t *testing.T) {
 	if testing.Short() {
-		t.Skip("deriving a key from a password costs seconds and a gigabyte")
+		t.Skip("deriving a key from a password takes seconds and a gigabyte of memory")
 	}
 	_, private, err := minisign.GenerateKey(nil)
 	if err != nil {

@@ -66,7 +66,7 @@ func pushImage(file, reference string, who credentials) (v1.Hash, error) {
 	return index.Digest()
 }
 
-// indexOf returns the only index of images in an OCI layout.
+// indexOf returns the only image index in an OCI layout.
 func indexOf(dir string) (v1.ImageIndex, error) {
 	all, err := layout.ImageIndexFromPath(dir)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 // TestRelease builds the whole release twice and pushes it to a registry.
 func TestRelease(t *testing.T) {
 	if os.Getenv("KUBE_IPVS_E2E") != "1" {
-		t.Skip("NOT RUN: builds the agent for six platforms; use make release-test")
+		t.Skip("NOT RUN: this test builds the agent for six platforms; use make release-test")
 	}
 	verifier, _ := throwAway(t)
 	t.Setenv("RELEASE_COMMIT", testCommit)
@@ -71,7 +71,7 @@ func sameRelease(t *testing.T, first *build) {
 	}
 }
 
-// cold recompiles the agent without a cache: the builds above share the compiler's output.
+// cold recompiles the agent with an empty cache, because the builds above share a cache.
 func cold(t *testing.T, first *build) {
 	t.Setenv("GOCACHE", t.TempDir())
 	second := stub(t, copied(t))
@@ -96,7 +96,7 @@ func unpacked(t *testing.T, b *build, p platform) []byte {
 	return out
 }
 
-// programs runs all programs that this machine can run: its own and, with an emulator, those for other platforms.
+// programs runs every program that this machine can run: its own platform's and, with an emulator, other platforms'.
 func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")
@@ -118,7 +118,8 @@ func programs(t *testing.T, b *build) {
 	}
 }
 
-// images compares this machine's image file by file with the Dockerfile's output, and the other images with their platform.
+// images compares this machine's image file by file with the Dockerfile's output. For the other images, it checks the
+// platform.
 func images(t *testing.T, b *build) {
 	index := layoutOf(t, b)
 	manifest, err := index.IndexManifest()
@@ -170,7 +171,7 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 	}
 }
 
-// foreign starts arm64's iptables with the image's files.
+// foreign runs the arm64 image's iptables with only the image's files.
 func foreign(t *testing.T, img v1.Image) {
 	emulator, err := exec.LookPath("qemu-aarch64-static")
 	if err != nil {
@@ -184,7 +185,7 @@ func foreign(t *testing.T, img v1.Image) {
 	}
 	for _, variant := range []string{"nft", "legacy"} {
 		out, err := exec.Command(emulator, "-L", root, filepath.Join(root, "usr/sbin/xtables-"+variant+"-multi"), "iptables", "--version").CombinedOutput()
-		// The emulator has no nf_tables netlink sockets. It is enough that the loader found all libraries.
+		// The emulator has no nf_tables netlink sockets, so check only that the loader found all libraries.
 		if started := err == nil && strings.HasPrefix(string(out), "iptables v1.8") || strings.Contains(string(out), "initialize nft: Protocol not supported"); !started {
 			t.Errorf("%s: %v, %s", variant, err, out)
 		}

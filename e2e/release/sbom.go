@@ -10,7 +10,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom lists the modules linked into a program, from the program's build info, and the Debian packages next to it in an image.
+// sbom lists the modules linked into a program, from the program's build info, and the Debian packages in its image.
 func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	info, err := buildinfo.ReadFile(b.program(p))
 	if err != nil {
@@ -58,7 +58,8 @@ func library(module, version string) cdx.Component {
 	return cdx.Component{BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: reference}
 }
 
-// dependencies states that the program contains all components. The program does not record which component uses which other component.
+// dependencies states that the program contains all components. The build info does not record dependencies between
+// components.
 func dependencies(main string, components []cdx.Component) *[]cdx.Dependency {
 	var references []string
 	for _, c := range components {

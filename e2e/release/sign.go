@@ -13,7 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// keys sign a release. Without keys it is unsigned: anyone can build a release.
+// keys sign a release. Without keys, the release is unsigned, so anyone can build it.
 type keys struct {
 	minisign *minisign.PrivateKey  // the checksums
 	pgp      *provenance.Signatory // the chart's provenance, which Helm verifies with OpenPGP only
@@ -64,7 +64,7 @@ func pgpKey(text, password string) (*provenance.Signatory, error) {
 	})
 }
 
-// checksums writes SHA256SUMS of all files, in the format of sha256sum, and signs it.
+// checksums writes the checksums of all files to SHA256SUMS, in the format of sha256sum, and signs it.
 func (b *build) checksums() error {
 	entries, err := os.ReadDir(b.out)
 	if err != nil {

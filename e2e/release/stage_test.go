@@ -19,7 +19,7 @@ const (
 	testVersion = "v0.1.0-test"
 )
 
-// stub returns a build of a checkout whose programs are not compiled.
+// stub returns a build with placeholders for the compiled programs.
 func stub(t *testing.T, checkout string) *build {
 	t.Helper()
 	t.Setenv("RELEASE_COMMIT", testCommit)
@@ -60,7 +60,7 @@ func read(t *testing.T, file string) []byte {
 	return content
 }
 
-// throwAway sets new keys in the environment and returns their public parts.
+// throwAway sets temporary keys in the environment and returns the public keys.
 func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 	t.Helper()
 	public, private, err := minisign.GenerateKey(nil)
@@ -91,7 +91,7 @@ func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 	return public, openpgp.EntityList{entity}
 }
 
-// copied copies the checkout's sources with different modification times.
+// copied copies the checkout's sources and changes their modification times.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

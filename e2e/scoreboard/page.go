@@ -15,19 +15,18 @@ const PagePath = "docs/scoreboard.md"
 
 const introduction = `# Scoreboard
 
-This page lists the faults that an agent has to survive, what it promises for each, and what was
-measured. The tests are those of the test suite; a row names them. Times come from a small, shared
-machine and vary with its load. "passes, in part" marks a row that is not measured completely.
-"passes" means that the tests passed, and their limits can be wider than the promise: compare the
-figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and without conntrack
-limits, measured by the same test on the same node or taken from the [conformance
+This page lists the faults that an agent has to survive, the promised behavior for each, and the
+measured results. Each row names its tests, which are part of the test suite. Times come from a
+small, shared machine and vary with its load. "passes, in part" marks a row that is not measured
+completely. "passes" means that the tests passed; their limits can be wider than the promise, so
+compare the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and
+without conntrack limits, measured by the same test on the same node or taken from the [conformance
 page](conformance.md#beside-kube-proxy).
 
 This page is generated from the [record](lab.md#long-tests): ` + "`make nightly`" + ` runs the tests, and
 ` + "`make nightly-record`" + ` rewrites it.
 
-Not covered by any row: races between several CPUs inside the kernel, offloads of network cards, and
-load balancers of clouds.
+No row covers races between CPUs inside the kernel, network card offloads, or cloud load balancers.
 
 `
 
@@ -58,7 +57,7 @@ func (row Row) results(all []record.Test) (found []record.Test) {
 	return found
 }
 
-// results returns the results of the probe's tests, and of their subtests that measured something or failed.
+// results returns the results of the probe's tests, and of those subtests that contain figures or failed.
 func (p Probe) results(all []record.Test) (found []record.Test) {
 	name := regexp.MustCompile(p.Tests)
 	for _, t := range all {
@@ -131,7 +130,7 @@ func summary(all []record.Test) string {
 // peerPrefix marks a figure of kube-proxy.
 const peerPrefix = "kube-proxy: "
 
-// figures returns the figures of kube-ipvs or kube-proxy, each with the names of its subtest.
+// figures returns the figures of kube-ipvs or kube-proxy, each labeled with its subtest's name.
 func figures(found []record.Test, ofPeer bool) (lines []string) {
 	for _, t := range found {
 		name := ""
@@ -187,7 +186,7 @@ func tests(row Row) string {
 	return cell(names)
 }
 
-// measured returns where the results come from.
+// measured returns the origin of the results.
 func measured(found []record.Test) string {
 	var lines []string
 	for _, t := range found {

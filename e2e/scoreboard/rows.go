@@ -5,9 +5,9 @@ type Row struct {
 	Name, Title string
 	Full        string // the target of the whole measurement
 	Probes      []Probe
-	Contrast    string // the case of the conformance page in which kube-proxy was measured
+	Contrast    string // the case on the conformance page that measures kube-proxy
 	Peer        string // why kube-proxy has no figure
-	Missing     string // what is not measured by any test
+	Missing     string // the part that no test measures
 }
 
 // Probe selects tests of a package, or of all packages below it.
@@ -22,7 +22,7 @@ const (
 	coexist  = "e2e/stories/coexist"
 )
 
-// Rows are in the order of the page.
+// Rows lists the rows in the order of the page.
 var Rows = []Row{
 	{
 		Name: "R1", Title: "the agent is killed after each write during its start, while connections are open",

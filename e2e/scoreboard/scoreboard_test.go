@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// TestRowsNameTests checks that rows are numbered, and that their tests and contrasts exist.
+// TestRowsNameTests checks that rows are numbered consecutively, and that their tests and contrasts exist.
 func TestRowsNameTests(t *testing.T) {
 	for i, row := range Rows {
 		if want := fmt.Sprintf("R%d", i+1); row.Name != want {
-			t.Errorf("row %s is in the position of %s", row.Name, want)
+			t.Errorf("row %s is in the place of row %s", row.Name, want)
 		}
 		for _, p := range row.Probes {
 			if _, ok := record.Named(p.Part); !ok && p.Part != "" {
@@ -59,7 +59,8 @@ func exists(t *testing.T, pkg, test string) bool {
 	return false
 }
 
-// TestFigures checks that a row shows the figures measured by its tests in its part, those of kube-proxy separately, and every failure.
+// TestFigures checks that a row shows the figures of its own tests and part, kube-proxy's figures separately, and every
+// failure.
 func TestFigures(t *testing.T) {
 	row := Row{Probes: []Probe{{Package: "e2e/a", Tests: "^TestA$", Part: "big"}, {Package: "internal/...", Tests: "^Fuzz"}}}
 	all := []record.Test{

@@ -20,7 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// public is a load balancer with a node port.
+// public is a LoadBalancer Service with a node port.
 func public(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Ports[0].NodePort = 30080
@@ -45,7 +45,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 	})
 }
 
-// I15: a node without addresses keeps its node ports for a moment, for example while its network is reconfigured.
+// I15: a node that loses all addresses keeps its node ports for a moment, because its network may just be reconfigured.
 func TestNodeWithoutAddresses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -56,7 +56,7 @@ func TestNodeWithoutAddresses(t *testing.T) {
 			w.sleep(agent.HoldAddresses / 2)
 			w.move(compiletest.At("192.0.2.1", "fd00:2::1"))
 			if d := cmp.Diff(before, w.fake.Dump()); d != "" {
-				w.Errorf("after a moment without addresses (-before +after):\n%s", d)
+				w.Errorf("after a short time without addresses (-before +after):\n%s", d)
 			}
 		}
 		w.move(compiletest.At())
@@ -65,7 +65,7 @@ func TestNodeWithoutAddresses(t *testing.T) {
 	})
 }
 
-// Without a notification the next audit finds a new address.
+// Without notifications, the next audit finds a new address.
 func TestAddressesAreReadByAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.AddressesChanged = nil
@@ -73,14 +73,14 @@ func TestAddressesAreReadByAudits(t *testing.T) {
 		w.start()
 		w.move(compiletest.At("10.0.0.1"))
 		if w.has("10.0.0.1:30080") {
-			w.Fatal("the addresses were read without a notification")
+			w.Fatal("the agent read the addresses without a notification")
 		}
 		w.audit()
 		w.is()
 	})
 }
 
-// I4: while the node's addresses cannot be read, its node ports are unknown. Existing ones stay.
+// I4: while the node's addresses cannot be read, its node port frontends are unknown. Existing ones stay.
 func TestUnreadableAddressesAtStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -94,7 +94,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 		}
 		w.services[webID] = public("10.244.0.9")
 		w.start()
-		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // a change does not make the read succeed
+		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // reads still fail after a change
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); w.fake.Dump() != before || c.Writes() > 0 {
 			w.Errorf("counts %+v, kernel:\n%s", c, w.fake.Dump())
@@ -105,7 +105,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 				w.Errorf("report: %v, again after %s", r.Err, r.RetryAfter)
 			}
 		}
-		if n := len(reports); n < 7 || n > 8 { // 0.1 s, 0.2 s, 0.4 s ... and one for the change
+		if n := len(reports); n < 7 || n > 8 { // after 0.1 s, 0.2 s, 0.4 s ..., and one for the change
 			w.Errorf("%d syncs in 10 s", n)
 		}
 		w.sleep(time.Minute)
@@ -113,7 +113,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 	})
 }
 
-// Later, the known addresses remain valid, nothing is deleted, everything else continues, and the read is retried soon.
+// If a later read fails, the agent keeps the known addresses, deletes nothing, continues its other work, and soon retries the read.
 func TestUnreadableAddressesLater(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -136,7 +136,7 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// A Service gets no address just because the agent's first read of the node fails: its claims count as new until the node is known.
+// A failed first read of the node's addresses gives no Service an address: all claims count as new until the node is known.
 func TestFirstLookFails(t *testing.T) {
 	for name, fail := range map[string]func(*kerneltest.Fake){
 		"nothing":              func(*kerneltest.Fake) {},
@@ -166,8 +166,8 @@ func TestFirstLookFails(t *testing.T) {
 	}
 }
 
-// The gateway of a new route is reserved when the agent learns of it, not only at the start. While the networks cannot be read, the known
-// gateways stay reserved.
+// The gateway of a new route is reserved as soon as the agent learns of the route, not only at the start. While the networks cannot be
+// read, the known gateways stay reserved.
 func TestNetworksComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -203,7 +203,7 @@ func TestNetworksComeAndGo(t *testing.T) {
 	})
 }
 
-// A Service releases the API server's address as soon as the source has learned it.
+// A Service releases the API server's address as soon as the source reports that address.
 func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -219,7 +219,7 @@ func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 	})
 }
 
-// An address of another node is not bound here until that node releases it. Only the Service that names it is compiled.
+// Another node's address is not bound on this node until that node releases it. The agent compiles only the Service that names the address.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -271,7 +271,7 @@ func TestThisNodeChanges(t *testing.T) {
 	})
 }
 
-// Whenever the Service is compiled, the report contains its health check port, or the port's removal.
+// Each report of a compiled Service contains its health check port, or the removal of that port.
 func TestHealthPortsAreReported(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := public()
@@ -292,7 +292,8 @@ func TestHealthPortsAreReported(t *testing.T) {
 	})
 }
 
-// IPv6 disabled on the device is logged once and is not a failure. Everything else is written; the addresses are bound when IPv6 is enabled again.
+// If IPv6 is disabled on the device, that is logged once and is not a failure. All other objects are written. The addresses are bound when
+// IPv6 is enabled again.
 func TestIPv6Disabled(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		turn := func(value string) func(*kerneltest.Fake) error {
@@ -324,7 +325,8 @@ func TestIPv6Disabled(t *testing.T) {
 	})
 }
 
-// An endpoint at a broadcast address of the node is a Problem of its Service. No sync fails, no matter when the subnet is learned.
+// An endpoint at a broadcast address of the node is a Problem of its Service. No sync fails, whether the agent learns of the subnet before
+// or after the endpoint.
 func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("192.0.2.255", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2"))
@@ -348,8 +350,8 @@ func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	})
 }
 
-// Frontends at node addresses stay, even over a restart: neither a listening process nor a Node object removes them. New claims wait for the
-// process to end.
+// Existing frontends at node addresses stay, even across restarts: neither a listening process nor a Node object removes them. New claims
+// wait for the process to end.
 func TestClaimsAtNodesStay(t *testing.T) {
 	bubble(t, func(w *world) {
 		publish := func(name, clusterIP, external string) *model.Service {
@@ -384,7 +386,7 @@ func TestClaimsAtNodesStay(t *testing.T) {
 		w.put(publish("own", "10.96.0.1", "192.0.2.1"), publish("other", "10.96.0.2", "203.0.113.7"))
 		expect("new", false, false, false)
 		w.fake.SetListeners()
-		w.mu.Lock() // the agent runs, and its watcher reads this
+		w.mu.Lock() // the running agent's watcher reads this variable
 		w.around.Listeners = nil
 		w.mu.Unlock()
 		w.audit()
@@ -392,7 +394,7 @@ func TestClaimsAtNodesStay(t *testing.T) {
 	})
 }
 
-// A Service that claims ports of the node can change without making the agent list the node's sockets every time.
+// The agent does not list the node's sockets at every change of a Service that claims ports of the node.
 func TestRefusedPortsListNoSockets(t *testing.T) {
 	const changes = 50
 	for name, c := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// refusingRecords is a kernel that at first cannot adopt the records of an earlier start.
+// refusingRecords is a kernel whose first attempts to adopt the owner records of an earlier start fail.
 type refusingRecords struct {
 	agent.Kernel
 	failures int
@@ -29,7 +29,8 @@ func (k *refusingRecords) Read(ctx context.Context) (*kernel.State, error) {
 	return k.Kernel.Read(ctx)
 }
 
-// I4, I10: the first sync adopts the records of an earlier start before it reads the kernel, and writes nothing until that has succeeded.
+// I4, I10: the first sync adopts the owner records of an earlier start before it reads the kernel. Until the adoption succeeds, it writes
+// nothing.
 func TestFirstSyncAdoptsRecords(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		k := &refusingRecords{Kernel: w.fake, failures: 2}

@@ -16,7 +16,7 @@ type Agent struct {
 	*steps
 	// schedule decides when the next sync and the next audit begin.
 	schedule *schedule.Schedule
-	// audits, checks, walks and oldRules are jobs outside the loop; background hands their results to the loop.
+	// audits, checks, walks and oldRules run outside the loop; background hands their results to the loop.
 	audits     *audits
 	checks     *checks
 	walks      *walks
@@ -27,10 +27,10 @@ type Agent struct {
 	reports *reports
 }
 
-// New returns an agent that has not started.
+// New returns an agent; Run starts it.
 func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	startup := newStartup(&cfg, k, log)
-	cfg.LastKnown = nil // so that the state is freed when it is no longer needed
+	cfg.LastKnown = nil // so that the state can be freed when it is no longer needed
 	s, b := &schedule.Schedule{Intervals: cfg.intervals()}, newBackground()
 	s.Request()
 	return &Agent{

@@ -38,7 +38,7 @@ func shop(endpoints ...string) *model.Service {
 	return svc
 }
 
-// together makes the Service share one affinity between all ports.
+// together makes all ports of the Service share one affinity.
 func together(svc *model.Service) *model.Service {
 	svc.Balancing.AllPorts = true
 	return svc
@@ -59,8 +59,8 @@ func (w *world) stand(keys map[kernel.ServerKey]bool) {
 	}
 }
 
-// A change from one affinity per port to one for all ports waits for the connections of each port, across restarts. The other ports do not
-// wait. A lingering virtual server follows the Service. UDP flows move immediately.
+// When a Service changes from one affinity per port to one for all ports, a port with open connections keeps its virtual server, even
+// across restarts. The other ports do not wait. A lingering virtual server still gets the Service's changes. UDP flows move immediately.
 func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -89,7 +89,8 @@ func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	})
 }
 
-// In the opposite direction, the all-ports server keeps its connections and its guard. An endpoint removed in the meantime drains there.
+// When a Service changes back to one affinity per port, the all-ports server keeps its connections and its guard. An endpoint removed in
+// the meantime drains in the all-ports server.
 func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -113,7 +114,7 @@ func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	})
 }
 
-// The wait has no time limit, so no connection is cut. Deleting the old virtual server by hand ends it.
+// The wait has no time limit, so no connection is broken. The wait also ends if an operator deletes the old virtual server.
 func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -128,7 +129,7 @@ func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	})
 }
 
-// Lingering servers are deleted with the Service. An address that becomes the node's own never gets an all-ports server.
+// Lingering virtual servers are deleted with the Service. An address that becomes the node's own never gets an all-ports server.
 func TestLingeringEndsWithItsService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -140,7 +141,7 @@ func TestLingeringEndsWithItsService(t *testing.T) {
 	})
 }
 
-// An all-ports server at a node's address would take packets to the node's own ports.
+// An all-ports server at a node's address would receive packets to the node's own ports.
 func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := together(shop("10.244.0.1"))
@@ -152,7 +153,7 @@ func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	})
 }
 
-// Virtual servers that kube-proxy left at the ports are adopted, and then linger like our own.
+// Virtual servers that kube-proxy left behind at the ports are adopted, and then linger like our own.
 func TestAllPortsAfterKubeProxy(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error {
@@ -170,7 +171,7 @@ func TestAllPortsAfterKubeProxy(t *testing.T) {
 	})
 }
 
-// The end of lingering is not drift, even if an audit sees it before the connections are counted.
+// The end of the last connection is not drift, even if an audit sees it before the agent counts the connections.
 func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -189,7 +190,8 @@ func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	})
 }
 
-// A connection limit stays while its virtual server lingers, and goes with its annotation, even if that is removed while no agent runs.
+// A connection limit stays while its virtual server lingers. When its annotation is removed, the limit is also removed, even if no agent
+// runs at that time.
 func TestLimitsOfLingeringServers(t *testing.T) {
 	limited := func() *model.Service {
 		svc := shop("10.244.0.1")
@@ -210,8 +212,8 @@ func TestLimitsOfLingeringServers(t *testing.T) {
 	})
 }
 
-// A port moves from a Service with source ranges to one for all clients that shares one affinity between all ports. The source ranges apply
-// until the first Service's virtual server is deleted.
+// A port moves from a Service with source ranges to an unrestricted Service that shares one affinity between all ports. The source ranges
+// apply until the first Service's virtual server is deleted.
 func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		few := shop("10.244.0.5")
@@ -240,7 +242,7 @@ func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	})
 }
 
-// Each port is shown with its own endpoints, although one virtual server serves all ports.
+// The view shows each port with its own endpoints, although one virtual server serves all ports.
 func TestViewOfAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -278,7 +280,7 @@ func TestViewOfAllPorts(t *testing.T) {
 	})
 }
 
-// When the all-ports server is deleted, the flows of every port end, because their packets no longer match a virtual server.
+// When the all-ports server is deleted, the agent ends the flows of every port, because their packets no longer match a virtual server.
 func TestFlowsEndWithAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))
@@ -291,7 +293,7 @@ func TestFlowsEndWithAllPorts(t *testing.T) {
 	})
 }
 
-// Flows of a removed port end although the all-ports server stays; flows of the other ports continue.
+// If a port is removed, the agent ends its flows although the all-ports server stays. Flows of the other ports continue.
 func TestFlowsOfClosedPortsEnd(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))

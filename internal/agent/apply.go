@@ -12,8 +12,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. If changes arrive in the meantime,
-// the next sync takes the remaining parts: its plan starts with the smallest changes, so these are in its first part (I14).
+// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. If changes arrive in the
+// meantime, the next sync applies the remaining parts. The next sync's plan starts with the smallest changes, so new changes are in its
+// first part (I14).
 func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	p.known.BeginPlan(p.target)
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
@@ -35,8 +36,8 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 	w.waited = nil
 }
 
-// mustYield reports whether the sync must end early because changes wait. The first sync, and each sync after a failure, always runs to completion: the agent is not ready before
-// that.
+// mustYield reports whether the sync must end early because changes are waiting. The first sync and each sync after a failure always run to
+// completion, because the agent is not ready until then.
 func (w *writer) mustYield(s *syncRun) bool {
 	if s.reads || w.schedule.Retrying() || w.schedule.Wait(time.Now()) > 0 {
 		return false
@@ -49,8 +50,8 @@ func (w *writer) mustYield(s *syncRun) bool {
 	return w.schedule.Requested()
 }
 
-// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). An indivisible part may take long, so applyPart
-// answers requests meanwhile.
+// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). An indivisible part may take a long time, so
+// applyPart answers requests in between.
 func (w *writer) applyPart(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		ops := make([]kernel.Op, 0, len(phase.Ops))
@@ -98,8 +99,8 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	w.write(ctx, s, p, w.disown(s, p, existing))
 }
 
-// disown gives up virtual servers that another program created after the agent's lookup: their owner records, which this sync has written, are
-// wrong. An older owner record is right: the other program has replaced one of our virtual servers, which is drift.
+// disown gives up virtual servers that another program created after the agent's lookup. Their owner records, which this sync has written,
+// are wrong. An older owner record stays: the other program has replaced one of our virtual servers, which is drift.
 func (w *writer) disown(s *syncRun, p *planner, existing []kernel.ServerKey) (undo []kernel.Op) {
 	if len(existing) == 0 {
 		return nil

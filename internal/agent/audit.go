@@ -9,14 +9,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audits read the whole kernel outside the loop: with many Services a read takes long, and changes must not wait for it.
+// audits read the whole kernel outside the loop: with many Services, a read takes a long time, and changes must not wait for it.
 type audits struct {
 	job[*kernel.Differences]
-	// ended is an audit whose result no sync has used yet; nil if there is none.
+	// ended is the audit that no sync has used yet; nil if there is none.
 	ended *audit
 }
 
-// start begins an audit. The previous one must have ended.
+// start begins an audit. The previous audit must have ended.
 func (a *audits) start(ctx context.Context, b *background, k Kernel, p *planner) {
 	limited, found := diff.Limited(p.target, p.known.State()), &audit{}
 	asked := p.known.BeginAudit(limited)
@@ -41,7 +41,8 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// takeAudit merges an audit's findings into the known state. It reports whether everything must be compared.
+// takeAudit merges an audit's findings into the known state. It reports whether the wanted state must be compared with the kernel as a
+// whole.
 func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, error) {
 	d := s.audit.differences
 	unclear := p.known.Unseen(d)
@@ -55,7 +56,7 @@ func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, er
 	if len(unclear) > 0 {
 		var err error
 		if found, err = k.Lookup(ctx, unclear); err != nil {
-			return false, fmt.Errorf("look up virtual servers that the audit did not see in full: %w", err)
+			return false, fmt.Errorf("look up virtual servers that the audit may have missed: %w", err)
 		}
 	}
 	for _, key := range unclear {
@@ -67,7 +68,7 @@ func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, er
 	if unseen := p.known.UnseenMembers(d); len(unseen) > 0 {
 		found, err := k.LookupMembers(ctx, unseen)
 		if err != nil {
-			return false, fmt.Errorf("look up members of sets that the audit did not see: %w", err)
+			return false, fmt.Errorf("look up set members that the audit missed: %w", err)
 		}
 		p.known.Exist(found)
 	}
@@ -77,8 +78,8 @@ func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, er
 	return differs, nil
 }
 
-// planAudit compares the wanted state with an audit's findings. It counts no connections, because some may have begun since the read:
-// destinations without connections are removed after the next count.
+// planAudit compares the wanted state with an audit's findings. It does not use the audit's connection counts, because connections may have
+// begun since the read. Destinations without connections are removed after the next count.
 func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	differs, err := p.takeAudit(ctx, k, s)
 	if err != nil {

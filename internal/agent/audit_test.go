@@ -23,13 +23,13 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.start()
 		w.fake.SlowAudits(10*time.Second, 1)
-		for range 2 { // the first audit compares everything, the second only differences
+		for range 2 { // the first audit compares everything, the second one only differences
 			w.sleep(auditInterval + time.Second) // an audit has just begun
 			w.takeReports()
 			w.put(compiletest.Service("new", "10.96.0.2", "10.244.0.9"))
 			w.remove("web")
 			if !w.has("ipvsadm -a -t 10.96.0.2:80 -r 10.244.0.9:8080") || w.has("ipvsadm -A -t 10.96.0.1:80") {
-				t.Errorf("the changes wait for the audit:\n%s", w.fake.Dump())
+				t.Errorf("the changes were delayed by the audit:\n%s", w.fake.Dump())
 			}
 			if r := w.takeReports(); len(r) != 2 || r[0].Full || r[1].Full {
 				t.Errorf("%d syncs", len(r))
@@ -66,8 +66,8 @@ func meanwhile(r *rand.Rand, w *world) {
 	w.put(svc)
 }
 
-// TestAuditsOfAChangingCluster changes the cluster while slow audits read each object at their start or at their end, chosen at random.
-// Everything in the kernel is ours, so no audit writes anything or finds drift.
+// TestAuditsOfAChangingCluster changes the cluster while slow audits read each object at their start or at their end, chosen at random. All
+// objects in the kernel are ours, so no audit may write or find drift.
 func TestAuditsOfAChangingCluster(t *testing.T) {
 	for seed := range 4 * *seeds {
 		calmBubble(t, func(w *world) {
@@ -92,7 +92,7 @@ func TestAuditsOfAChangingCluster(t *testing.T) {
 	}
 }
 
-// drained fails the test if a wanted destination got weight 0 or was deleted.
+// drained fails the test if a wanted destination has weight 0 or no longer exists.
 func (w *world) drained() {
 	w.Helper()
 	state := w.fake.State()
@@ -116,10 +116,10 @@ func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Ser
 	}
 }
 
-// ofTheLedger are the kinds of drift that remove owner records.
+// ofTheLedger lists the kinds of drift that remove owner records.
 var ofTheLedger = []string{"ledger flushed", "ledger destroyed", "set too small"}
 
-// TestDamageDuringAudits: other programs also damage the kernel, and calls fail. In the end the kernel reaches the wanted state.
+// TestDamageDuringAudits: other programs also change the kernel, and calls fail. In the end, the kernel reaches the wanted state.
 func TestDamageDuringAudits(t *testing.T) {
 	kinds := []string{}
 	for name := range drifts {
@@ -131,14 +131,14 @@ func TestDamageDuringAudits(t *testing.T) {
 	damaged(t, kinds)
 }
 
-// TestLostOwnerRecords: the owner records are removed while Services change and calls fail. The agent remembers which virtual servers it has
-// created or may have created.
+// TestLostOwnerRecords: another program removes the owner records while Services change and calls fail. The agent keeps track of the
+// virtual servers that it has created or may have created.
 func TestLostOwnerRecords(t *testing.T) {
 	kinds := []string{"ipvsadm -C", "ipvsadm -D", "ipvsadm -d", "another weight"}
 	damaged(t, append(kinds, ofTheLedger...))
 }
 
-// TestLostReplyAndLostRecord: the kernel creates a virtual server, the reply is lost, and then the owner record.
+// TestLostReplyAndLostRecord: the kernel creates a virtual server, but its reply is lost. Then the owner record is also lost.
 func TestLostReplyAndLostRecord(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -153,7 +153,7 @@ func TestLostReplyAndLostRecord(t *testing.T) {
 	})
 }
 
-// damaged draws random cluster changes and damage of these kinds, while audits read slowly.
+// damaged makes random cluster changes and causes damage of these kinds while audits read slowly.
 func damaged(t *testing.T, kinds []string) {
 	t.Helper()
 	bubble(t, func(w *world) {
@@ -161,7 +161,7 @@ func damaged(t *testing.T, kinds []string) {
 		w.fake.SlowAudits(700*time.Millisecond, w.faults.Seed)
 		w.config.AuditInterval = time.Second
 		w.unwatched = true
-		w.fake.OnOp(nil) // the agent reads during damage, so a packet may see anything
+		w.fake.OnOp(nil) // the agent reads while the state is damaged, so the packet checks do not hold
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
 		w.start()
 		for range 100 {
@@ -170,7 +170,7 @@ func damaged(t *testing.T, kinds []string) {
 			} else {
 				damage := drifts[kinds[r.IntN(len(kinds))]]
 				w.damage(func(f *kerneltest.Fake) error {
-					_ = damage(f) // the target of the damage may not exist now
+					_ = damage(f) // the target of the damage may not exist at this time
 					return nil
 				})
 			}
@@ -194,10 +194,10 @@ func (k *failingAudits) Audit(ctx context.Context, asked kernel.Audit) (*kernel.
 	return k.Fake.Audit(ctx, asked)
 }
 
-// While audits fail, every change is applied: the known state stays valid. The failure is reported.
+// While audits fail, the agent still applies every change, because the known state stays valid. The failure is reported.
 func TestFailingAuditsStopNoChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.MinInterval = time.Second // a change and the end of an audit wait for the same sync
+		w.config.MinInterval = time.Second // the change and the end of the audit share a sync
 		k := &failingAudits{Fake: w.fake}
 		w.kernel = k
 		const many = 20

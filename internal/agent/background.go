@@ -9,27 +9,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// background is work outside the loop: walks through connection tracking, audits, quick checks, writes of rules, and the removal of old ones;
-// and the queries that ask the loop to run something.
+// background runs work outside the loop: walks of the connection tracking table, audits, quick checks, writes of rules, and the removal of
+// old rules. It also passes requests for views to the loop.
 type background struct {
-	// ended are functions that hand results to the loop.
+	// ended receives functions that hand results to the loop.
 	ended chan func()
-	// requests are functions that queries ask the loop to run.
+	// requests receives functions that the loop runs between two syncs.
 	requests chan func()
 	wg       sync.WaitGroup
 }
 
-// tooLong is how long work may take on a busy node.
+// tooLong is the longest time that work may take on a busy node.
 const tooLong = 5 * time.Minute
 
-// kindsOfWork is how many results can wait at a time: one per job, and one per family for a write of rules. So no work ever waits for the loop.
+// kindsOfWork is the maximum number of results that wait for the loop: one per job, and one per family for writes of rules. With this
+// capacity, no work waits for the loop.
 const kindsOfWork = 6
 
 func newBackground() *background {
 	return &background{ended: make(chan func(), kindsOfWork), requests: make(chan func())}
 }
 
-// start runs work. It returns the function that hands its result to the loop; nil for no result.
+// start runs work, which returns a function that hands its result to the loop; nil for no result.
 func (b *background) start(work func() (take func())) {
 	b.wg.Go(func() {
 		if take := work(); take != nil {
@@ -38,7 +39,7 @@ func (b *background) start(work func() (take func())) {
 	})
 }
 
-// ask makes the loop run a function between two syncs, and waits until it returns.
+// ask runs a function in the loop, between two syncs, and waits until the function returns.
 func (b *background) ask(ctx context.Context, take func()) error {
 	done := make(chan struct{})
 	select {
@@ -46,11 +47,11 @@ func (b *background) ask(ctx context.Context, take func()) error {
 		<-done
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the loop is busy with a sync, or has ended: %w", ctx.Err())
+		return fmt.Errorf("the loop is busy with a sync, or has stopped: %w", ctx.Err())
 	}
 }
 
-// answer runs the functions that wait for the loop. It is for syncs that take long.
+// answer runs the functions that wait for the loop. Long syncs call it.
 func (b *background) answer() {
 	for {
 		select {
@@ -62,16 +63,16 @@ func (b *background) answer() {
 	}
 }
 
-// job is work that runs outside the loop, one run at a time. T is its result.
+// job runs one kind of work outside the loop, one run at a time. T is its result.
 type job[T any] struct {
-	// since is when the running work began; zero if none runs.
+	// since is the start time of the running work; zero if none runs.
 	since time.Time
-	// failed counts consecutive failures; err is the latest.
+	// failed counts consecutive failures; err is the latest error.
 	failed int
 	err    error
 }
 
-// start begins the work. The loop gets its result when it ends.
+// start begins the work. When the work ends, the loop calls take with the result.
 func (j *job[T]) start(b *background, work func() (T, error), take func(T, error)) {
 	j.since = time.Now()
 	b.start(func() func() {
@@ -91,23 +92,23 @@ func (j *job[T]) running() bool { return !j.since.IsZero() }
 // hangs reports whether the work has been running for too long.
 func (j *job[T]) hangs() bool { return j.running() && time.Since(j.since) > tooLong }
 
-// manyFailures is how many consecutive failures of a job must occur to be a Problem.
+// manyFailures is the number of consecutive failures after which a job is a Problem.
 const manyFailures = 3
 
-// trouble is the Problem of a job that fails or does not end.
+// trouble describes the Problem of a job that fails or does not end.
 type trouble struct {
 	what string
-	// effect is what does not work meanwhile; remedy is how to fix a failure.
+	// effect is the consequence until then; remedy fixes a failure.
 	effect, remedy string
 }
 
-// problems returns the trouble of a job as a Problem of the node, if there is any.
+// problems returns a Problem of the node if the job hangs or keeps failing.
 func (j *job[T]) problems(node string, t trouble) []model.Problem {
 	p := model.Problem{Object: model.NodeRef(node), Field: t.what, Reason: fmt.Sprintf("failing (%v); %s", j.err, t.effect), Remedy: t.remedy}
 	switch {
 	case j.hangs():
-		p.Reason = fmt.Sprintf("the last one has not ended for %s; %s", time.Since(j.since).Round(time.Minute), t.effect)
-		p.Remedy = "look for a hung call in the kernel's log, and restart the agent"
+		p.Reason = fmt.Sprintf("the latest run has not ended for %s; %s", time.Since(j.since).Round(time.Minute), t.effect)
+		p.Remedy = "check the kernel's log for a hung call, and restart the agent"
 	case j.failed < manyFailures:
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// hanging is a kernel in which one kind of work never ends.
+// hanging is a kernel in which one kind of call never returns.
 type hanging struct {
 	*kerneltest.Fake
 	what string
@@ -47,13 +47,13 @@ func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale
 	return k.Fake.EndFlows(ctx, protocols, stale)
 }
 
-// Work that never ends is reported, even if changes in the cluster keep the loop busy.
+// The agent reports work that never ends, even if changes in the cluster keep the loop busy.
 func TestWorkThatNeverEnds(t *testing.T) {
 	for what, told := range map[string]string{
 		"":      "",
 		"audit": "an audit has not ended for",
-		"check": "quick checks: the last one has not ended for",
-		"walk":  "connection tracking: the last one has not ended for",
+		"check": "quick checks: the latest run has not ended for",
+		"walk":  "connection tracking: the latest run has not ended for",
 	} {
 		t.Run(what, func(t *testing.T) {
 			calmBubble(t, func(w *world) {

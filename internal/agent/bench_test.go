@@ -28,13 +28,13 @@ func (s *oneService) Take() model.Changes {
 	return model.Changes{Services: map[model.ServiceID]*model.Service{s.service.ID: s.service}}
 }
 
-// rollout is a Service whose pods are replaced one after the other.
+// rollout is a Service whose pods are replaced one after another.
 type rollout struct {
 	*Agent
 	source *oneService
-	// pods are the endpoints by number; deleted ones are nil.
+	// pods are the endpoints by number; deleted endpoints are nil.
 	pods []*model.Endpoint
-	// slices are the EndpointSlices without changes.
+	// slices are the EndpointSlices before any change.
 	slices map[int]*model.EndpointSlice
 }
 
@@ -58,11 +58,11 @@ func newRollout(tb testing.TB, pods int) *rollout {
 // podsPerSlice is the EndpointSlice controller's default size of a slice.
 const podsPerSlice = 100
 
-// scattered returns the address of the n-th pod. The addresses are out of order, like those of pods on many nodes.
+// scattered returns the address of the n-th pod. The addresses are out of order, as in a cluster with many nodes.
 func scattered(n int) netip.Addr { return compiletest.Pod(n * 7919 % (1 << 20)) }
 
-// run replaces every pod in the steps of the EndpointSlice controller: the new pod appears and becomes ready, then the old one terminates
-// and is removed.
+// run replaces every pod in the same steps as the EndpointSlice controller: the new pod appears and becomes ready, then the old pod
+// terminates and is removed.
 func (r *rollout) run(tb testing.TB) {
 	tb.Helper()
 	for old := range r.pods {
@@ -88,7 +88,7 @@ func (r *rollout) change(pod int, change func(*model.Endpoint)) {
 	r.sync(context.Background())
 }
 
-// put rebuilds a pod's slice, sorted as after conversion, and updates the Service.
+// put rebuilds a pod's slice, sorted like a converted slice, and updates the Service.
 func (r *rollout) put(pod int) {
 	number := pod / podsPerSlice
 	slice := *compiletest.Service("web", "10.96.0.1").Slices[0]
@@ -110,8 +110,8 @@ func (r *rollout) put(pod int) {
 	r.source.service = &svc
 }
 
-// TestRolloutAllocatesLittle measures one change of a Service with 250 endpoints while others drain. The Service is compiled as a whole, so
-// its endpoints are copied a few times; no other cost grows with the number of endpoints.
+// TestRolloutAllocatesLittle measures one change of a Service with 250 endpoints while others drain. Each change recompiles the whole
+// Service, which copies its endpoints a few times. No other cost grows with the number of endpoints.
 func TestRolloutAllocatesLittle(t *testing.T) {
 	const pods, changes = 250, 4 * 250
 	r := newRollout(t, pods)
@@ -123,7 +123,7 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 		t.Errorf("one change takes %d allocations", n)
 	}
 	if n := (after.TotalAlloc - before.TotalAlloc) / changes / pods; n > 450 {
-		t.Errorf("one change takes %d bytes for each endpoint", n)
+		t.Errorf("one change allocates %d bytes per endpoint", n)
 	}
 	if n := r.planner.draining.Count(); n != pods {
 		t.Errorf("%d endpoints drain", n)

@@ -10,15 +10,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// bootstrap serves the Services that a new node needs first, before it compiles the others: until then the node's pods reach neither the API
-// server nor the cluster's DNS.
+// bootstrap first serves the Services that a new node needs most: without them, its pods reach neither the API server nor the cluster's
+// DNS.
 //
-// Compared with so few Services, everything left by an earlier agent would look superfluous. So bootstrap runs only on nodes without
-// state, and does not apply a plan that deletes anything.
+// Compared with so few Services, the objects of an earlier agent would look unwanted. Therefore bootstrap runs only on nodes without kernel
+// state, and never applies a plan that deletes anything.
 func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p := a.planner
 	if p.known.State() != nil || a.schedule.Started() {
-		return // the first sync failed: all Services are compiled, and this sync may be incremental
+		return // an earlier sync has compiled all Services, and this sync may be incremental
 	}
 	services := p.cluster.Waiting()
 	first := bootstrapServices(services)
@@ -38,8 +38,8 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	a.writer.apply(ctx, s, p, plan)
 }
 
-// bootstrapServices returns the Services that a node needs to become useful, with only their ClusterIPs: no other Service can have a better
-// claim to these.
+// bootstrapServices returns the Services that a new node needs most. The returned Services have only their ClusterIPs, to which no other
+// Service can have a better claim.
 func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	first := map[model.ServiceID]*model.Service{}
 	for id, svc := range services {
@@ -50,7 +50,7 @@ func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.Se
 	return first
 }
 
-// isBootstrap reports whether a Service is the API server's or one of the cluster's own, such as DNS.
+// isBootstrap reports whether a Service is the API server's or belongs to the cluster itself, such as DNS.
 func isBootstrap(id model.ServiceID) bool {
 	return id.Namespace == "kube-system" || id == model.ServiceID{Namespace: "default", Name: "kubernetes"}
 }

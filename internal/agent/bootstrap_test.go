@@ -15,14 +15,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// clusterDNS is a bootstrap Service with an external address; another Service may have the better claim to it.
+// clusterDNS is a bootstrap Service with an external address, to which another Service may have a better claim.
 func clusterDNS() *model.Service {
 	svc := balanced(compiletest.Service("dns", "10.100.0.10", "10.244.0.53"), "203.0.113.9")
 	svc.ID.Namespace = "kube-system"
 	return svc
 }
 
-// On a new node the API server and DNS are reachable at their ClusterIPs before anything of another Service is written.
+// On a new node, the API server and DNS are reachable at their ClusterIPs before the agent writes any object of another Service.
 func TestBootstrapServicesFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = compiletest.Many(50, 2)
@@ -35,7 +35,7 @@ func TestBootstrapServicesFirst(t *testing.T) {
 			t.Fatalf("reports: %+v", reports)
 		}
 		if reports[0].Drift > 0 {
-			t.Errorf("a new node's missing objects count as drift: %v", reports[0].Drifted)
+			t.Errorf("objects missing on a new node count as drift: %v", reports[0].Drifted)
 		}
 		ops := done(reports...)
 		reached := slices.IndexFunc(ops, func(op string) bool { return strings.Contains(op, "ip addr add 10.100.0.10/") })
@@ -44,7 +44,7 @@ func TestBootstrapServicesFirst(t *testing.T) {
 		}
 		for _, op := range ops[:reached] {
 			if strings.Contains(op, "ipvsadm") && !strings.Contains(op, "10.100.0.10:80") || strings.Contains(op, "203.0.113.9") {
-				t.Errorf("before the DNS Service is reachable: %s", op)
+				t.Errorf("written before the DNS Service is reachable: %s", op)
 			}
 		}
 		for _, op := range ops[reached:] { // nothing is done twice
@@ -55,7 +55,7 @@ func TestBootstrapServicesFirst(t *testing.T) {
 	})
 }
 
-// The device was deleted but kube-proxy's virtual servers exist: they are adopted, including those of other Services.
+// The device was deleted, but kube-proxy's virtual servers exist. The agent adopts all of them, not only those of bootstrap Services.
 func TestNoBootstrapWithServersToAdopt(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
@@ -68,7 +68,7 @@ func TestNoBootstrapWithServersToAdopt(t *testing.T) {
 	})
 }
 
-// After an earlier agent, a bootstrap would delete and recreate all other Services.
+// After an earlier agent, a bootstrap would delete and recreate the objects of all other Services.
 func TestNoBootstrapAfterAnEarlierAgent(t *testing.T) {
 	for name, damage := range map[string]func(*kerneltest.Fake) error{
 		"a restart":                    nil,
@@ -115,7 +115,7 @@ func TestNoBootstrapAfterAFailure(t *testing.T) {
 			calmBubble(t, func(w *world) {
 				w.damage(damage)
 				w.fake.FailNextRead(syscall.EBUSY)
-				w.fake.FailNextRead(syscall.EBUSY) // the bootstrap's read, and the sync's
+				w.fake.FailNextRead(syscall.EBUSY) // one read by the bootstrap, one by the sync
 				w.put(web("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), clusterDNS())
 				w.start()
 				w.put(web("10.244.0.1", "10.244.0.2"), clusterDNS())

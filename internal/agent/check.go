@@ -21,7 +21,7 @@ type checks struct {
 	quickcheck.Checks
 	job[*kernel.Summary]
 	cfg *Config
-	// last is when the latest check began.
+	// last is the start time of the latest check.
 	last time.Time
 	// contests are the objects that another program keeps changing.
 	contests contest.Contests
@@ -30,7 +30,7 @@ type checks struct {
 // watch reports whether quick checks are enabled and succeed.
 func (c *checks) watch() bool { return c.cfg.CheckInterval > 0 && c.failed == 0 && !c.hangs() }
 
-// next is when the next quick check begins; zero while one runs or if they are off.
+// next returns the time of the next quick check; zero while a check runs, or if quick checks are off.
 func (c *checks) next(k *known.Kernel) time.Time {
 	if c.cfg.CheckInterval == 0 || c.running() || k.State() == nil {
 		return time.Time{}
@@ -38,7 +38,7 @@ func (c *checks) next(k *known.Kernel) time.Time {
 	return c.last.Add(c.cfg.CheckInterval)
 }
 
-// start begins to read a summary. It is compared with the known state, and a difference requests an audit.
+// start begins to read a summary. A difference between the summary and the known state requests an audit.
 func (c *checks) start(ctx context.Context, b *background, now time.Time, kern Kernel, k *known.Kernel, s *schedule.Schedule) {
 	asked, writes := c.Next(k.State().Servers), k.Writes()
 	c.last = now
@@ -47,7 +47,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 			s.AuditSoon(c.cfg.AuditInterval) // without checks, only audits find changes
 			return
 		}
-		if s.Reading(now) < tooLong && c.cfg.Checked != nil { // an audit that never ends is a failure
+		if s.Reading(now) < tooLong && c.cfg.Checked != nil { // an audit that never ends counts as a failure
 			c.cfg.Checked(now)
 		}
 		since := k.Writes()
@@ -64,10 +64,10 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 	})
 }
 
-// distance is the minimum time between two audits triggered by changes in the kernel.
+// distance returns the minimum time between two audits triggered by changes in the kernel.
 func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
 
-// countDrift counts the unexplained differences found by an audit. Differences due to refused objects are expected.
+// countDrift counts the unexplained differences that an audit found. Differences due to refused objects are expected.
 func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	var repairs []kernel.Op
 	repaired := false
@@ -86,11 +86,11 @@ func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	c.AuditEnds(repaired)
 }
 
-// problems returns the contested objects and the failures of quick checks as Problems. Full syncs report what is wrong with the kernel itself.
+// problems returns the contested objects and the failures of quick checks as Problems. Full syncs report faults of the kernel itself.
 func (c *checks) problems(node string) []model.Problem {
 	t := trouble{
-		"quick checks", fmt.Sprintf("only full syncs, every %s, repair changes by other programs", c.cfg.AuditInterval),
-		"allow the failed operation, or use --ipvs-check-period=0 to turn quick checks off",
+		"quick checks", fmt.Sprintf("changes by other programs are repaired only by full syncs, every %s", c.cfg.AuditInterval),
+		"allow the failed operation, or turn quick checks off with --ipvs-check-period=0",
 	}
 	return append(c.contests.Problems(node), c.job.problems(node, t)...)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// checking makes quick checks the only way to find damage.
+// checking configures the agent so that only quick checks find damage.
 func checking(w *world) {
 	w.config.CheckInterval, w.config.AuditInterval = time.Second, 24*time.Hour
 }
@@ -23,7 +23,8 @@ func checking(w *world) {
 // notified are kinds of damage that rtnetlink reports.
 var notified = []string{"device deleted", "address deleted"}
 
-// A quick check finds each kind of damage within a second, each time. The audit that repairs it is the last one.
+// A quick check finds each kind of damage within a second, even if the damage recurs. After the audit that repairs it, there is no further
+// audit.
 func TestQuickChecksFind(t *testing.T) {
 	for name, drift := range drifts {
 		if slices.Contains(notified, name) {
@@ -44,7 +45,7 @@ func TestQuickChecksFind(t *testing.T) {
 					if r := w.takeReports(); len(r) == 0 || r[0].Drift == 0 || r[0].Err != nil {
 						w.Fatalf("reports: %+v", r)
 					}
-					w.sleep(drainInterval) // a foreign destination may have got a connection since the audit read
+					w.sleep(drainInterval) // a foreign destination may have received a connection since the audit's read
 					w.is()
 					w.takeReports()
 				}
@@ -58,8 +59,8 @@ func TestQuickChecksFind(t *testing.T) {
 	}
 }
 
-// A difference that an audit cannot explain requests no further audit: virtual servers by firewall mark and rules in front of foreign ones
-// do not matter.
+// A difference that an audit cannot explain requests no further audit. Virtual servers by firewall mark and rules before other programs'
+// rules are such differences.
 func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -78,7 +79,7 @@ func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	})
 }
 
-// A program that keeps writing rules before the agent's, every second, causes fewer and fewer audits.
+// A program that inserts rules before the agent's every second causes audits at growing intervals.
 func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -103,7 +104,7 @@ func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	})
 }
 
-// Changes in the cluster are never counted as changes by another program.
+// Changes in the cluster never count as changes by another program.
 func TestQuickChecksDuringChanges(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -122,7 +123,7 @@ func TestQuickChecksDuringChanges(t *testing.T) {
 
 func addressOf(i int) string { return fmt.Sprintf("10.96.1.%d", i+1) }
 
-// Every virtual server gets a turn. Quick checks find a weight changed by hand within two rounds through all virtual servers.
+// Each virtual server is compared in turn. Quick checks find a manually changed weight within two rounds through all virtual servers.
 func TestQuickChecksTakeTurns(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -142,7 +143,7 @@ func TestQuickChecksTakeTurns(t *testing.T) {
 			d.Weight = 7
 			return f.AddDestination(d)
 		})
-		w.sleep((2*n/4 + 4) * time.Second) // the server may be first in one round and last in the next
+		w.sleep((2*n/4 + 4) * time.Second) // the virtual server may come first in one round and last in the next
 		w.is()
 	})
 }
@@ -183,7 +184,7 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	})
 }
 
-// Quick checks prove that the loop works while an audit of a slow node takes minutes, but not if the audit never ends.
+// While an audit of a slow node takes minutes, quick checks prove that the loop works. If the audit never ends, quick checks do not count.
 func TestChecksDuringALongAudit(t *testing.T) {
 	for took, healthy := range map[time.Duration]bool{2 * time.Minute: true, time.Hour: false} {
 		calmBubble(t, func(w *world) {
@@ -203,12 +204,12 @@ func TestChecksDuringALongAudit(t *testing.T) {
 	}
 }
 
-// acceptEverything adds a rule that keeps packets from the agent's rules.
+// acceptEverything inserts a rule that accepts packets before they reach the agent's rules.
 func acceptEverything(f *kerneltest.Fake) error {
 	return f.InsertRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, "-j", "ACCEPT")
 }
 
-// The agent's jump comes first again; the other program's rule stays.
+// The agent moves its jump to the first position again, and leaves the other program's rule in place.
 func TestAcceptBeforeOurJump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -226,7 +227,7 @@ func TestAcceptBeforeOurJump(t *testing.T) {
 	})
 }
 
-// Another program that also wants the first rule is a Problem. The agent does not race it.
+// If another program also keeps its rule in the first position, that is a Problem. The agent does not race against that program.
 func TestNoRaceToBeFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second

@@ -14,15 +14,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Cleanup removes everything of kube-ipvs from a node's kernel, while no agent runs, or what kube-proxy has left, beside an agent.
+// Cleanup removes objects from a node's kernel: all kube-ipvs objects while no agent runs, or kube-proxy's leftovers while an agent runs.
 type Cleanup struct {
 	Plan diff.Plan
 	// KubeProxyRules names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none.
 	KubeProxyRules string
-	// Foreign are addresses of other programs on kube-ipvs0. They keep the device.
+	// Foreign are other programs' addresses on kube-ipvs0. They keep the device.
 	Foreign []netip.Addr
-	// ForeignServers are virtual servers on addresses of kube-ipvs0 that are not kube-ipvs's, and Kept says what else stays. Both only beside an
-	// agent.
+	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0; Kept describes what else stays. Both fields are set only if an
+	// agent runs.
 	ForeignServers []kernel.ServerKey
 	Kept           []string
 	steps          *steps
@@ -62,15 +62,15 @@ func holdsRecords(old kernel.OldRules) bool {
 	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }
 
-// KeepServices takes virtual servers, their addresses and the device out of the plan: kube-proxy uses them when it takes over.
+// KeepServices removes virtual servers, their addresses and the device from the plan, so that kube-proxy can take them over.
 func (c *Cleanup) KeepServices() {
 	c.Plan = c.Plan.Without(func(op kernel.Op) bool {
 		return slices.Contains([]kernel.Kind{kernel.KindServer, kernel.KindAddress, kernel.KindDevice}, op.KindOf())
 	})
 }
 
-// Run applies the plan and reports every operation. It stops after a phase with a failure: later phases would remove what the next run
-// needs to find the rest.
+// Run applies the plan and reports every operation. It stops after a phase with a failure: later phases would remove objects that the next
+// run needs to find the rest.
 func (c *Cleanup) Run(ctx context.Context, report func(kernel.Op, error)) error {
 	if err := c.steps.apply(ctx, c.Plan, report); err != nil {
 		return fmt.Errorf("%w; run cleanup again", err)

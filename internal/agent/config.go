@@ -25,27 +25,28 @@ type Source interface {
 
 // Kernel is the node's kernel.
 type Kernel interface {
-	// Read returns kube-ipvs's own objects and those of other programs that affect it. On error the state is nil, never partial.
+	// Read returns kube-ipvs's own objects, and other programs' objects that affect them. On error, the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// AdoptRecords copies the owner records of an earlier start that used the other rule layer into this one. Read must have read them before.
+	// AdoptRecords copies the owner records of an earlier start, which used the other rule layer, into this one. Read must have been called
+	// before.
 	AdoptRecords(context.Context) error
-	// Audit reads the kernel as Read does. It returns the differences from the previous audit, and the parts named in the request. After an
-	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
+	// Audit reads the same state as Read. It returns the differences from the previous audit and the requested parts. After an error, the
+	// next audit returns everything. Unlike the other methods, it may be called while another one runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
 	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while other methods run.
 	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
 	HasDevice(context.Context) (bool, error)
-	// Lookup returns those of the given virtual servers that exist.
+	// Lookup returns the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// LookupMembers returns those of the given members of sets that exist.
+	// LookupMembers returns the given set members that exist.
 	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
-	// Apply tries every operation in order and returns one result per operation: an error or nil. If all operations are on rules, it may be
-	// called while another method runs, but only once at a time for each family.
+	// Apply tries every operation in order and returns one result per operation: an error or nil. If all operations are on rules, Apply may
+	// run while another method runs, but only one such call per family at a time.
 	Apply(context.Context, []kernel.Op) []error
 	// NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
 	NodeAddresses(context.Context) ([]netip.Addr, error)
-	// Network returns addresses used by the node's networks themselves, such as gateways. On error it returns none.
+	// Network returns addresses that the node's networks use themselves, such as gateways. On error it returns none.
 	Network(context.Context) (kernel.Network, error)
 	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(context.Context) (kernel.Listeners, error)
@@ -55,25 +56,25 @@ type Kernel interface {
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
 	// another method runs.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
-	// FindLeftovers returns what kube-proxy has left on the node. Only cleanup calls it.
+	// FindLeftovers returns the objects that kube-proxy has left behind on the node. Only cleanup calls it.
 	FindLeftovers(context.Context) (kernel.Leftovers, error)
-	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if that has
-	// had no answer. Like Audit, it may be called while another method runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the
+	// connection is unanswered. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
 // Config configures an agent.
 type Config struct {
 	Compile compile.Config
-	// AuditInterval is the time between two audits, which compare with the whole kernel.
+	// AuditInterval is the time between two audits, which read the whole kernel.
 	AuditInterval time.Duration
 	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check requests an audit if another program may have
 	// changed the kernel.
 	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
-	// DrainInterval is the time between two counts of the connections of draining destinations. DrainTimeout is how long a destination may
-	// drain; 0 means until its last connection ends.
+	// DrainInterval is the interval at which the connections of draining destinations are counted. DrainTimeout is the maximum time that a
+	// destination may drain; 0 means until its last connection ends.
 	DrainInterval, DrainTimeout time.Duration
 	// KernelChanged signals that another program may have changed the kernel; the agent audits soon. It may be nil.
 	KernelChanged <-chan struct{}
@@ -83,13 +84,13 @@ type Config struct {
 	Reload <-chan Settings
 	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
-	// CompleteSource is true if the first list is known to be complete, because it comes from this node.
+	// CompleteSource is true if the first list is always complete, because it comes from this node.
 	CompleteSource bool
-	// LastKnown is served if the source is unavailable at the start; nil if there is none.
+	// LastKnown is the state to serve if the source is unavailable at the start; nil if there is none.
 	LastKnown *LastKnown
-	// Contacts returns the addresses at which the agent tried to reach the source; nil if the source has no address.
+	// Contacts returns the addresses at which the agent has tried to reach the source; nil if the source has none.
 	Contacts func() []netip.AddrPort
-	// Checked is called with the time of every successful quick check, and between the parts of a plan. It may be nil.
+	// Checked is called after every successful quick check and between the parts of a plan, with the current time. It may be nil.
 	Checked func(time.Time)
 }
 
@@ -103,10 +104,10 @@ type Settings struct {
 	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
 }
 
-// checkedPeriod is the Period of Reports if quick checks prove that the loop works between rare full syncs.
+// checkedPeriod is the Period of Reports if quick checks prove between full syncs that the loop works.
 const checkedPeriod = 30 * time.Second
 
-// Period is the Period of Reports under these settings.
+// Period returns the Period of Reports under these settings.
 func (s Settings) Period() time.Duration { return period(s.AuditInterval, s.CheckInterval) }
 
 func (c *Config) period() time.Duration { return period(c.AuditInterval, c.CheckInterval) }
@@ -121,9 +122,9 @@ func period(audit, check time.Duration) time.Duration {
 // LastKnown is the state of the cluster from an earlier run. A node that boots without a source serves it.
 type LastKnown struct {
 	Changes model.Changes
-	// Served gets the result of every attempt: ErrKernelNewer if the agent does not use the state at all.
+	// Served is called with the result of every attempt: ErrKernelNewer if the agent does not use the state at all.
 	Served func(error)
 }
 
-// ErrKernelNewer means that the kernel already has a state, which is newer than any file.
+// ErrKernelNewer means that the kernel already contains kube-ipvs state, which is newer than any file.
 var ErrKernelNewer = errors.New("the kernel already has virtual servers, kube-ipvs0, or other objects that the snapshot would change")

@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// kubeProxySyncs changes a chain shared by kube-proxy and the agent, like a sync of kube-proxy in ipvs mode.
+// kubeProxySyncs changes a chain that kube-proxy and the agent share, as a sync of kube-proxy in ipvs mode does.
 func kubeProxySyncs(f *kerneltest.Fake) error {
 	return errors.Join(f.FlushChain(inet.IPv4, services4), f.AppendRule(inet.IPv4, services4,
 		"-m", "comment", "--comment", "Kubernetes service cluster ip + port for masquerade purpose", "-j", "RETURN"))
 }
 
-// TestAnotherProxyOnTheNode: an audit logs what was changed and by which program. After several audits it is a problem of the node, until
-// the other program stops.
+// TestAnotherProxyOnTheNode: an audit logs the changes and the program that made them. After several audits, the node has a Problem until
+// that program stops.
 func TestAnotherProxyOnTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -81,12 +81,12 @@ func TestNoRaceForTheDevice(t *testing.T) {
 			w.sleep(time.Second)
 		}
 		if most := seconds/int(auditInterval/time.Second) + 10; deleted > most || deleted < 10 {
-			w.Errorf("the device was made and deleted %d times in %d s, want at most %d", deleted, seconds, most)
+			w.Errorf("the device was created and deleted %d times in %d s, want at most %d", deleted, seconds, most)
 		}
 	})
 }
 
-// TestRulesDriftWhileServicesChange: Services change at every audit. That does not explain differences in the rules.
+// TestRulesDriftWhileServicesChange: Services change before every audit, but these changes do not explain differences in the rules.
 func TestRulesDriftWhileServicesChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		endpoints := []string{"10.244.0.1"}
@@ -102,7 +102,7 @@ func TestRulesDriftWhileServicesChange(t *testing.T) {
 		r := w.takeReports()
 		last := r[len(r)-1]
 		if len(last.NodeProblems) != 1 || !last.Full || len(last.Compiled) == 0 {
-			w.Errorf("problems %v of an audit that compiled %v", last.NodeProblems, last.Compiled)
+			w.Errorf("audit of %[2]v: problems %[1]v", last.NodeProblems, last.Compiled)
 		}
 	})
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The cost of a sync in a large cluster: 10,000 Services with 10 endpoints each.
+// The size of the cluster in this file's tests.
 const (
 	manyServices  = 10_000
 	manyEndpoints = 10
 )
 
-// TestCost is one test because creating its cluster takes a second.
+// TestCost is a single test, because creating its cluster takes a second.
 func TestCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
-		w.fake.OnOp(nil) // the checks would cost more than the agent
+		w.fake.OnOp(nil) // the checks would take longer than the agent's work
 		w.unwatched = true
 		w.services = compiletest.Many(manyServices, manyEndpoints)
 
@@ -54,12 +54,12 @@ func TestCost(t *testing.T) {
 		running := heap()
 		w.stop()
 		w.source = nil
-		t.Logf("the agent holds %.1f MiB, not counting the Services", float64(running-heap())/(1<<20))
+		t.Logf("the agent uses %.1f MiB, not counting the Services", float64(running-heap())/(1<<20))
 		runtime.KeepAlive(w) // nor the kernel
 	})
 }
 
-// oneEndpoint measures adding one endpoint to one Service, many times.
+// oneEndpoint measures the cost of adding an endpoint to a Service, repeatedly.
 func oneEndpoint(w *world) {
 	const times = 200
 	svc := w.services[model.ServiceID{Namespace: "default", Name: "svc-05000"}]
@@ -67,7 +67,7 @@ func oneEndpoint(w *world) {
 	var took time.Duration
 	for i := range times {
 		svc = compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(1<<20+i)))
-		// The Service does not grow: it has its 10 old endpoints and the new one.
+		// The Service does not grow: it always has its 10 old endpoints and one new one.
 		slice := *svc.Slices[0]
 		slice.Endpoints = append(slice.Endpoints[:manyEndpoints:manyEndpoints], slice.Endpoints[len(slice.Endpoints)-1])
 		next := *svc
@@ -81,7 +81,7 @@ func oneEndpoint(w *world) {
 		if len(r.Compiled) != 1 || r.Full {
 			w.Fatalf("compiled %v", r.Compiled)
 		}
-		// The previous new endpoint drains (weight 0) while this one is added.
+		// The previously added endpoint drains (weight 0) while the next one is added.
 		if want := min(i+1, 2); c.Ops[kernel.KindDestination] != want || c.Writes() != want || c.Reads+c.Lookups > 0 {
 			w.Fatalf("one endpoint: %+v", c)
 		}
@@ -119,8 +119,8 @@ func everywhere(w *world) {
 	}
 }
 
-// neighbors adds and removes other nodes. A node whose addresses no Service uses compiles nothing. A node with a Service's address compiles
-// that Service, which does not change.
+// neighbors adds and removes other nodes. If no Service uses the node's addresses, nothing is compiled. If a Service uses one, that Service
+// is compiled and does not change.
 func neighbors(w *world) {
 	for addr, concerned := range map[string]int{"192.0.2.77": 0, "203.0.113.1": 1} {
 		w.takeReports()
@@ -136,8 +136,8 @@ func neighbors(w *world) {
 	}
 }
 
-// rivals changes one of many Services that claim the same address. It also changes a Service that claims a large Service's address and loses. Neither change compiles another
-// Service.
+// rivals changes one of many Services that claim the same address, and a Service that loses its claim to a large Service's address. Neither
+// change compiles another Service.
 func rivals(w *world) {
 	large := compiletest.Large("large", 1, 1000)
 	w.put(large)
@@ -147,7 +147,7 @@ func rivals(w *world) {
 		svc.Ports[0].Port = large.Ports[0].Port
 		w.put(svc)
 	}
-	for name, writes := range map[string]int{"rival-0": 2, "rival-1": 1} { // rival-0 has the contested address and its ClusterIP
+	for name, writes := range map[string]int{"rival-0": 2, "rival-1": 1} { // rival-0 is served at the contested address and its ClusterIP
 		w.fake.TakeCounts()
 		w.put(compiletest.WithEndpoint(w.services[model.ServiceID{Namespace: "default", Name: name}], compiletest.Ready(netip.MustParseAddr("10.244.7.7"))))
 		if r, c := w.lastReport(), w.fake.TakeCounts(); len(r.Compiled) != 1 || c.Writes() != writes || c.Reads+c.Lookups > 0 {
@@ -163,7 +163,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// usage returns what this process has used so far. In a bubble time.Now stands still, so this is CPU time.
+// usage returns the CPU time and memory that this process has used. It measures CPU time, because time.Now does not advance in a bubble.
 func usage() (mallocs, bytes uint64, cpu time.Duration) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

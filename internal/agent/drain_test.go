@@ -109,12 +109,12 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.sleep(4 * drainInterval)
 		if !w.has(draining) {
-			w.Error("the timeout did not start again")
+			w.Error("the timeout did not restart")
 		}
 	})
 }
 
-// A deleted Service takes its draining endpoints with it: its address is unreachable anyway.
+// The draining endpoints of a deleted Service are removed with it, because its address is unreachable anyway.
 func TestServiceDeletedWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))
@@ -131,7 +131,7 @@ func TestServiceDeletedWhileDraining(t *testing.T) {
 	})
 }
 
-// If another program deletes a draining destination or its virtual server, counting its connections stops without an error.
+// If another program deletes a draining destination or its virtual server, the agent stops counting its connections, without an error.
 func TestDrainingDestinationIsDeleted(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -151,7 +151,8 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 	})
 }
 
-// A Service with many virtual servers whose endpoints keep changing can have no more draining destinations than any other Service, and takes none of their share.
+// A Service with many virtual servers and constantly changing endpoints has no more draining destinations than any other Service may have,
+// and does not reduce their share.
 func TestDrainingIsBounded(t *testing.T) {
 	const most = 1 << 16
 	calmBubble(t, func(w *world) {

@@ -86,7 +86,7 @@ func flushAll(f *kerneltest.Fake) error {
 	return nil
 }
 
-// One audit finds and repairs each kind of damage, and reports drift.
+// One audit finds and repairs each kind of damage, and reports the drift.
 func TestAuditRepairs(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAuditRepairs(t *testing.T) {
 				w.damage(drift)
 				w.sleep(auditInterval)
 				r := w.takeReports()
-				w.sleep(drainInterval) // a foreign destination may have got a connection since the audit read
+				w.sleep(drainInterval) // a foreign destination may have received a connection since the audit's read
 				w.is()
 				if r[0].Drift == 0 || r[0].Err != nil {
 					w.Errorf("report: %+v", r[0])
@@ -112,7 +112,7 @@ func TestAuditRepairs(t *testing.T) {
 				w.fake.TakeCounts()
 				w.sleep(auditInterval) // so the repair was complete
 				if c := w.fake.TakeCounts(); c.Writes() > 0 || w.logs.Len() > 0 {
-					w.Errorf("the next audit writes %+v and logs %v", c, w.logs.All())
+					w.Errorf("the next audit wrote %+v and logged %v", c, w.logs.All())
 				}
 			})
 		})
@@ -139,7 +139,7 @@ func TestAuditRepairsDespiteFailures(t *testing.T) {
 	}
 }
 
-// While nothing changes, nothing is written and nothing is logged.
+// While nothing changes, the agent writes nothing and logs nothing.
 func TestQuietAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("six", "fd00::1", "fd01::1"))
@@ -163,14 +163,14 @@ func TestQuietAudits(t *testing.T) {
 	})
 }
 
-// putQuietly changes a Service without waking the agent: the next sync for another reason takes the change.
+// putQuietly changes a Service without waking the agent. The agent notices the change only in a sync that starts for another reason.
 func (w *world) putQuietly(changed *model.Service) {
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
 	w.source.pending[changed.ID], w.services[changed.ID] = changed, changed
 }
 
-// Writes of an audit due to a change in the cluster are not drift.
+// If an audit writes because of a change in the cluster, that is not drift.
 func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -186,7 +186,7 @@ func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	})
 }
 
-// Every change is logged in one line, as the equivalent command.
+// Each change is logged on one line, as the equivalent command.
 func TestLogs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -216,7 +216,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// A Problem is logged once, not for every new endpoint, and again if it returns.
+// A Problem is logged once, not for every new endpoint. If it is resolved and returns, it is logged again.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1", "10.244.0.9")))
@@ -237,7 +237,8 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// A known limit: the agent does not see a connection limit that another program sets on an endpoint without one, because lists of destinations do not show limits.
+// A known limit: if an endpoint should have no connection limit, the agent does not notice that another program sets one, because lists of
+// destinations do not show limits.
 func TestForeignLimitIsNotSeen(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -252,7 +253,7 @@ func TestForeignLimitIsNotSeen(t *testing.T) {
 		w.audit()
 		w.audit()
 		if d, exists := w.fake.State().Servers[webKey].Destination(limited.Addr); !exists || d.Upper != 1 {
-			t.Errorf("the destination is %v: docs/known-limits.md says that the limit stays", d)
+			t.Errorf("the destination is %v, but docs/known-limits.md documents that the limit stays", d)
 		}
 	})
 }

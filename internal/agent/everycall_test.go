@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestEveryCallFails: each operation of a scenario, or a group of operations, fails once with each error, with and without effect. I7 holds
-// after every step, and the kernel converges.
+// TestEveryCallFails: each operation of a scenario, or a group of operations, fails once with each error. It may have taken effect or not.
+// I7 holds after every step, and the kernel reaches the wanted state.
 func TestEveryCallFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.EEXIST, syscall.ENOENT, syscall.ETIMEDOUT}
 	every := max(1, 60/int(*seeds)) // with -seeds=60, every operation

@@ -1,6 +1,6 @@
 package agent
 
-// These are for tests outside the package.
+// This file exports identifiers to tests outside the package.
 const (
 	HoldAddresses = holdAddresses
 	HoldInherited = holdInherited

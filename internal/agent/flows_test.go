@@ -26,7 +26,7 @@ func flow(key kernel.ServerKey, endpoint string) kernel.Flow {
 	return kernel.Flow{Key: key, Client: netip.MustParseAddrPort("10.244.0.50:4711"), Endpoint: netip.MustParseAddrPort(endpoint)}
 }
 
-// unserved is a tracked connection whose packets IPVS did not touch, because there was no virtual server.
+// unserved is a tracked connection that IPVS did not handle, because there was no virtual server.
 func unserved(key kernel.ServerKey) kernel.Flow { return flow(key, key.Addr.String()) }
 
 func (w *world) flows(list ...kernel.Flow) {
@@ -53,11 +53,11 @@ func sip(endpoints ...string) *model.Service {
 	return proto(compiletest.Service("sip", "10.96.0.11", endpoints...), inet.SCTP)
 }
 
-// settle waits until flows may be checked again.
+// settle waits until the next check of flows may start.
 func (w *world) settle() { w.sleep(2 * time.Second) }
 
-// A client that keeps sending would stay with the removed endpoint, because its packets match the old tracked connection. This also applies
-// to the last endpoint. TCP connections with an answer are never touched (I13).
+// A client that keeps sending would stay on the removed endpoint, because its packets match the old tracked connection. The same applies if
+// the removed endpoint is the last one. Answered TCP connections stay (I13).
 func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
@@ -78,8 +78,8 @@ func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	})
 }
 
-// A new Service gets the clients that were already sending to its address. A deleted Service releases all of its clients. New endpoints
-// change nothing.
+// A new Service receives clients that were already sending to its address. A deleted Service releases all its clients. New endpoints change
+// nothing.
 func TestFlowsFollowServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := flow(kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.99:80"), Protocol: inet.UDP}, "10.96.0.99:80")
@@ -98,9 +98,9 @@ func TestFlowsFollowServices(t *testing.T) {
 		w.put(sticky(dns("10.244.0.1", "10.244.0.2")))
 		w.flowsAre(other, served)
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
-			w.Errorf("walked the connections %d times without a deleted endpoint", c.FlowWalks)
+			w.Errorf("walked the connections %d times although no endpoint was deleted", c.FlowWalks)
 		}
-		// A new address of an existing Service.
+		// The Service gets a new address.
 		external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
 		w.flows(unserved(external))
 		svc := dns("10.244.0.1")
@@ -114,7 +114,8 @@ func TestFlowsFollowServices(t *testing.T) {
 	})
 }
 
-// An agent killed between removing an endpoint and ending its flows ends them after the next start, and checks once for late answers.
+// If the agent is killed after it removed an endpoint and before it ended the endpoint's flows, it ends them after the next start, and
+// checks once for late answers.
 func TestFlowsAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), dns("10.244.0.1"))
@@ -135,10 +136,10 @@ func TestFlowsAfterRestart(t *testing.T) {
 	})
 }
 
-// Flows of foreign virtual servers stay, even if a Service wants the same address.
+// Flows of foreign virtual servers stay, even if a Service claims the same address.
 func TestFlowsOfForeignServersStay(t *testing.T) {
 	bubble(t, func(w *world) {
-		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign server
+		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign virtual server
 		w.damage(foreign(dnsKey))
 		w.flows(theirs)
 		w.put(dns("10.244.0.1"))
@@ -160,7 +161,7 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 		w.start()
 		w.settle()
 		w.mayUnclaim = true
-		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign server
+		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign virtual server
 		w.fake.OnOp(func(op kernel.Op, _ error) {
 			if m, ok := op.Object.(kernel.Member); ok && m == entry(dnsKey) && op.Verb == kernel.Create {
 				w.fake.OnOp(nil)
@@ -176,8 +177,8 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// Flows that cannot be ended are retried every second. No other work waits for that, the kernel is not read again, and no sync fails. If it
-// lasts, it is a Problem of the node.
+// If flows cannot be ended, the agent retries every second. Meanwhile no other work waits, the kernel is not read again, and no sync fails.
+// A lasting failure is a Problem of the node.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
@@ -227,7 +228,7 @@ func TestEndFlowsFails(t *testing.T) {
 	})
 }
 
-// Every check reads all tracked connections, so changes within a second share one check.
+// A check reads all tracked connections, so changes within a second share one check.
 func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1"))
@@ -244,7 +245,7 @@ func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	})
 }
 
-// The endpoint was removed but the reply was lost. Its flows end after the next read of the kernel.
+// The endpoint was removed, but the kernel's reply was lost. The endpoint's flows end after the next read of the kernel.
 func TestFlowsAfterALostReply(t *testing.T) {
 	for kind, change := range map[kernel.Kind]func(*world){
 		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },
@@ -264,13 +265,14 @@ func TestFlowsAfterALostReply(t *testing.T) {
 	}
 }
 
-// unanswered returns a TCP connection of which the kernel has seen only the client's first packet.
+// unanswered returns a TCP connection for which the kernel has seen only the client's first packet.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f
 }
 
-// A TCP client that connects before the Service exists retransmits its first packet. The kernel sends it where the first one went.
+// A TCP client that connects before the Service exists retransmits its first packet, and the kernel sends each copy on the path of the
+// first one.
 func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.start()
@@ -290,7 +292,7 @@ func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	})
 }
 
-// slowKernel is a kernel with a large connection tracking table, which takes long to walk.
+// slowKernel is a kernel whose large connection tracking table makes walks slow.
 type slowKernel struct {
 	agent.Kernel
 	walking, release chan struct{}

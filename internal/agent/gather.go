@@ -21,22 +21,23 @@ type reader struct {
 	kernel Kernel
 	// moved is true if the node's addresses and networks may have changed.
 	moved bool
-	// lostAddresses is when the node lost its last address; zero while it has one.
+	// lostAddresses is the time at which the node lost its last address; zero while it has one.
 	lostAddresses time.Time
-	// listed is when the node's sockets were last listed; probed is when missing schedulers were last probed.
+	// listed and probed are the times at which the node's sockets were last listed and missing schedulers last probed.
 	listed, probed time.Time
 }
 
-// gathered describes what could not be read.
+// gathered contains the errors of reads that failed.
 type gathered struct {
-	// addresses is why the node's last known addresses and networks are used. listeners is why the sockets of the node's processes are unknown.
+	// After an error in addresses, the agent uses the node's last known addresses and networks. After an error in listeners, the sockets of
+	// the node's processes are unknown.
 	addresses, listeners error
 }
 
 func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
-// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers, and then whatever else the cluster
-// needs.
+// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers,
+// and the facts that new claims need.
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
 	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
 	if r.moved || s.full() {
@@ -70,11 +71,11 @@ func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cl
 	return nil
 }
 
-// holdAddresses is how long node ports stay while the node seems to have no address.
+// holdAddresses is the time for which node ports stay while the node seems to have no address.
 const holdAddresses = 10 * time.Second
 
-// lost reports whether the node has just lost its last address. This happens for a moment while a network is reconfigured or a DHCP client
-// renews a lost lease. No packet can arrive then, and keeping the virtual servers keeps the connections (I15).
+// lost reports whether the node has just lost its last address. Nodes have no address for a moment while a network is reconfigured or a
+// DHCP client renews a lost lease. During that time no packet can arrive, and keeping the virtual servers preserves the connections (I15).
 func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) bool {
 	if len(addrs) > 0 || len(c.Addresses()) == 0 {
 		r.lostAddresses = time.Time{}
@@ -86,11 +87,12 @@ func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) boo
 	return now.Before(r.lostAddresses.Add(holdAddresses))
 }
 
-// recheckSockets is the minimum time between two lists of the node's sockets, except for full reads. Until then, the last list decides.
+// recheckSockets is the minimum time between two lists of the node's sockets, except for full reads.
 const recheckSockets = time.Second
 
-// settle reads the facts that decide new claims to node addresses: the frontends that an earlier agent left in the kernel, before the first
-// read, and the sockets on which the node's processes listen. Every full read and every change of the Service rechecks the claims that wait for a process to end.
+// settle reads the facts that decide new claims to node addresses: before the first read, the frontends that an earlier agent left in the
+// kernel; and always, the sockets on which the node's processes listen. Claims that wait for a process to end are rechecked at every full
+// read and every change of their Service.
 func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
 	unsettled, atNode, waits := c.Unsettled(s.full())
 	if len(unsettled) > 0 && k.State() == nil {
@@ -105,7 +107,7 @@ func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	}
 	listeners, err := r.kernel.Listeners(ctx)
 	if failed.listeners = err; err != nil {
-		c.ForgetListeners() // so that only these claims wait
+		c.ForgetListeners() // so that only claims to node addresses wait
 		return nil
 	}
 	if r.listed = s.now; listeners == nil {
@@ -115,7 +117,7 @@ func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	return nil
 }
 
-// findLeft looks up frontends that an earlier agent left in the kernel.
+// findLeft returns the frontends that an earlier agent left in the kernel.
 func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) ([]compile.FrontendKey, error) {
 	keys := make([]kernel.ServerKey, len(unsettled))
 	for i, frontend := range unsettled {
@@ -131,7 +133,7 @@ func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) 
 	}), nil
 }
 
-// nextProbe is when missing schedulers are probed again without a full read, which may be rare; zero if none is missing.
+// nextProbe returns the time of the next probe for missing schedulers, because full reads may be rare; zero if none is missing.
 func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	if !c.LacksSchedulers() {
 		return time.Time{}
@@ -139,9 +141,9 @@ func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	return r.probed.Add(r.cfg.AuditInterval)
 }
 
-// probeSchedulers finds out which schedulers the kernel lacks. It probes those that a Service names for the first time and, on every full
-// read and at least once in the time between audits, the node's default and the missing ones, because their modules may have been loaded
-// since.
+// probeSchedulers determines which schedulers the kernel lacks. It probes schedulers that a Service names for the first time. At every full
+// read, and at least once per audit interval, it also probes the node's default scheduler and the missing ones, because their modules may
+// have been loaded since.
 func (r *reader) probeSchedulers(
 	ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changed map[model.ServiceID]*model.Service,
 ) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// history keeps what views show of past reports.
+// history keeps the parts of past reports that views show.
 type history struct {
 	last, lastFull *view.Sync
 	err            string
@@ -80,7 +80,7 @@ func (h *history) observeDrift(at time.Time, f contest.Finding) {
 	}
 }
 
-// viewDrifts returns copies, because the loop changes the originals.
+// viewDrifts returns copies of the drifts, because the loop changes the originals.
 func (h *history) viewDrifts() []view.Drift {
 	drifts := make([]view.Drift, 0, len(h.drifts))
 	for _, d := range h.drifts {

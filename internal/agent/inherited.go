@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// holdInherited is how long a new agent keeps everything if its first lists lack most virtual servers or their endpoints.
+	// holdInherited is the time for which a new agent changes nothing if its first lists lack most virtual servers or their endpoints.
 	holdInherited = 30 * time.Second
 	// fewInherited is the largest number of lost ClusterIPs that is always plausible.
 	fewInherited = 16
 )
 
-// checkInherited returns an error while the plan of the first sync takes away most virtual servers, or all their endpoints.
+// checkInherited returns an error while the plan of the first sync removes most virtual servers, or all their endpoints.
 func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 	h := &p.inherited
 	if h.accepted || !s.reads || p.cfg.CompleteSource {
@@ -34,11 +34,12 @@ func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 	p.known.Forget()
 	return fmt.Errorf("the API server's first lists lack the Services or all endpoints of %d of the %d ClusterIPs that an earlier agent left; "+
 		"the agent changes nothing until the lists have them, or for %s. If you did not delete them, check whether the API server "+
-		"has lost data, and whether the agent uses the right API server and may list all Services and EndpointSlices", lost, left, holdInherited)
+		"has lost data, and whether the agent uses the right API server and is allowed to list all Services and EndpointSlices", lost, left, holdInherited)
 }
 
-// countInherited counts the ClusterIPs that an earlier agent left, and those whose virtual server or endpoints the plan removes.
-// Each Service has one ClusterIP per family, and its author can give it thousands of other addresses. If no ClusterIP is known, all addresses count.
+// countInherited counts the ClusterIPs that an earlier agent left in the kernel, and those whose virtual server or endpoints the plan
+// removes. ClusterIPs are a fair measure: each Service has one per family, but its author can give it thousands of other addresses. If
+// no ClusterIP is known, it counts all addresses.
 func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
 	for _, set := range p.target.Base().ClusterIPs {
@@ -61,7 +62,7 @@ func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	return lost, left
 }
 
-// lostServers returns the virtual servers that a plan deletes, or that take no new connections after it.
+// lostServers returns the virtual servers that a plan deletes or leaves without endpoints for new connections.
 func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	lost := map[kernel.ServerKey]struct{}{}
 	for _, op := range plan.Ops() {
@@ -79,7 +80,7 @@ func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	return lost
 }
 
-// losesEndpoints reports whether a virtual server has endpoints that take new connections, and should have none.
+// losesEndpoints reports whether a virtual server has endpoints that accept new connections, but should have none.
 func (p *planner) losesEndpoints(key kernel.ServerKey) bool {
 	wanted := p.target.Server(key)
 	return slices.ContainsFunc(p.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&

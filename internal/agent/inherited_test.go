@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// inherit starts an agent on a kernel that an earlier agent left with more Services.
+// inherit starts an agent on a kernel in which an earlier agent served more Services.
 func (w *world) inherit(before, now services) {
 	w.services = before
 	w.start()
@@ -30,7 +30,7 @@ func except(all services, missing int) services {
 	return less
 }
 
-// withoutEndpoints returns the Services as they are if the API server lists no EndpointSlices.
+// withoutEndpoints returns the Services without their EndpointSlices.
 func withoutEndpoints(all services) services {
 	less := services{}
 	for id, svc := range all {
@@ -66,7 +66,7 @@ func TestFirstListLacksMostServices(t *testing.T) {
 	}
 }
 
-// If the lists are complete by then, nothing is removed.
+// If the lists become complete in that time, nothing is removed.
 func TestFirstListFillsUp(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		all := compiletest.Many(20, 2)
@@ -85,7 +85,7 @@ func TestFirstListFillsUp(t *testing.T) {
 	})
 }
 
-// A plausible first list takes effect immediately, however large the kernel's state is.
+// A plausible first list takes effect immediately, regardless of the size of the kernel's state.
 func TestFirstListLacksSomeServices(t *testing.T) {
 	all := compiletest.Many(40, 2)
 	for name, c := range map[string]struct{ before, now services }{
@@ -111,7 +111,7 @@ func TestFirstListOfACompleteSource(t *testing.T) {
 	})
 }
 
-// The deletion of one Service is plausible, however many addresses its author gave it.
+// The deletion of one Service is plausible, regardless of the number of its addresses.
 func TestFirstListLacksOneLargeService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

@@ -22,9 +22,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I14: one object's fault affects no other object.
+// I14: a fault of one object affects no other object.
 
-// refusesEndpoint makes the kernel refuse a destination, as for the broadcast address of one of its networks.
+// refusesEndpoint makes the kernel refuse a destination, as it refuses the broadcast address of its networks.
 func (w *world) refusesEndpoint(addr string) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Create && d.Addr.Addr().String() == addr {
@@ -54,13 +54,13 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 		if r.Err != nil {
 			w.Errorf("the sync failed: %v", r.Err)
 		}
-		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // one Problem for each of two virtual servers
+		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // one Problem per virtual server
 			w.Errorf("problems: %v", p)
 		}
 		if !w.has("-r 10.244.0.6:8080 -m -w 1") {
 			w.Errorf("the Service's other endpoint is not served:\n%s", w.fake.Dump())
 		}
-		for i := range 5 { // at the same node address, with no delay
+		for i := range 5 { // a Service at the same node address is served without delay
 			endpoint := fmt.Sprintf("10.244.0.%d", 10+i)
 			w.put(exposed("web", "10.96.0.1", 30001, endpoint))
 			if strings.Count(w.fake.Dump(), "-r "+endpoint+":8080 -m -w 1") != 2 {
@@ -153,7 +153,7 @@ func drawRefusal(t *rapid.T) refusal {
 	}
 }
 
-// hits reports whether an object belongs to the hostile Service. No other Service has these addresses, this node port and these endpoints.
+// hits reports whether an object belongs to the hostile Service, whose addresses, node port and endpoints are unique.
 func (r refusal) hits(op kernel.Op) bool {
 	if !slices.Contains(r.kinds, op.KindOf()) {
 		return false
@@ -186,7 +186,7 @@ func drawService(t *rapid.T, name, clusterIP, pods string, nodePort uint16) *mod
 	return svc
 }
 
-// step changes Services, or lets time pass.
+// step changes Services or waits.
 type step struct {
 	put    *model.Service
 	remove string
@@ -211,9 +211,9 @@ func drawStep(t *rapid.T) step {
 	return step{sleep: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "milliseconds")) * time.Millisecond}
 }
 
-// TestFaultsAffectOneObject draws a hostile Service, some of whose objects the kernel refuses, and ordinary Services at the same node
-// address. At every step, the ordinary Services have exactly the virtual servers that they would have without the hostile one. No sync fails, and the
-// kernel is read no more often.
+// TestFaultsAffectOneObject draws ordinary Services and a hostile Service at the same node address. The kernel refuses some objects of the
+// hostile Service. After every step, the ordinary Services have exactly the virtual servers that they would have without the hostile
+// Service. No sync fails, and the agent reads the kernel no more often.
 func TestFaultsAffectOneObject(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		refuse := drawRefusal(rt)
@@ -261,7 +261,7 @@ func (w *world) take(s step) {
 	}
 }
 
-// serveTheOthers checks that all Services except the hostile one are served now.
+// serveTheOthers checks that all Services except the hostile one are served.
 func (w *world) serveTheOthers(t *rapid.T) {
 	want := ordinary(idealOver(w.T, w.fake.State(), w.ordinaryServices(), w.around).State())
 	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
@@ -269,7 +269,7 @@ func (w *world) serveTheOthers(t *rapid.T) {
 	}
 }
 
-// sufferedNothing checks that nothing indicates a fault of the node.
+// sufferedNothing checks that no report indicates a fault of the node.
 func (w *world) sufferedNothing(t *rapid.T, began time.Time) {
 	audits := int(time.Since(began)/auditInterval) + 1
 	if c := w.fake.TakeCounts(); c.Reads != audits {
@@ -288,8 +288,8 @@ func (w *world) ordinaryServices() services {
 	return all
 }
 
-// ordinary lists the kernel's objects of Services other than the hostile one: virtual servers with the endpoints that get connections, set
-// entries and addresses.
+// ordinary lists the kernel objects of all Services except the hostile one: addresses, set entries, and virtual servers with the endpoints
+// that receive connections.
 func ordinary(s *kernel.State) []string {
 	var list []string
 	add := func(addr netip.AddrPort, text string) {
@@ -317,8 +317,8 @@ func ordinary(s *kernel.State) []string {
 	return list
 }
 
-// I16: while iptables hangs, endpoint changes are applied, and new Services are served if the rules were complete. Changes that need other
-// rules wait. The sync reports what is stuck, and reads no more often.
+// I16: while iptables hangs, endpoint changes are applied, and new Services are served if the rules were complete. Changes that require new
+// rules wait. The sync reports which programs are stuck, and does not read more often.
 func TestIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -340,7 +340,7 @@ func TestIPTablesHangs(t *testing.T) {
 		}
 		for _, r := range w.takeReports() {
 			if len(r.Stuck) != 2 {
-				w.Errorf("a report says that these are stuck: %v (full: %t)", r.Stuck, r.Full)
+				w.Errorf("a report lists these programs as stuck: %v (full: %t)", r.Stuck, r.Full)
 			}
 		}
 		w.fake.Stick()
@@ -351,8 +351,8 @@ func TestIPTablesHangs(t *testing.T) {
 	})
 }
 
-// An agent that starts while iptables hangs does not know the rules, so it creates no virtual server that they must protect. Virtual servers
-// of an earlier agent get endpoint changes.
+// An agent that starts while iptables hangs cannot read the rules, so it creates no virtual server that depends on them. It applies
+// endpoint changes to an earlier agent's virtual servers.
 func TestStartWhileIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -368,8 +368,8 @@ func TestStartWhileIPTablesHangs(t *testing.T) {
 	})
 }
 
-// I16: each family's programs fail separately. While the IPv6 programs hang, IPv4 is served and repaired, even after a start. IPv6 behaves as if both families hung: endpoints
-// change, and new virtual servers wait. Reports name the programs that hang.
+// I16: the programs of each family fail separately. While the IPv6 programs hang, the agent serves and repairs IPv4, even after a restart.
+// For IPv6, it applies endpoint changes, but new virtual servers wait. Reports name the programs that hang.
 func TestIP6TablesHangs(t *testing.T) {
 	for _, when := range []string{"at the start", "later"} {
 		t.Run(when, func(t *testing.T) {
@@ -392,12 +392,12 @@ func TestIP6TablesHangs(t *testing.T) {
 					w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
 					w.audit()
 					if !w.fake.State().Rules[inet.IPv4].Holds(before) {
-						w.Fatal("the rules of IPv4 are not repaired")
+						w.Fatal("the IPv4 rules are not repaired")
 					}
 				}
 				for _, r := range w.takeReports() {
 					if stuck := r.Stuck; r.Full && (len(stuck) != 1 || stuck[0].Part != "ip6tables") {
-						w.Errorf("a full sync says that these are stuck: %v", stuck)
+						w.Errorf("a full sync lists these programs as stuck: %v", stuck)
 					}
 				}
 				w.fake.Stick()

@@ -12,28 +12,28 @@ import (
 )
 
 const (
-	// lastKnownAfter is how long the source may take before the last known state is served.
+	// lastKnownAfter is the time that the source may take before the agent serves the last known state.
 	lastKnownAfter = 10 * time.Second
 	// lastKnownRetry is the delay before another attempt after a failure.
 	lastKnownRetry = 5 * time.Second
 )
 
-// lastKnown serves a LastKnown. It only adds, and only where the kernel has nothing (I4, I9).
+// lastKnown serves a LastKnown. It only adds objects, and only to a kernel without kube-ipvs objects (I4, I9).
 type lastKnown struct {
 	cfg    *Config
 	kernel Kernel
-	state  *LastKnown // nil if there is none, and after the source has synced
+	state  *LastKnown // nil if there is none, or once the source has synced
 	due    time.Time
 	served bool
-	// begun is true once anything was added to a kernel that had nothing. What exists since then is the agent's own.
+	// begun is true once an object was added to such a kernel; later objects are the agent's own.
 	begun bool
-	// added is called before anything is added.
+	// added is called before any object is added.
 	added func()
 	// moved is true if the node's addresses may have changed since.
 	moved bool
 }
 
-// serve serves the last known state if an attempt is due, and returns when the next one is due; zero for never.
+// serve serves the last known state if an attempt is due, and returns the time of the next attempt; zero for never.
 func (k *lastKnown) serve(ctx context.Context) time.Time {
 	now := time.Now()
 	if k.state == nil || k.served && !k.moved {
@@ -60,8 +60,8 @@ func (k *lastKnown) serve(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// add compares the last known state with the kernel and adds what is missing. A temporary agent does this: what it learns is forgotten, and the
-// first sync starts from the kernel alone, as after a restart (I9).
+// add compares the last known state with the kernel and adds what is missing. It uses temporary steps whose knowledge is discarded, so the
+// first sync starts from the kernel's state alone, as after a restart (I9).
 func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	if has, err := k.kernel.HasDevice(ctx); err != nil || has && !k.begun {
 		return errors.Join(err, onlyIf(has, ErrKernelNewer))
@@ -83,7 +83,8 @@ func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
-// contacts adds the addresses at which the agent tries to reach the API server now to those known earlier: it may have moved since.
+// contacts adds the addresses at which the agent now tries to reach the API server to the earlier ones, because the API server may have
+// moved.
 func (k *lastKnown) contacts(earlier []netip.AddrPort) []netip.AddrPort {
 	if k.cfg.Contacts == nil {
 		return earlier

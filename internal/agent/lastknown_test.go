@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// remember gives the agent a last known state. It returns the results of serving it.
+// remember gives the agent a last known state, and returns the results of the attempts to serve it.
 func (w *world) remember(all services) (results func() []error) {
 	var served []error
 	w.config.LastKnown = &agent.LastKnown{
@@ -42,7 +42,7 @@ func TestServeLastKnown(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(9 * time.Second)
 		if len(results()) > 0 || w.has("10.96.7.7") {
-			t.Fatalf("served before the source had its time: %v", results())
+			t.Fatalf("served while the source could still respond: %v", results())
 		}
 		w.sleep(2 * time.Second)
 		if len(results()) != 1 || results()[0] != nil {
@@ -56,7 +56,7 @@ func TestServeLastKnown(t *testing.T) {
 		if len(results()) != 1 {
 			t.Errorf("served again: %v", results())
 		}
-		// The source has no old Service.
+		// The source no longer has the Service "old".
 		w.services = all(web())
 		w.source.mu.Lock()
 		w.source.pending, w.source.synced = maps.Clone(w.services), true
@@ -84,7 +84,7 @@ func TestLastKnownYieldsToTheKernel(t *testing.T) {
 	})
 }
 
-// Addresses that come later get their node ports.
+// Node ports are served at addresses that the node gets later.
 func TestLastKnownFollowsAddresses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(onNodes(web(), 30080))
@@ -105,7 +105,7 @@ func TestLastKnownFollowsAddresses(t *testing.T) {
 	})
 }
 
-// addsOnly is a kernel that records operations that remove or change anything.
+// addsOnly is a kernel that records operations other than additions.
 type addsOnly struct {
 	agent.Kernel
 	wrong []kernel.Op
@@ -120,7 +120,7 @@ func (k *addsOnly) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// Serving the last known state only adds objects, until all exist. This holds for any state and any kernel failures.
+// For any state and any kernel failures, serving the last known state only adds objects, until all of them exist.
 func TestLastKnownOnlyAdds(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.services = compiletest.Many(20, 2)

@@ -12,9 +12,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NewLeftoverCleanup plans the removal of the rules and sets that kube-proxy has left. The agent may run at the same time: none of these objects
-// is its own. Virtual servers, and addresses on kube-ipvs0, stay: the agent has adopted those that a Service uses, and nothing tells the others
-// from another program's.
+// NewLeftoverCleanup plans the removal of the rules and sets that kube-proxy has left behind. The agent may run at the same time, because
+// none of these objects is its own. Virtual servers and addresses on kube-ipvs0 stay: the agent has adopted those that a Service uses, and
+// the others may belong to another program.
 func NewLeftoverCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, error) {
 	have, err := k.Read(ctx)
 	if err == nil {
@@ -46,7 +46,7 @@ func NewLeftoverCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cle
 		}
 	}
 	for _, phase := range []diff.Phase{{Name: "rules of kube-proxy", Ops: rules}, {Name: "tables of kube-proxy", Ops: tables}, {Name: "sets of kube-proxy", Ops: sets}} {
-		if len(phase.Ops) > 0 { // the kernel keeps a set as long as a rule matches it, so sets are last
+		if len(phase.Ops) > 0 { // the kernel keeps a set while a rule uses it, so sets are last
 			c.Plan.Phases = append(c.Plan.Phases, phase)
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// reportLog logs reports. It logs each failure, problem and warning once, and again if it returns.
+// reportLog logs reports. It logs each failure, problem and warning once, and again if it recurs.
 type reportLog struct {
 	log *zap.Logger
 	// synced is true once a full sync has succeeded.
 	synced bool
-	// failed are the logged failures, foreign the logged warnings about foreign objects.
+	// failed are the logged failures, and foreign the logged warnings about foreign objects.
 	failed, foreign map[string]bool
-	// oldRules are the failures to remove old rules that were logged.
+	// oldRules are the logged failures to remove old rules.
 	oldRules map[string]bool
 }
 
@@ -26,16 +26,16 @@ func newReportLog(log *zap.Logger) *reportLog {
 	return &reportLog{log: log, oldRules: map[string]bool{}}
 }
 
-// maxLines bounds the log of one sync, such as the first one with ten thousand Services.
+// maxLines is the maximum number of log lines of one sync, such as the first sync with ten thousand Services.
 const maxLines = 200
 
-// observe writes one line per change, in the form of the equivalent command. Without changes it writes nothing.
+// observe logs each change on one line, as the equivalent command. Without changes it writes nothing.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
 		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Strings("found", foundTexts(r.Drifted)))
 	}
 	for _, d := range r.NewlyDrained {
-		l.log.Info("endpoint drained: its weight is 0 and no connection through this node is left",
+		l.log.Info("endpoint drained: its weight is 0 and no connections remain through this node",
 			zap.Stringer("service", d.Service), zap.Stringer("server", d.Server), zap.Stringer("endpoint", d.Endpoint))
 	}
 	changes := l.logResults(r)
@@ -45,7 +45,7 @@ func (l *reportLog) observe(r *Report) {
 		l.log.Error("sync failed; retrying", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
 	}
 	if r.Waiting != nil {
-		l.log.Info("writing the rules takes long; Services that need them wait", zap.Error(r.Waiting))
+		l.log.Info("writing the rules takes a long time; Services that need them wait", zap.Error(r.Waiting))
 	}
 	if r.Complete() && !l.synced {
 		l.synced = true
@@ -53,7 +53,7 @@ func (l *reportLog) observe(r *Report) {
 	}
 }
 
-// maxFound bounds the findings in a line: a flush of all tables yields two findings for each chain.
+// maxFound is the maximum number of findings in a line: a flush of all tables causes two findings per chain.
 const maxFound = 8
 
 func foundTexts(found []contest.Finding) []string {
@@ -69,7 +69,7 @@ func foundTexts(found []contest.Finding) []string {
 
 func (l *reportLog) logOldRules(r *Report) {
 	if r.OldRulesErr != nil {
-		l.warnOfOldRules("looking for old rules where the agent no longer keeps them failed; retrying", r.OldRulesErr)
+		l.warnOfOldRules("searching for rules left in another rule layer failed; retrying", r.OldRulesErr)
 	}
 	for _, result := range r.OldRules {
 		if result.Err != nil {
@@ -88,7 +88,7 @@ func (l *reportLog) warnOfOldRules(what string, err error) {
 	}
 }
 
-// logResults writes a line for each change and each new failure, and returns the number of changes.
+// logResults logs each change and each new failure, and returns the number of changes.
 func (l *reportLog) logResults(r *Report) int {
 	changes, failures, failed := 0, 0, map[string]bool{}
 	for _, result := range r.Results {
@@ -99,7 +99,7 @@ func (l *reportLog) logResults(r *Report) int {
 		case result.Refused():
 			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:
-			// Log a failure once, not on every retry. While it persists, "sync failed" shows that.
+			// Log a failure once, not on every retry. While the failure persists, "sync failed" shows it.
 			line := result.Op.String() + ": " + result.Err.Error()
 			logged := failed[line] || l.failed[line]
 			if failed[line] = true; logged {
@@ -136,12 +136,12 @@ func (l *reportLog) logProblems(r *Report) {
 	l.logForeign(r)
 }
 
-// ipv6OffLine is logged once, not for every address.
+// ipv6OffLine is logged only once, not for every address.
 const ipv6OffLine = "IPv6 is disabled on " + kernel.Device + "; no Service is served at an IPv6 address. To enable it, run " +
 	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
 	"the addresses"
 
-// logForeign logs foreign objects that are in the way: once, and again if they return.
+// logForeign logs foreign objects that block a Service or are on kube-ipvs0: once, and again if they reappear.
 func (l *reportLog) logForeign(r *Report) {
 	var lines []string
 	for key, service := range r.Foreign {

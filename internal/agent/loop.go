@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 )
 
-// Run runs the agent until the context ends. It then leaves the kernel's state in place, so Services keep working.
+// Run runs the agent until the context ends. The kernel's state stays in place, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.background.wg.Wait()
 	timer := time.NewTimer(0)
@@ -71,7 +71,7 @@ func rearm(timer *time.Timer, at time.Time) {
 	timer.Reset(time.Until(at))
 }
 
-// nextWake is when the loop must run without a change; zero if only a change can wake it.
+// nextWake returns the time at which the loop must run without a change; zero if only a change can wake it.
 func (a *Agent) nextWake() time.Time {
 	if a.planner.known.State() == nil {
 		return a.nextSync(time.Now())
@@ -79,7 +79,7 @@ func (a *Agent) nextWake() time.Time {
 	return a.schedule.NextWake(a.nextSync(time.Now()), a.checks.next(a.planner.known))
 }
 
-// nextSync is when the next sync starts without a change; zero if none does.
+// nextSync returns the time of the next sync without a change; zero if there is none.
 func (a *Agent) nextSync(now time.Time) time.Time {
 	p := a.planner
 	deadlines := []time.Time{p.draining.Next(), p.ramps.Next()}
@@ -91,7 +91,7 @@ func (a *Agent) nextSync(now time.Time) time.Time {
 	return a.schedule.NextSync(now, deadlines...)
 }
 
-// Plan returns what the next sync would do, without writing.
+// Plan returns the plan of the next sync, without applying it.
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	_, plan, err := a.once(ctx, time.Now(), a.reader.source.Take())
 	return plan, err

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: until the source has delivered its initial list, an object missing from it may still exist.
+// I4: until the source has delivered its complete initial list, an object missing from it may still exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -31,7 +31,7 @@ func TestNothingBeforeSynced(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads+c.Lookups+c.Writes() > 0 {
-			w.Errorf("before the initial lists were complete: %+v", c)
+			w.Errorf("written before the initial lists were complete: %+v", c)
 		}
 		w.source.sync()
 		w.sleep(drainInterval)
@@ -46,7 +46,7 @@ func (s *source) sync() {
 	s.wake()
 }
 
-// I4: a kernel that cannot be read is not an empty kernel.
+// I4: a kernel that cannot be read must not be treated as empty.
 func TestUnreadableKernel(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		failReads := func(n int) {
@@ -75,7 +75,7 @@ func TestUnreadableKernel(t *testing.T) {
 		failReads(3)
 		w.audit()
 		if c := w.fake.TakeCounts(); c.Writes() > 0 {
-			w.Errorf("an audit that could not read writes %+v", c)
+			w.Errorf("a failed audit wrote %+v", c)
 		}
 		failReads(1) // this time, the lookup fails
 		w.put(web(), compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
@@ -87,8 +87,8 @@ func TestUnreadableKernel(t *testing.T) {
 	})
 }
 
-// I3: a failed operation is retried and never deletes anything. kube-proxy forgets a virtual server whose update failed, and deletes it as
-// unused.
+// I3: a failed operation is retried, and never causes a deletion. kube-proxy forgets a virtual server whose update failed, and deletes it
+// as unused.
 func TestFailedUpdateDeletesNothing(t *testing.T) {
 	for kind, change := range map[kernel.Kind]*model.Service{
 		kernel.KindServer:      sticky(web()),
@@ -117,7 +117,7 @@ func TestFailedUpdateDeletesNothing(t *testing.T) {
 	}
 }
 
-// I8: a Service that cannot be served does not affect others. It is served when the kernel accepts it.
+// I8: a Service that cannot be served does not affect others. It is served once the kernel accepts its objects.
 func TestFailingServiceBlocksNoOther(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(webKey)
@@ -128,7 +128,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.put(compiletest.Service("third", "10.96.0.3", "10.244.0.1"))
-		if !w.has("10.96.0.3/32") { // it is served immediately, not with the next retry
+		if !w.has("10.96.0.3/32") { // it is served immediately, without waiting for the next retry
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.takeReports()
@@ -147,7 +147,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 	})
 }
 
-// cannotMake makes the kernel fail to create one virtual server.
+// cannotMake prevents the kernel from creating one virtual server.
 func (w *world) cannotMake(key kernel.ServerKey) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if s, ok := op.Object.(kernel.Server); ok && s.Key == key {
@@ -157,7 +157,8 @@ func (w *world) cannotMake(key kernel.ServerKey) {
 	})
 }
 
-// The backoff doubles with every failed attempt and ends with success. Changes in between do not postpone the next attempt.
+// The backoff doubles with every failed attempt, and ends when an attempt succeeds. Changes in the meantime do not postpone the next
+// attempt.
 func TestBackoff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(webKey)
@@ -183,7 +184,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// The base that all Services depend on has failed. Until the retry, no virtual server is created; existing ones are updated.
+// Writing the base that all Services depend on fails. Until the retry, no virtual server is created; existing ones are updated.
 func TestBaseFails(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		for _, kind := range []kernel.Kind{kernel.KindSet, kernel.KindRules, kernel.KindDevice} {
@@ -197,7 +198,7 @@ func TestBaseFails(t *testing.T) {
 				}
 				w.put(web())
 				w.start()
-				for range 5 { // changes arrive while the retry waits
+				for range 5 { // changes arrive while a retry is pending
 					w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 					w.put(web("10.244.0.1", "10.244.0.2"))
 					w.remove("other")
@@ -229,7 +230,7 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 func TestPodRangesOfTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.LocalByNodeCIDR = true
-		w.fake.OnOp(nil) // its checks know only the old rules
+		w.fake.OnOp(nil) // the checker knows only the old rules
 		w.put(web())
 		w.start()
 		w.fake.TakeCounts()
@@ -241,7 +242,8 @@ func TestPodRangesOfTheNode(t *testing.T) {
 	})
 }
 
-// A notification that another program changed the kernel starts an audit immediately. Many notifications start one audit per second.
+// If the agent is notified that another program changed the kernel, it starts an audit immediately. Many notifications cause one audit per
+// second.
 func TestKernelChanged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
@@ -282,7 +284,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// The report is all that the rest of the process sees of a sync.
+// The rest of the process sees only the report of a sync.
 func TestReport(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1")))
@@ -310,7 +312,7 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// A change at an address where an operation failed requests an earlier full read, and waits for it. A change at another address does not
+// A change at an address where an operation failed makes the next full read earlier, and waits for it. A change at another address does not
 // wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
@@ -342,7 +344,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 	})
 }
 
-// Repeated failures at different Services do not postpone the retry forever.
+// Repeated failures of different Services do not postpone the retry forever.
 func TestRetryIsNotPostponed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -366,7 +368,7 @@ func TestRetryIsNotPostponed(t *testing.T) {
 	})
 }
 
-// A sync without a plan did nothing. Later changes do not make the agent forget what that sync should have removed.
+// After a sync that failed before it had a plan, later changes do not make the agent forget the objects that this sync should have removed.
 func TestSyncWithoutPlan(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())

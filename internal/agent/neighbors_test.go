@@ -11,9 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestLargeServicesCostOthersNothing changes, creates and deletes a Service next to large ones of many shapes that the API server accepts. These also claim the new Service's
-// address, or have an endpoint
-// there. No sync fails. Each change takes the same operations as without them, no reads, and less than twice the allocations.
+// TestLargeServicesCostOthersNothing changes, creates and deletes a Service beside large ones, in many shapes that the API server accepts.
+// Some large Services also claim the new Service's address, or have an endpoint at that address. No sync fails. Each change causes the same
+// operations as without the large Services, no reads, and less than twice the allocations.
 func TestLargeServicesCostOthersNothing(t *testing.T) {
 	alone := besideLarge(t, 0)
 	shapes := [][3]int{{1049, 1000, 0}, {1, 70_000, 0}, {30_000, 1, 0}, {100, 250, 1000}, {1, 1, 30_000}, {1, 1000, 500}} // ports, endpoints, external IPs
@@ -34,10 +34,10 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 		for change, beside := range besideLarge(t, shape[1], svc) {
 			limit := 2 * alone[change]
 			if change == inItsPlace {
-				limit += uint64(10 * shape[1]) // there, the old endpoints are removed
+				limit += uint64(10 * shape[1]) // the old endpoints are removed in this case
 			}
 			if beside > limit {
-				t.Errorf("ports, endpoints and external IPs %v: %s takes %d allocations instead of %d", shape, change, beside, alone[change])
+				t.Errorf("with ports, endpoints and external IPs %v, %s takes %d allocations instead of %d", shape, change, beside, alone[change])
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 
 const inItsPlace = "a new Service at another's external IP"
 
-// besideLarge returns the allocations of changes to small Services, with some endpoints of large Services in the way.
+// besideLarge returns the number of allocations for changes to small Services while large Services conflict with them.
 func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string]uint64 {
 	allocations := map[string]uint64{}
 	synctest.Test(t, func(t *testing.T) {

@@ -9,9 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If something stops one of them, that page is out of date.
+// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of them no longer succeeds, that page is
+// out of date.
 
-// New virtual servers are looked up in one call, however many there are. No other change is applied meanwhile.
+// The agent looks up all new virtual servers in a single call. It applies no other change during that call.
 func TestLookupsAreNotDivided(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -26,8 +27,9 @@ func TestLookupsAreNotDivided(t *testing.T) {
 	})
 }
 
-// An external IP inherits an unused address of the node's network from a load balancer that leaves it while an agent restarts: the new agent
-// finds the address served. An agent that does not restart knows which Service had the address (TestNothingIsInheritedFromALoadBalancer).
+// While an agent restarts, a load balancer gives up an unused address of the node's network, and an external IP takes it over: the new
+// agent finds the address served. An agent that keeps running knows which Service had the address
+// (TestNothingIsInheritedFromALoadBalancer).
 func TestInheritedOverARestart(t *testing.T) {
 	for restarts, served := range map[bool]bool{false: false, true: true} {
 		calmBubble(t, func(w *world) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Until the agent's own rules are complete, the old ones in the other iptables variant may be the only working ones.
+// Until the agent's own rules are complete, the old rules in the other iptables variant may be the only working ones.
 func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -21,7 +21,7 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 		w.put(compiletest.Service("web", "10.96.0.1", "10.244.1.1"))
 		w.start()
 		if old, _ := w.fake.FindOldRules(t.Context()); len(old) != 2 {
-			t.Errorf("rules were removed although the new ones failed; left: %v", old)
+			t.Errorf("old rules were removed although writing the new ones failed; left: %v", old)
 		}
 		w.audit()
 		if old, _ := w.fake.FindOldRules(t.Context()); len(old) > 0 {
@@ -31,7 +31,7 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	})
 }
 
-// A removal that fails is retried with every audit, and reported once.
+// A failed removal is retried at every audit, and reported once.
 func TestOldRulesAreTriedAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.SetOldRules(kernel.OldRules{Variant: "legacy", Family: inet.IPv4})
@@ -65,7 +65,7 @@ func TestCleanupRemovesOldRulesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := (kernel.Op{Verb: kernel.Delete, Object: old}); c.Plan.Len() == 0 || c.Plan.Ops()[0] != want {
-		t.Fatalf("plan is %v, want it to begin with %s", c.Plan.Ops(), want)
+		t.Fatalf("got plan %v, want it to begin with %s", c.Plan.Ops(), want)
 	}
 	if err := c.Run(t.Context(), func(kernel.Op, error) {}); err != nil {
 		t.Error(err)

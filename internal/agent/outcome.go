@@ -10,7 +10,7 @@ import (
 
 // This file records the outcome of a sync.
 
-// postpone leaves the work of a sync without a plan to a later sync.
+// postpone leaves the work to a later sync if a sync fails before it has a plan.
 func (p *planner) postpone(s *syncRun) {
 	p.known.Postpone(s.touched)
 	p.ramps.Retry(s.now, schedule.RetryStep(s.now))
@@ -29,11 +29,12 @@ func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r.describe(p.cluster, p.target)
 }
 
-// Up to fewRefusals Services with refused objects are never taken as a fault of the node, even if there are few Services.
+// fewRefusals is the largest number of Services with refused objects that never indicates a fault of the node, even if there are few
+// Services.
 const fewRefusals = 2
 
-// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for one reason: the node is then at
-// fault, not the Services. One namespace's author cannot trigger this.
+// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for the same reason: in that case
+// the node is at fault, not the Services. The users of a single namespace cannot cause this error.
 func (p *planner) prevailingRefusal() error {
 	most := p.known.Refusals.Prevailing()
 	if most.Services <= fewRefusals || 2*most.Services <= p.cluster.Services() || 2*most.Namespaces <= p.cluster.Namespaces() {
@@ -42,7 +43,7 @@ func (p *planner) prevailingRefusal() error {
 	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, p.cluster.Services(), most.Err)
 }
 
-// noteDrained reports the endpoints drained by an operator whose last connection has ended since the previous full sync.
+// noteDrained reports the endpoints with a wanted weight of 0 whose last connection has ended since the previous full sync.
 func (p *planner) noteDrained(s *syncRun) {
 	for _, entry := range p.stopped.Update(p.target, p.known.State()) {
 		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Ownership (I5) in the loop. web wants 10.96.0.1:80.
+// These tests cover ownership (I5) in the loop. The Service web claims 10.96.0.1:80.
 var webKey = tcp("10.96.0.1:80")
 
 func web(endpoints ...string) *model.Service {
@@ -25,7 +25,7 @@ func web(endpoints ...string) *model.Service {
 	return compiletest.Service("web", "10.96.0.1", endpoints...)
 }
 
-// untouched checks that the foreign server is unchanged and reported, and that kube-ipvs has no object for it.
+// untouched checks that the foreign virtual server is unchanged and reported, and that kube-ipvs has no objects for it.
 func (w *world) untouched() {
 	w.Helper()
 	state := w.fake.State()
@@ -35,10 +35,10 @@ func (w *world) untouched() {
 		w.Errorf("the foreign server is %v", server)
 	}
 	if state.HasMember(entry(webKey)) {
-		w.Error("the foreign server is in our ledger")
+		w.Error("the foreign virtual server is in our ledger")
 	}
 	if _, bound := state.Addresses[webKey.Addr.Addr()]; bound {
-		w.Error("the address of the foreign server is bound")
+		w.Error("the foreign virtual server's address is bound")
 	}
 	if r := w.lastReport(); r.Foreign[webKey].String() != "default/web:http" {
 		w.Errorf("report: foreign %v", r.Foreign)
@@ -52,7 +52,7 @@ func TestForeignServerBeforeStart(t *testing.T) {
 		w.start()
 		w.converged(foreign(webKey))
 		w.untouched()
-		for range 3 { // new endpoints, audits and restarts do not change the owner
+		for range 3 { // new endpoints, audits and restarts do not change the virtual server's owner
 			w.put(web("10.244.0.1", "10.244.0.2"))
 			w.untouched()
 			w.restart()
@@ -73,7 +73,7 @@ func TestForeignServerAppearsBetweenSyncs(t *testing.T) {
 	})
 }
 
-// An audit saw the foreign server before a Service wanted its address.
+// An audit saw the foreign virtual server before a Service claimed its address.
 func TestForeignServerKnownBeforeService(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(foreign(webKey))
@@ -89,7 +89,8 @@ func TestForeignServerKnownBeforeService(t *testing.T) {
 	})
 }
 
-// Another program creates the server between lookup and write. The owner record is deleted again, even if the first attempt fails.
+// Another program creates the virtual server between the agent's lookup and write. The owner record is deleted again, even if the first
+// attempt fails.
 func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	for _, undo := range []error{nil, syscall.EBUSY} {
 		for _, when := range []string{"audit", "change"} {
@@ -112,7 +113,7 @@ func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	}
 }
 
-// intrude creates the foreign server when our owner record is written, and makes the first deletion of that record fail.
+// intrude creates the foreign virtual server when our owner record is written, and makes the first deletion of that record fail.
 func intrude(w *world, undo error) func(kernel.Op, error) {
 	made := false
 	return func(op kernel.Op, err error) {
@@ -128,7 +129,8 @@ func intrude(w *world, undo error) func(kernel.Op, error) {
 	}
 }
 
-// Another program deletes our virtual server, and creates another one while the agent repairs. The owner record is older, so it stays ours.
+// Another program deletes our virtual server, and recreates it while the agent repairs. The owner record is older, so the virtual server
+// stays ours.
 func TestServerIsReplacedDuringRepair(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -140,7 +142,7 @@ func TestServerIsReplacedDuringRepair(t *testing.T) {
 		w.fake.OnOp(func(op kernel.Op, err error) {
 			switch m, _ := op.Object.(kernel.Member); {
 			case m.Set == "KIPVS-4-HAIRPIN" && op.Verb == kernel.Create:
-				_ = foreign(webKey)(w.fake) // in later repairs it exists already
+				_ = foreign(webKey)(w.fake) // in later repairs the virtual server already exists
 			case errors.Is(err, kernel.ErrExists):
 				refused = true
 			}
@@ -163,7 +165,7 @@ func TestAddressIsReleasedWithoutItsSet(t *testing.T) {
 		},
 		"the address could not be released before": func(w *world) {
 			w.damage(drifts["ipvsadm -D"])
-			w.fake.FailNext(kernel.KindServer, syscall.EBUSY) // so the agent knows that there is no virtual server
+			w.fake.FailNext(kernel.KindServer, syscall.EBUSY) // so the agent has recorded that there is no virtual server
 			w.sleep(auditInterval)
 			w.fake.FailNext(kernel.KindAddress, syscall.EBUSY)
 			w.fake.OnOp(func(op kernel.Op, err error) {
@@ -204,7 +206,7 @@ func TestForeignServerIsDeleted(t *testing.T) {
 	})
 }
 
-// Another program flushes the ledger while the agent runs. No server of ours becomes foreign, and unwanted ones are deleted.
+// Another program flushes the ledger while the agent runs. None of our virtual servers becomes foreign, and unwanted ones are deleted.
 func TestLedgerFlushedWhileRunning(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("going", "10.96.0.3", "10.244.0.3"))
@@ -212,7 +214,7 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 		w.audit()
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-LEDGER") })
 		w.allowed = nil
-		w.mayUnclaim = true // no records are left to delete in the right order
+		w.mayUnclaim = true // the missing records cannot be deleted in the right order
 		w.fake.OnOp(nil)
 		w.remove("going")
 		w.put(web("10.244.0.2"))
@@ -223,8 +225,8 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 	})
 }
 
-// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted server on our device is adopted in place and keeps its
-// connections.
+// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted virtual server on our device is adopted in place and
+// keeps its connections.
 func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(kubeProxy)
@@ -235,7 +237,7 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 			}
 			w.checkStep(op, err)
 		})
-		// kube-proxy's objects are recorded as ours one after the other.
+		// kube-proxy's objects are recorded as ours one after another.
 		for _, key := range []kernel.ServerKey{webKey, tcp("10.96.0.2:80")} {
 			w.allowed = append(w.allowed, fmt.Sprintf("address %s is bound without a virtual server", key.Addr.Addr()))
 		}
@@ -259,7 +261,7 @@ func kubeProxy(f *kerneltest.Fake) error {
 	)
 }
 
-// leftover creates a virtual server on our device that is not wanted and not in the ledger.
+// leftover creates a virtual server on our device that is neither wanted nor in the ledger.
 func leftover(f *kerneltest.Fake) error {
 	if !f.State().Device {
 		create := kernel.Op{Verb: kernel.Create, Object: kernel.DummyDevice{}}
@@ -273,7 +275,7 @@ func leftover(f *kerneltest.Fake) error {
 	)
 }
 
-// Adoption must survive a kill half way, even if the servers differ from the wanted ones: see TestCrash.
+// Adoption must survive a crash partway through, even if the virtual servers differ from the wanted ones; see TestCrash.
 
 func TestUnwantedServerIsReportedNeverDeleted(t *testing.T) {
 	bubble(t, func(w *world) {
@@ -315,8 +317,8 @@ func TestForeignAddressOnOurDevice(t *testing.T) {
 	})
 }
 
-// An IPVS dump misses entries while another program writes. A missed server of ours is not created again, and a missed foreign one is not
-// claimed.
+// An IPVS dump misses entries while another program writes. If a dump misses one of our virtual servers, the agent does not create it
+// again. If it misses a foreign one, the agent does not claim it.
 func TestIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := tcp("10.96.0.2:80")
@@ -346,8 +348,8 @@ func TestIncompleteDump(t *testing.T) {
 	})
 }
 
-// A virtual server that an audit missed, and that another program deletes before the next one, is created again: the two audits see no
-// difference.
+// If an audit missed a virtual server and another program deletes it before the next audit, the agent recreates it, although the two audits
+// see no difference.
 func TestDeletedAfterAnIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))

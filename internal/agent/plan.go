@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// plan compares the wanted state with the kernel: with a full read if one is due, otherwise with the known state.
+// plan compares the wanted state with a full read of the kernel if one is due, otherwise with the known state.
 func (p *planner) plan(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	if p.known.Unverified().Concerns(s.touched) {
 		p.schedule.RetrySoon()

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// planner decides what to write: it compiles what the reader has learned, and compares it with the known state of the kernel.
+// planner decides what to write: it compiles the facts from the reader, and compares the wanted state with the known state of the kernel.
 type planner struct {
 	cfg      *Config
 	cluster  *compile.Cluster
@@ -23,9 +23,9 @@ type planner struct {
 	ramps    *slowstart.Ramps
 	draining *drain.Clocks
 	stopped  *drain.Stopped
-	// inherited is what an earlier agent left in the kernel.
+	// inherited checks the objects that an earlier agent left in the kernel.
 	inherited inherited
-	// left are the objects of the last sync if it ended early; nil if it did not.
+	// left are the objects of the last sync if it ended early, otherwise nil.
 	left *want.Touched
 	// reconfigured is true if settings changed since everything was last compared with the kernel.
 	reconfigured bool
@@ -54,18 +54,18 @@ func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Serv
 	p.took(s, p.cluster.Update(first, s.touched))
 }
 
-// took records a change to the wanted state.
+// took records a change in the wanted state.
 func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 	s.report.compiled(compiled)
 	p.target.Follow(s.touched)
 }
 
-// inherited is what an earlier agent left in the kernel, compared with the first lists from the API server. If they lack most of it, the agent
-// cannot tell whether the objects were deleted while no agent ran, or whether the API server has lost its storage, hides objects or belongs to
-// another cluster. So the agent changes nothing at first (I15).
+// inherited compares the objects that an earlier agent left in the kernel with the first lists from the API server. If the lists lack most
+// of these objects, the agent cannot tell why: the objects may have been deleted while no agent ran, or the API server may have lost its
+// storage, hide objects or belong to another cluster. Therefore the agent changes nothing at first (I15).
 type inherited struct {
-	// until is when the agent accepts the lists in any case; zero before the first comparison.
+	// until is the time at which the agent accepts the lists in any case; zero before the first comparison.
 	until time.Time
-	// accepted is true once the lists have been plausible or that time has come.
+	// accepted is true once the lists were plausible or that time has passed.
 	accepted bool
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// KnownProblems are the Problems of the reports so far.
+// KnownProblems tracks the Problems of all reports so far.
 type KnownProblems struct {
 	node    model.ObjectRef
 	byCheck map[Check][]model.Problem
 }
 
-// NewKnownProblems returns an empty KnownProblems for the node with this name.
+// NewKnownProblems returns an empty KnownProblems for this node.
 func NewKnownProblems(node string) *KnownProblems {
 	return &KnownProblems{model.NodeRef(node), map[Check][]model.Problem{}}
 }
@@ -50,7 +50,7 @@ func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
 	}
 }
 
-// replaces reports whether one Problem replaces another. The other then does not count as resolved.
+// replaces reports whether one Problem replaces another. A replaced Problem does not count as resolved.
 func replaces(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }

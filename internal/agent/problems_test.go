@@ -10,7 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Each Problem is new once and resolved once, unless another Problem of the same field replaces it. The numbers are from the last reports.
+// Each Problem is reported as new once and as resolved once, unless another Problem of the same field replaces it. The numbers of Problems
+// come from the latest reports.
 func TestProblemChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known, counts := agent.NewKnownProblems("node-1"), map[agent.Check]int{}

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// configurations lists the configurations of restarted agents. Each is a change to the tests' configuration. Families are not a setting: a machine that loses a family can no
-// longer remove its objects.
+// configurations lists the configurations of restarted agents. Each is a change to the tests' configuration. IP families are not a setting:
+// a machine that loses a family can no longer remove that family's objects.
 var configurations = map[string]func(*compile.Config){
 	"default":                    func(*compile.Config) {},
 	"another cluster CIDR":       func(c *compile.Config) { c.Local.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
@@ -35,8 +35,9 @@ var configurations = map[string]func(*compile.Config){
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 
-// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel is the same as if the earlier configuration had never applied. Sysctls and timeouts are an
-// exception, because agents do not reset them. Virtual servers that both configurations want are never deleted.
+// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel's state is as if the earlier configuration had never
+// been used. Sysctls and timeouts are an exception, because agents do not reset them. Virtual servers that are wanted under both
+// configurations are never deleted.
 func TestRestartWithAnyConfiguration(t *testing.T) {
 	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
 	for name := range configurations {
@@ -61,7 +62,7 @@ func TestRestartWithAnyConfiguration(t *testing.T) {
 	}
 }
 
-// runWith runs an agent with a configuration, and then one with another, and returns the state of the kernel.
+// runWith runs an agent with each of two configurations in turn, and returns the kernel's state.
 func runWith(t *testing.T, before, after string, between func(*world)) (state *kernel.State, dump string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,14 +90,14 @@ func runWith(t *testing.T, before, after string, between func(*world)) (state *k
 	return state, dump
 }
 
-// withoutSettings returns the lines of a dump except for what no agent resets.
+// withoutSettings returns a dump without the values that agents do not reset.
 func withoutSettings(dump string) []string {
 	return slices.DeleteFunc(lines(dump), func(line string) bool {
 		return strings.Contains(line, "sysctl") || strings.Contains(line, "ipvsadm --set")
 	})
 }
 
-// TestReloadIsNoDrift: the changes of a reload are not counted as drift; later changes by another program are.
+// TestReloadIsNoDrift: changes caused by a reload do not count as drift, but later changes by another program do.
 func TestReloadIsNoDrift(t *testing.T) {
 	for name, configure := range configurations {
 		t.Run(name, func(t *testing.T) {

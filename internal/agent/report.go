@@ -14,32 +14,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Report describes what one sync found and did. Logs, metrics, Events and the history use nothing else.
+// Report describes what one sync found and did. Logs, metrics, Events and the history depend on reports alone.
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
 	// Full is true if the whole kernel was read.
 	Full bool
-	// Drift counts the differences that an audit found although all writes had succeeded and nothing had changed in the cluster.
+	// Drift counts the differences that an audit found although all writes succeeded and nothing changed in the cluster.
 	Drift int
 	// Drifted lists these differences by object.
 	Drifted []contest.Finding
-	// Compiled are the Services that this sync compiled; Services counts all.
+	// Compiled are the Services that this sync compiled; Services is the number of all Services.
 	Compiled []model.ServiceID
 	Services int
-	// Problems are those of the compiled Services and of Services with new or resolved refusals by the kernel. An empty list means that
+	// Problems are the Problems of the compiled Services, and of Services for which the kernel's refusals changed. An empty list means that
 	// earlier problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
-	// Served is what this node serves of each compiled Service; it is zero for a deleted one.
+	// Served describes what this node serves of each compiled Service; it is zero for deleted Services.
 	Served map[model.ServiceID]compile.Served
-	// VirtualServers counts the wanted virtual servers, Draining the endpoints that keep connections and get no new ones.
+	// VirtualServers counts the wanted virtual servers. Draining counts the endpoints that keep connections but get no new ones.
 	VirtualServers, Draining int
 	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those without connections through this
-	// node. Both are as of the last full sync.
+	// node. Both counts are as of the last full sync.
 	Stopped, Drained int
 	// NewlyDrained are the stopped endpoints whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
-	// Stages are the parts of Duration.
+	// Stages are the durations of the sync's stages.
 	Stages Stages
 	// Node is this node's object; nil while it is unknown.
 	Node *model.Node
@@ -49,42 +49,45 @@ type Report struct {
 	Unreadable map[model.ObjectRef][]model.Problem
 	// ProblemChanges are the Problems that are new or resolved.
 	ProblemChanges []ProblemChange
-	// Foreign are the virtual servers whose keys are taken by foreign ones, so they cannot be written, each with its Service port.
+	// Foreign are the wanted virtual servers that cannot be written because a foreign virtual server has the same key, each with its
+	// Service port.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
-	// Found is what exists in the kernel but is not wanted. It is reported, never deleted.
+	// Found describes unwanted objects that the agent reports and never deletes.
 	diff.Found
 	Results []Result
-	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for them.
+	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for old
+	// rules.
 	OldRules    []Result
 	OldRulesErr error
-	// NodePortAddresses are the addresses with node ports; nil means every address of the node.
+	// NodePortAddresses are the addresses that serve node ports; nil means all addresses of the node.
 	NodePortAddresses []netip.Addr
-	// LoopbackAddresses are the loopback addresses with node ports.
+	// LoopbackAddresses are the loopback addresses that serve node ports.
 	LoopbackAddresses []netip.Addr
-	// Period is the longest time until the next full sync, or less if quick checks show in between that the loop works.
+	// Period is the maximum time until the next sign of life from the loop: a full sync or a successful quick check.
 	Period time.Duration
-	// Programmed are the triggers whose changes this sync completed in the kernel without any failure.
+	// Programmed are the triggers whose changes are complete in the kernel after this sync.
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
 	EndedFlows int
-	// Err is the first error, RetryAfter the time until the retry.
+	// Err is the first error; RetryAfter is the time until the retry.
 	Err        error
 	RetryAfter time.Duration
-	// Waiting describes the rules for which the sync did not wait. That is not a failure, but what depends on them waits.
+	// Waiting describes rules that were still being written when the sync ended. That is not a failure, but operations that depend on these
+	// rules wait.
 	Waiting error
-	// Interrupted is true if a part of the plan is left to the next sync, because changes of other Services wait.
+	// Interrupted is true if part of the plan is left for the next sync, because changes of other Services are waiting.
 	Interrupted bool
 	// Stuck are the parts of the kernel interface that do not work, sorted.
 	Stuck []kernel.StuckError
-	// rulesErr is why the rules could not be read. Err includes it.
+	// rulesErr contains the errors of reading rules. Err includes it.
 	rulesErr kernel.RulesError
-	// rulesRead is true if all others were read.
+	// rulesRead is true if all other rules were read.
 	rulesRead bool
 }
 
-// Check is a check of an object. It always reports all Problems of the object, so a missing one is resolved.
+// Check is a check of an object. It always reports all Problems of the object, so a Problem that is missing has been resolved.
 type Check struct {
-	// Reading is true if the check converts an object of the API server, and false for all others.
+	// Reading is true if the check is the conversion of an object from the API server.
 	Reading bool
 	Object  model.ObjectRef
 }
@@ -97,11 +100,11 @@ type ProblemChange struct {
 	More int
 }
 
-// DriftKinds are the parts of the kernel in which audits find drift, each with its kinds of drift.
+// DriftKinds maps the parts of the kernel in which audits find drift to their kinds of drift.
 var DriftKinds = contest.Kinds
 
-// rulesFailure is the part of Err about reading the rules. It is waiting, not a failure, if every read still runs: the end of a read requests an
-// audit.
+// rulesFailure returns the part of Err about reading the rules. If every read is still running, the sync is waiting and has not failed: the
+// end of a read requests an audit.
 func (r *Report) rulesFailure() (waits bool, err error) {
 	waits = true
 	for _, err := range r.rulesErr {
@@ -130,20 +133,20 @@ type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
 type Result struct {
 	Op      kernel.Op
 	Err     error
-	Skipped bool // not tried: it depends on a failed operation, or the kernel has refused it before
+	Skipped bool // not tried, because it depends on a failed operation or the kernel has refused it before
 }
 
 // Refused reports whether the kernel refused the operation because of its object. A Problem of the Service describes the refusal.
 func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Refused(r.Op, r.Err) }
 
-// Unfinished reports whether the result is not known yet.
+// Unfinished reports whether the operation is still running.
 func (r Result) Unfinished() bool { return errors.Is(r.Err, errUnfinished) && !r.Skipped }
 
-// errUnfinished is the result of writing rules for which the sync did not wait. Whatever depends on them waits for an audit, which follows
-// when the write ends.
+// errUnfinished is the result of a write of rules that the sync did not wait for. Operations that depend on it wait for an audit, which
+// follows when the write ends.
 var errUnfinished = errors.New("iptables has not finished yet")
 
-// errOccupied is the result while an earlier write runs.
+// errOccupied is the result if an earlier write is still running.
 var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
 
 // optional reports whether the sync succeeds even if the operation fails.
@@ -152,7 +155,7 @@ func (r Result) optional() bool {
 	return ok && sysctl.Optional
 }
 
-// failed reports whether the operation was tried and failed, although it is not optional.
+// failed reports whether a required operation was tried and failed.
 func (r Result) failed() bool { return r.Err != nil && !r.Skipped && !r.optional() && !r.Unfinished() }
 
 // firstError returns the node's failures. Refused objects do not count.
@@ -184,7 +187,7 @@ func (r *Report) firstUnfinished() error {
 	return nil
 }
 
-// Complete reports whether the kernel is in the wanted state after a full sync.
+// Complete reports whether the kernel was in the wanted state after a full sync.
 func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 
 // compiled adds Services to the compiled ones.
@@ -192,7 +195,7 @@ func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))
 }
 
-// describe adds the compiled cluster's part of the report.
+// describe adds the values that come from the compiled cluster.
 func (r *Report) describe(cluster *compile.Cluster, target *diff.Target) {
 	r.Services, r.VirtualServers = cluster.Services(), target.Count()
 	r.Node = cluster.Node()

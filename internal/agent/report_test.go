@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestReportOfWhatIsServed follows a Service from creation to deletion: where it is served, how many virtual servers are wanted, and how
-// many endpoints drain.
+// TestReportOfWhatIsServed checks the reports of a Service from creation to deletion: where it is served, the number of virtual servers,
+// and the number of draining endpoints.
 func TestReportOfWhatIsServed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -29,7 +29,7 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		w.fake.SetConnections(tcp("10.96.0.1:80"), netip.MustParseAddrPort("10.244.0.2:8080"), 3, 0)
 		w.put(only(web, web.Slices[0].Endpoints[0]))
 		if r := w.lastReport(); r.Draining != 1 {
-			t.Errorf("%d draining, want the removed endpoint with connections", r.Draining)
+			t.Errorf("%d endpoints draining, want only the removed endpoint that has connections", r.Draining)
 		}
 		w.remove("web")
 		r = w.lastReport()

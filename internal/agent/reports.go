@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reports passes the report of each sync to the observers, and keeps what spans several reports.
+// reports passes the report of each sync to the observers, and keeps state that spans several reports.
 type reports struct {
 	history   *history
 	observers []func(*Report)
@@ -29,18 +29,17 @@ func newReports(cfg *Config, log *zap.Logger) *reports {
 	return r
 }
 
-// maxTriggers bounds the triggers that are remembered while the kernel cannot be written.
+// maxTriggers is the maximum number of triggers to keep while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// take records what the source delivers besides objects.
+// take records the source's changes other than objects.
 func (r *reports) take(changes model.Changes, to *Report) {
 	to.Unreadable, r.held = changes.Problems, changes.Held
 	triggers := append(r.triggers, changes.Triggers...)
 	r.triggers = triggers[max(0, len(triggers)-maxTriggers):]
 }
 
-// finish completes a report and passes it on. applied is true if no step of the sync has failed; rules that could
-// not be read do not count.
+// finish completes a report and passes it to the observers. applied is true if no step of the sync failed, except for reading rules.
 func (r *reports) finish(report *Report, applied bool) {
 	if applied && report.Waiting == nil && !report.Interrupted {
 		report.Programmed, r.triggers = r.triggers, nil

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// ruleGrace is how long a sync waits for the rules in any case, and rulePatience how long while no change in the cluster waits.
+	// A sync waits for the rules for at least ruleGrace, and for up to rulePatience while no change in the cluster waits.
 	ruleGrace    = 100 * time.Millisecond
 	rulePatience = time.Second
 )
 
-// writeRules writes rules outside the loop: iptables is a program, which may take long or hang, and neither endpoint changes nor the other family may
-// wait for it (I16). If an operation takes long, it continues, and its result is errUnfinished.
+// writeRules writes rules outside the loop: iptables is a program that may be slow or hang, and neither endpoint changes nor the other
+// family may wait for it (I16). If an operation takes too long, it continues in the background, and its result is errUnfinished.
 func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0
@@ -51,8 +51,8 @@ type ruleResult struct {
 	err    error
 }
 
-// takeLateRules takes the result of a write for which no sync waited. An audit shows what a successful write has changed. The next sync reports
-// a failure, and therefore retries.
+// takeLateRules records the result of a write that no sync waited for. After a success, an audit reads the new rules. After a failure, the
+// next sync reports the failure and the write is retried.
 func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.writingRules[op.Object.(kernel.Ruleset).Family] = false
 	if err == nil {
@@ -63,7 +63,7 @@ func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.schedule.Request()
 }
 
-// await waits for a number of writes of rules, but only briefly, and shorter if a change in the cluster waits.
+// await waits briefly for a number of rule writes, and even less if a change in the cluster waits.
 func (w *writer) await(running int, done <-chan ruleResult, take func(ruleResult)) {
 	grace, patience := time.NewTimer(ruleGrace), time.NewTimer(rulePatience)
 	defer grace.Stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// slowRules makes each write of rules take this long. The returned channel receives a message when a write begins.
+// slowRules makes each write of rules take the given time. The returned channel receives a message when a write begins.
 func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
 	began := make(chan struct{}, 100)
 	w.fake.OnOp(func(op kernel.Op, err error) {
@@ -44,8 +44,8 @@ func (w *world) nothingFailed() {
 	}
 }
 
-// I16: a change of an endpoint is applied as fast during a call of nine seconds as without one. It waits only for the first tenth of a second,
-// because most calls have ended by then.
+// I16: during an iptables call of nine seconds, an endpoint change is applied as fast as usual. It waits for at most a tenth of a second,
+// because most calls end in that time.
 func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -87,7 +87,8 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	})
 }
 
-// On a slow node the rules take long at the first start. Until they are complete, no sync is reported as complete, and none as failed.
+// On a slow node, writing the rules takes a long time at the first start. Until they are complete, reports show neither a complete nor a
+// failed sync.
 func TestFirstRulesTakeLong(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(3 * time.Second)
@@ -115,7 +116,7 @@ func TestFirstRulesTakeLong(t *testing.T) {
 	})
 }
 
-// Writes that fail late are retried after a pause. Each failure is reported, but not as a change by another program.
+// Writes that fail late are retried after a delay. Each failure is reported, but not as a change by another program.
 func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -123,7 +124,7 @@ func TestLateFailures(t *testing.T) {
 		w.slowRules(40 * time.Second)
 		w.fake.Stick(inet.Families...)
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
-		w.restart() // it does not know the rules, so it writes them
+		w.restart() // the agent has not read the rules, so it writes them
 		w.fake.TakeCounts()
 		w.sleep(10 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads > 20 || c.Ops[kernel.KindRules] < 10 {
@@ -140,7 +141,7 @@ func TestLateFailures(t *testing.T) {
 			}
 		}
 		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
-			t.Errorf("%d failures reported, %d of its own counted as drift; logged: %v", failed, drift, w.logs.All())
+			t.Errorf("%d failures reported, %d own writes counted as drift; logged: %v", failed, drift, w.logs.All())
 		}
 		w.fake.Stick()
 		w.sleep(2 * auditInterval)
@@ -148,7 +149,7 @@ func TestLateFailures(t *testing.T) {
 	})
 }
 
-// An agent that stops while rules are written waits for the write: nothing is written after the agent has ended.
+// An agent that stops during a write of rules waits for the write, so nothing is written after the agent has stopped.
 func TestStopDuringRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(9 * time.Second)

@@ -22,11 +22,11 @@ type kindAndFamily struct {
 
 const (
 	sampledOfKind, sampledVital = 3, 8
-	// The description of a larger Service would be long.
+	// The description of a larger Service would be too long.
 	sampledFrontends, sampledSlices = 32, 4
 )
 
-// add reports whether the sample has room for the Service. The order of calls is random, because that of a map is.
+// add reports whether the sample has room for the Service. The order of the calls is random, like a map's iteration order.
 func (n *sample) add(svc *compile.Compiled) bool {
 	s := svc.Source()
 	if svc.FrontendCount() > sampledFrontends || len(s.Slices) > sampledSlices {

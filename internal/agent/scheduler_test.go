@@ -39,12 +39,12 @@ func (w *world) edits() []string {
 func (w *world) edited(when string, want ...string) {
 	w.Helper()
 	if diff := cmp.Diff(want, w.edits(), cmpopts.EquateEmpty()); diff != "" {
-		w.Errorf("%s: virtual servers changed in place (-want +have):\n%s", when, diff)
+		w.Errorf("%s: unexpected virtual servers changed in place (-want +have):\n%s", when, diff)
 	}
 }
 
-// The kernel refuses new connections while it changes a scheduler. So the agent prepares in time for possible weights, and changes nothing
-// when weights become equal again.
+// The kernel refuses new connections while it changes a scheduler. Therefore the agent selects a weighted scheduler before weights can
+// differ, and does not change it when weights become equal again.
 func TestTemporaryWeightsEditNoServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(withCanary("10.244.0.1", "10.244.0.2"))
@@ -59,7 +59,7 @@ func TestTemporaryWeightsEditNoServer(t *testing.T) {
 	})
 }
 
-// A virtual server of an earlier version is changed only when its weights begin to differ.
+// A virtual server that an earlier version created is changed only when its weights begin to differ.
 func TestUpgradeEditsNoServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
@@ -71,11 +71,11 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 	})
 }
 
-// A module loaded later is used within the time between two audits, even if audits are rare because they take long.
+// A scheduler module loaded later is used within the configured audit interval, even if audits are rarer because they take long.
 func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second
-		w.fake.SlowAudits(2*time.Second, 1) // so the next audit is five minutes later
+		w.fake.SlowAudits(2*time.Second, 1) // so the next audit is five minutes away
 		w.fake.LacksScheduler("sed")
 		svc := web("10.244.0.1")
 		svc.Balancing.Scheduler = "sed"
@@ -90,7 +90,7 @@ func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
 		}
 		for _, r := range w.takeReports() {
 			if r.Full {
-				t.Error("an audit found it: this test proves nothing")
+				t.Error("an audit found the module, so this test proves nothing")
 			}
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// scripts are sequences of cluster states. Each step lists everything that exists.
+// scripts are sequences of cluster states. Each step lists all objects of the cluster.
 var scripts = map[string][]services{
 	"create, scale, unready, delete, recreate": {
 		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1")),
@@ -44,7 +44,7 @@ var scripts = map[string][]services{
 		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.2", "10.244.0.3"), inet.UDP), proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.1"), inet.SCTP)),
 		all(proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.3"), inet.SCTP)),
 	},
-	// Changes of a Service's type, clients and policies.
+	// This script changes a Service's type, clients and policies.
 	"node port, load balancer": {
 		all(web()),
 		all(onNodes(web(), 30080), compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1")),
@@ -103,7 +103,7 @@ func local(svc *model.Service) *model.Service {
 	return svc
 }
 
-// remote moves the endpoints to another node.
+// remote returns the endpoints on another node.
 func remote(svc *model.Service) *model.Service {
 	for i := range svc.Slices[0].Endpoints {
 		svc.Slices[0].Endpoints[i].Node = "node-b"
@@ -216,7 +216,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6 with faults: regardless of failures and of how changes are delivered, the kernel reaches the wanted state.
+// I6 with faults: regardless of failures and of the way changes are delivered, the kernel reaches the wanted state.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {

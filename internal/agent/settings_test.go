@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// TestReloadTakesEverySetting: the agent's Config has each field of Settings under the same name, and a reload replaces it. The host facts of compile do not change.
+// TestReloadTakesEverySetting: the agent's Config has a field for each field of Settings, with the same name, and a reload replaces its
+// value. compile's host facts do not change.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())
@@ -25,7 +26,7 @@ func TestReloadTakesEverySetting(t *testing.T) {
 	for i := range wanted.NumField() {
 		name, have := wanted.Type().Field(i).Name, got.FieldByName(wanted.Type().Field(i).Name)
 		if wanted.Field(i).IsZero() {
-			t.Errorf("%s: this test gives it no value", name)
+			t.Errorf("%s: the test sets no value for this field", name)
 		}
 		if compiled, is := have.Interface().(compile.Config); is {
 			have = reflect.ValueOf(compiled.Settings)

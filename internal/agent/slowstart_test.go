@@ -48,8 +48,8 @@ func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
 	}
 }
 
-// The weight of a new endpoint rises. In a new virtual server all endpoints start with their full weight. After the rise the agent has
-// nothing left to do.
+// The weight of a new endpoint rises step by step. In a new virtual server, all endpoints start with their full weight. Once the weight has
+// reached its full value, the agent starts no further syncs.
 func TestSlowStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -64,14 +64,14 @@ func TestSlowStart(t *testing.T) {
 		w.takeReports()
 		w.sleep(20 * auditInterval)
 		if n := len(w.takeReports()); n > 21 {
-			w.Errorf("%d syncs in twenty minutes although no weight rises", n)
+			w.Errorf("%d syncs in twenty minutes although no weight is rising", n)
 		}
 	})
 }
 
 const stepTime = 6 * time.Second
 
-// I9: after a restart a weight continues to rise from its value in the kernel.
+// I9: after a restart, a weight continues to rise from its value in the kernel.
 func TestSlowStartContinuesAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.startRamp()
@@ -94,7 +94,7 @@ func TestSlowStartIsNotDrift(t *testing.T) {
 		w.put(slow(first))
 		w.start()
 		w.sleep(auditInterval - 5*stepTime)
-		w.put(slow(first, second)) // a step is due when the audit is
+		w.put(slow(first, second)) // a step and the audit are due at the same time
 		w.takeReports()
 		w.sleep(5 * stepTime)
 		w.wantWeights("the audit", 10, 6)
@@ -115,7 +115,7 @@ func TestSlowStartIsNotDrift(t *testing.T) {
 	})
 }
 
-// An endpoint that returns after a drain, or after its deletion, starts slowly again.
+// An endpoint that returns after draining or deletion gets another slow start.
 func TestReturningEndpointStartsSlowly(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		drained := slow(first, second)
@@ -139,7 +139,7 @@ func TestReturningEndpointStartsSlowly(t *testing.T) {
 	})
 }
 
-// A weight that cannot be written is retried no more often than other operations, and finally reaches its full value.
+// If a weight cannot be written, it is retried no more often than other operations, and finally reaches its full value.
 func TestSlowStartWithFailingWrites(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.startRamp()
@@ -150,7 +150,7 @@ func TestSlowStartWithFailingWrites(t *testing.T) {
 		w.fake.TakeCounts()
 		w.sleep(10 * time.Minute)
 		if syncs, c := len(w.takeReports()), w.fake.TakeCounts(); syncs > 150 || c.Writes() > 150 {
-			w.Errorf("in ten minutes %d syncs and %d writes", syncs, c.Writes())
+			w.Errorf("%d syncs and %d writes in ten minutes", syncs, c.Writes())
 		}
 		w.wantWeights("nothing could be written", 10, 1)
 		w.stop()
@@ -161,7 +161,7 @@ func TestSlowStartWithFailingWrites(t *testing.T) {
 	})
 }
 
-// calmNext discards the failures still queued.
+// calmNext discards the failures that are still queued.
 func (w *world) calmNext() {
 	nothing := kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}
 	for w.fake.Apply(w.Context(), []kernel.Op{nothing})[0] != nil {
@@ -202,7 +202,7 @@ func TestRampsEndWithTheirServer(t *testing.T) {
 	})
 }
 
-// A scheduler that the kernel lacks is replaced within a second, with a Problem, and is not retried forever.
+// A scheduler that the kernel lacks is replaced within a second, with a Problem. The agent does not retry it forever.
 func TestMissingScheduler(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -229,7 +229,7 @@ func TestMissingScheduler(t *testing.T) {
 	})
 }
 
-// The kernel is probed for a scheduler before a virtual server needs it, so no operation fails.
+// The agent probes the kernel for a scheduler before a virtual server needs it, so no operation fails.
 func TestMissingSchedulerFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh", "lc")
@@ -274,8 +274,8 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 	})
 }
 
-// A node whose kernel lacks the configured scheduler uses rr from its first sync on, with a Problem but without a failure, and later the
-// configured one. A Service that names another scheduler is not affected.
+// If the kernel lacks the configured scheduler, the agent uses rr from its first sync on, and reports a Problem but no failure. It uses the
+// configured scheduler once the module is loaded. A Service that names another scheduler is not affected.
 func TestNodeLacksItsScheduler(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Scheduler = "sed"
@@ -309,7 +309,7 @@ func TestNodeLacksItsScheduler(t *testing.T) {
 	})
 }
 
-// If the weighted variant is missing, too, weights have no effect, and the Service is served.
+// If the weighted variant is also missing, weights have no effect, but the Service is served.
 func TestMissingWeightedSibling(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("wrr")
@@ -326,7 +326,7 @@ func TestMissingWeightedSibling(t *testing.T) {
 	})
 }
 
-// Limits can be set, changed and removed, also while no agent runs and when writes fail. No limit outlives its annotation.
+// Limits can be set, changed and removed, even while no agent runs or if writes fail. No limit outlives its annotation.
 func TestLimits(t *testing.T) {
 	limit := func(upper, lower uint32) *model.Service {
 		svc := web(first, second)
@@ -354,7 +354,7 @@ func TestLimits(t *testing.T) {
 		w.start()
 		w.audit()
 		w.is()
-		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // so one limit stays for now
+		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // one limit remains for now
 		w.put(limit(0, 0))
 		w.restart()
 		w.is()
@@ -373,7 +373,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// A drained endpoint is logged once when its last connection ends, and again if it was used in between.
+// A drained endpoint is logged once when its last connection ends, and again after it has been used again.
 func TestDrainedEndpointIsLogged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		busy := func(n uint32) {

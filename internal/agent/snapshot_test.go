@@ -34,7 +34,7 @@ func serving(tb testing.TB, services int) *Agent {
 	return a
 }
 
-// answering does the loop's part of a view, and counts the turns of the loop.
+// answering runs the loop's part of a view, and counts the turns of the loop.
 func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	tb.Helper()
 	done := make(chan struct{})
@@ -56,7 +56,7 @@ func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	}
 }
 
-// TestViewCompilesNothing measures the loop's cost for a view of everything: one list per Service, and at most a few hundred Services
+// TestViewCompilesNothing measures the loop's cost of a view of all Services: one list per Service, and at most a few hundred Services
 // between two syncs.
 func TestViewCompilesNothing(t *testing.T) {
 	const services = 3000
@@ -84,7 +84,7 @@ func TestServiceDeletedDuringView(t *testing.T) {
 	}
 }
 
-// BenchmarkTurn measures the longest time that the loop works for a view of everything, BenchmarkView the whole view.
+// BenchmarkTurn measures the longest turn of the loop for a view of all Services. BenchmarkView measures the whole view.
 func BenchmarkTurn(b *testing.B) {
 	a := serving(b, 10_000)
 	some := a.snapshot(time.Now(), Query{All: true}).Compiled

@@ -20,15 +20,15 @@ func newStartup(cfg *Config, k Kernel, log *zap.Logger) *startup {
 	u := &startup{wayOut: wayOut{cfg: cfg, kernel: k, log: log, due: now.Add(wayOutInterval)}}
 	u.lastKnown = lastKnown{
 		cfg: cfg, kernel: k, state: cfg.LastKnown, due: now.Add(lastKnownAfter),
-		added: func() { u.wayOut.free = nil }, // a Service may have taken an address
+		added: func() { u.wayOut.free = nil }, // a Service may now have one of these addresses
 	}
 	return u
 }
 
-// work does what is due without a source, and returns when it is due next; zero for never.
+// work does the work that is due, and returns the time at which more work is due; zero for never.
 func (u *startup) work(ctx context.Context) time.Time {
 	return schedule.Earliest(u.lastKnown.serve(ctx), u.wayOut.clear(ctx))
 }
 
-// end drops what only a node without a source needs.
+// end frees the state that is needed only while the source is unavailable.
 func (u *startup) end() { u.lastKnown.state = nil }

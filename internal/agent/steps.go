@@ -36,7 +36,7 @@ func (t *steps) begin(now time.Time) *syncRun {
 	return &syncRun{now: now, touched: touched, report: &Report{Started: now, Period: t.planner.cfg.period()}, reads: t.planner.known.State() == nil}
 }
 
-// once reads and decides once, and writes nothing.
+// once reads and decides once, but writes nothing.
 func (t *steps) once(ctx context.Context, now time.Time, changes model.Changes) (*syncRun, diff.Plan, error) {
 	s := t.begin(now)
 	if failed := t.reader.gather(ctx, s, t.planner.cluster, t.planner.known, changes); failed.addresses != nil {
@@ -47,7 +47,7 @@ func (t *steps) once(ctx context.Context, now time.Time, changes model.Changes) 
 	return s, plan, errors.Join(err, s.report.rulesErr.Err())
 }
 
-// aloneSteps are steps outside the loop, for a kernel that was just read.
+// aloneSteps returns steps that run outside the loop, for a kernel that was just read.
 func aloneSteps(cfg compile.Config, k Kernel, have *kernel.State) *steps {
 	t := newSteps(&Config{Compile: cfg}, nil, k, &schedule.Schedule{}, newBackground())
 	t.writer.alone = true

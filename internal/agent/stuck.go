@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// noteStuck remembers which programs do not work. A report shows nothing about programs that no operation used. Only a full sync that has read a
-// family's rules, and waits for no write of them, shows that the family's programs work.
+// noteStuck records the programs that do not work. A report shows nothing about programs that no operation used. Only a full sync that has
+// read a family's rules and has no pending write of them shows that the family's programs work.
 func (r *Report) noteStuck(known map[string]kernel.StuckError) {
 	waits := map[inet.Family]bool{}
 	for _, result := range r.Results {

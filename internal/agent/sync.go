@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// sync brings the kernel to the wanted state and reports.
+// sync brings the kernel to the wanted state, and reports the result.
 func (a *Agent) sync(ctx context.Context) {
 	s := a.begin(time.Now())
 	s.audit, a.audits.ended = a.audits.ended, nil
@@ -27,7 +27,7 @@ func (a *Agent) sync(ctx context.Context) {
 	a.oldRules.start(ctx, a.background, a.reader.kernel, s.report, a.schedule.Request)
 }
 
-// reconcile reads facts, decides and writes.
+// reconcile reads facts, decides what to write, and writes it.
 func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	p, r := a.planner, s.report
 	r.Results, a.writer.lateRules = a.writer.lateRules, nil
@@ -35,8 +35,8 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	failed := a.reader.gather(ctx, s, p.cluster, p.known, changes)
 	a.reports.take(changes, r)
 	if failed.addresses != nil && p.known.State() == nil {
-		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. Besides, a compiled claim counts as
-		// served from then on (I17).
+		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. In addition, a compiled claim
+		// counts as served from now on (I17).
 		a.postpone(s)
 		return diff.Plan{}, failed.addresses
 	}
@@ -72,7 +72,7 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	return plan, errors.Join(r.firstError(), p.prevailingRefusal(), failed.err(), s.audit.failure())
 }
 
-// postpone leaves the work of a sync without a plan to a later sync.
+// postpone leaves the work to a later sync if a sync fails before it has a plan.
 func (a *Agent) postpone(s *syncRun) {
 	a.planner.postpone(s)
 	a.walks.flows.Defer(s.now)
@@ -96,11 +96,11 @@ func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 	}
 }
 
-// finish schedules the next sync, and completes the report and passes it on.
+// finish schedules the next sync, completes the report, and passes it to the observers.
 func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	r := s.report
 	if age := a.schedule.Reading(s.now); age > tooLong && s.audit == nil {
-		err = errors.Join(err, fmt.Errorf("an audit has not ended for %s; until it does, changes by other programs stay", age.Round(time.Second)))
+		err = errors.Join(err, fmt.Errorf("an audit has not ended for %s; changes by other programs are not repaired until it ends", age.Round(time.Second)))
 	}
 	r.Err, r.Waiting = err, r.firstUnfinished()
 	a.oldRules.report(r)
@@ -133,7 +133,7 @@ func (a *Agent) describeProblems(r *Report) {
 	r.NodeProblems = a.nodeProblems()
 }
 
-// scheduleNext decides when the kernel is next read.
+// scheduleNext schedules the next read of the kernel.
 func (a *Agent) scheduleNext(s *syncRun) {
 	failed := s.report.Err != nil
 	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.full(), Failed: failed}

@@ -15,16 +15,16 @@ type syncRun struct {
 	// touched are the objects whose wanted state may have changed.
 	touched *want.Touched
 	report  *Report
-	// audit is an audit that ended before this sync; nil if none did.
+	// audit is the audit that ended before this sync; nil if there is none.
 	audit *audit
-	// reads is true if the agent had not read the kernel before this sync.
+	// reads is true if this sync is the agent's first read of the kernel.
 	reads bool
 	// comparedAll is true if everything was compared with the kernel.
 	comparedAll bool
-	// unexplained is true if no change known to the agent explains the differences that an audit found, so they are drift. rulesUnexplained is
-	// the same for the rules.
+	// unexplained is true if no change known to the agent explains the differences that an audit found, which makes them drift.
+	// rulesUnexplained is the same for rules.
 	unexplained, rulesUnexplained bool
-	// rulesRead and sysctlsRead are what an audit read before this sync wrote anything.
+	// rulesRead and sysctlsRead are the rules and sysctls that an audit read before this sync wrote anything.
 	rulesRead   map[inet.Family]kernel.RulesView
 	sysctlsRead map[string]string
 }
@@ -41,7 +41,7 @@ type audit struct {
 	took    time.Duration
 }
 
-// failure is the error of the audit that ended before this sync. The known state stays valid, and the sync applies changes as usual.
+// failure returns the error of the audit that ended before this sync. The known state stays valid, and the sync applies changes as usual.
 func (a *audit) failure() error {
 	if a == nil || a.err == nil {
 		return nil

@@ -33,8 +33,8 @@ func manyPorts(endpoints ...string) *model.Service {
 	return svc
 }
 
-// I14: while the agent writes the changes of a Service with thousands of virtual servers, a change of another Service waits for the
-// part that is being written, and is in the next one.
+// I14: while the agent writes the changes of a Service with thousands of virtual servers, a change of another Service waits only for the
+// part that is being written. That change is in the next part.
 func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	for name, change := range map[string][2]*model.Service{
 		"new endpoints at many addresses": {manyAddresses("10.244.0.1"), manyAddresses("10.244.0.2", "10.244.0.3")},
@@ -62,7 +62,7 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 				w.services[others.ID] = others
 				w.fake.OnOp(nil)
 				if waited == 0 || waited > 2*agent.MaxPart || written <= 2*agent.MaxPart {
-					t.Errorf("of %d operations, the other Service's was number %d", written, waited)
+					t.Errorf("the other Service's operation was number %[2]d of %[1]d", written, waited)
 				}
 				w.sleep(2 * time.Minute)
 				w.is()
@@ -71,7 +71,8 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	}
 }
 
-// A change of a middling Service is applied although smaller ones change all the time: half of each part is for changes that have waited.
+// A change of a medium-sized Service is applied although smaller Services change all the time, because half of each part is reserved for
+// changes that have waited.
 func TestSmallChangesDelayNoneForEver(t *testing.T) {
 	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {
 		svc := compiletest.Service(name, clusterIP)
@@ -112,13 +113,13 @@ func TestSmallChangesDelayNoneForEver(t *testing.T) {
 			})
 			w.change(small(2))
 			if waited == 0 || waited > 5*agent.MaxPart {
-				t.Errorf("of %d operations, the first one of a Service with %d was number %d", written, endpoints, waited)
+				t.Errorf("the first operation of a Service with %[2]d operations was number %[3]d of %[1]d", written, endpoints, waited)
 			}
 		})
 	}
 }
 
-// unhurried is a kernel that takes a millisecond for each operation.
+// unhurried is a kernel in which each operation takes a millisecond.
 type unhurried struct{ agent.Kernel }
 
 func (k unhurried) Apply(ctx context.Context, ops []kernel.Op) []error {
@@ -126,7 +127,7 @@ func (k unhurried) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// If writing a change takes longer than health checks wait for the next sync, the agent signals after each part that it works.
+// If writing a change takes longer than the health checks' timeout for the next sync, the agent signals after each part that it is alive.
 func TestLongSyncIsNoHungLoop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -145,12 +146,12 @@ func TestLongSyncIsNoHungLoop(t *testing.T) {
 			took, longest = max(took, r.Duration), max(longest, r.Started.Add(r.Duration).Sub(last))
 		}
 		if part := 2 * agent.MaxPart * time.Millisecond; longest > part || took < 2*part {
-			t.Errorf("%v between two signs of life of a sync that took %v", longest, took)
+			t.Errorf("%v passed between two signs of life of a sync that took %v", longest, took)
 		}
 	})
 }
 
-// Virtual servers that linger for their connections cost nothing while other Services change.
+// Lingering virtual servers cost nothing while other Services change.
 func TestLingeringServersCostNothing(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

@@ -20,16 +20,16 @@ import (
 // Query selects the Services of a View. The zero value selects none.
 type Query struct {
 	All bool
-	// Sample selects the Services that every pod needs, and some of each kind.
+	// Sample selects the Services that every pod needs, and a few of each kind.
 	Sample bool
 	// Service selects a Service by name. Address selects the Services with a frontend at the address. Both are optional.
 	Service model.ServiceID
 	Address netip.Addr
 }
 
-// View describes the running loop between two syncs. The loop only takes a snapshot; the caller's goroutine does the rest. A snapshot of all
-// Services is taken in parts, so that changes in the cluster do not wait long. The view may or may not include changes made between two
-// parts.
+// View describes the state of the running loop between two syncs. The loop only takes a snapshot; the caller's goroutine does the rest. A
+// snapshot of all Services is taken in parts, so that changes in the cluster do not wait long. The view may or may not include changes made
+// between two parts.
 func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	var s *snapshot.Snapshot
 	err := a.background.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
@@ -47,7 +47,7 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	return s.View(), nil
 }
 
-// servicesAtATime bounds the part of a snapshot that the loop takes between two syncs. It takes less than a millisecond.
+// servicesAtATime is the number of Services that the loop adds to a snapshot between two syncs, which takes less than a millisecond.
 const servicesAtATime = 500
 
 // snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
@@ -74,7 +74,7 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems returns the problems of the node itself, of the objects from the API server, of unowned objects in the kernel, and of objects
+// nodeProblems returns the problems of the node itself, of objects from the API server, of kernel objects without a Service, and of objects
 // that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
 	name := a.cfg.Compile.NodeName
@@ -108,7 +108,7 @@ func (a *Agent) viewLoop() view.Agent {
 	return loop
 }
 
-// snapshotServices takes the current state of those of the given Services that still exist.
+// snapshotServices takes the current state of the given Services. It skips Services that no longer exist.
 func (a *Agent) snapshotServices(some []*compile.Compiled) []snapshot.Service {
 	taken := make([]snapshot.Service, 0, len(some))
 	for _, svc := range some {
@@ -144,7 +144,7 @@ func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	return f
 }
 
-// foreignAt returns the virtual server wanted for a port if a foreign one has its key.
+// foreignAt returns the wanted virtual server for a port if a foreign virtual server has the same key.
 func foreignAt(w *diff.Target, port kernel.ServerKey) *want.Server {
 	foreign := w.Foreign()
 	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {

@@ -34,7 +34,7 @@ func (w *world) view(q agent.Query) *view.View {
 func onlyFrontend(t *testing.T, v *view.View) view.Frontend {
 	t.Helper()
 	if len(v.Services) != 1 || len(v.Services[0].Frontends) != 1 {
-		t.Fatalf("services %+v, want one with one frontend", v.Services)
+		t.Fatalf("got services %+v, want one with one frontend", v.Services)
 	}
 	return v.Services[0].Frontends[0]
 }
@@ -105,12 +105,12 @@ func TestViewSelectsServices(t *testing.T) {
 		}
 		claimed := onlyFrontend(t, w.view(agent.Query{Service: late.ID}))
 		if claimed.State != view.Conflict || !strings.Contains(claimed.Reason, "default/web") || claimed.Server != "" {
-			t.Errorf("frontend %+v, want it claimed by default/web", claimed)
+			t.Errorf("got frontend %+v, want it claimed by default/web", claimed)
 		}
 	})
 }
 
-// TestViewSamplesServices: a sample has the Services that every pod needs and some of each other kind, but no large ones.
+// TestViewSamplesServices: a sample has the Services that every pod needs, and a few of each other kind, but no large ones.
 func TestViewSamplesServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -187,7 +187,7 @@ func TestViewOfFailures(t *testing.T) {
 	})
 }
 
-// TestViewOfSettings: each effective setting has its origin.
+// TestViewOfSettings: the view shows the origin of each effective setting.
 func TestViewOfSettings(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -211,7 +211,7 @@ func TestViewOfSettings(t *testing.T) {
 	})
 }
 
-// TestViewIsImmutable: a view does not change while the agent continues, and survives JSON.
+// TestViewIsImmutable: a view does not change while the agent continues, and survives a JSON round trip.
 func TestViewIsImmutable(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -240,7 +240,7 @@ func TestViewIsImmutable(t *testing.T) {
 	})
 }
 
-// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. It works even before the source is synced.
+// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. A view is available even before the source has synced.
 func TestViewStartsNoSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -276,7 +276,7 @@ func TestViewOfAnEndedAgent(t *testing.T) {
 		w.stop()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if _, err := w.agent.View(ctx, everything); err == nil || !strings.Contains(err.Error(), "has ended") {
+		if _, err := w.agent.View(ctx, everything); err == nil || !strings.Contains(err.Error(), "has stopped") {
 			t.Errorf("error %v", err)
 		}
 		w.run()
@@ -291,10 +291,10 @@ func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	return &changed
 }
 
-// A view is answered in the middle of a long sync, even the first one. It shows what the sync has done so far.
+// The agent answers a request for a view during a long sync, even the first one. The view shows what the sync has done so far.
 func TestViewDuringALongSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.unwatched = true // checks after every operation would cost too much
+		w.unwatched = true // checking after every operation would take too long
 		w.fake.OnOp(func(kernel.Op, error) { time.Sleep(10 * time.Millisecond) })
 		const many = 2000
 		all := make([]*model.Service, many)
@@ -310,7 +310,7 @@ func TestViewDuringALongSync(t *testing.T) {
 			w.Fatal(err)
 		}
 		if waited := time.Since(asked); waited > time.Minute || v.Totals.Services != many || v.Agent.LastSync != nil {
-			w.Errorf("answered after %s: %+v; the sync takes two minutes", waited, v.Totals)
+			w.Errorf("view after %s: %+v; the sync takes two minutes", waited, v.Totals)
 		}
 		w.sleep(10 * time.Minute)
 		if r := w.lastReport(); !r.Complete() {

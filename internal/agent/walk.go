@@ -9,16 +9,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// walks end stale connections outside the loop: a walk takes long in a large connection tracking table, and Services must not wait.
+// walks end stale connections outside the loop: in a large connection tracking table, a walk takes a long time, and Services must not wait.
 type walks struct {
 	job[int]
 	flows *flows.Flows
-	// ended counts the connections ended since the last call of takeEnded.
+	// ended is the number of connections ended since the last call of takeEnded.
 	ended int
 }
 
-// start begins a walk. It reads only its check, which is a copy (I10). The previous walk must have ended. request asks for a sync if the result
-// is worth a report. A single failure is not worth a report, because it would count until the next audit.
+// start begins a walk. It uses only its check, which is a copy (I10). The previous walk must have ended. It calls request if there is a
+// result to report. A single failure is not worth a report, because it would count until the next audit.
 func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows.Surroundings, request func()) {
 	check, failing, took := w.flows.Begin(around), w.failed >= manyFailures, time.Duration(0)
 	walk := func() (int, error) {
@@ -39,7 +39,7 @@ func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows
 	})
 }
 
-// takeEnded returns how many connections were ended since the previous call.
+// takeEnded returns the number of connections ended since the previous call.
 func (w *walks) takeEnded() (ended int) {
 	ended, w.ended = w.ended, 0
 	return ended
@@ -47,6 +47,6 @@ func (w *walks) takeEnded() (ended int) {
 
 func (w *walks) problems(node string) []model.Problem {
 	return w.job.problems(node, trouble{
-		"connection tracking", "clients of removed UDP and SCTP endpoints keep them", "allow the failed operation; the kernel needs nf_conntrack_netlink",
+		"connection tracking", "clients of removed UDP and SCTP endpoints keep sending to them", "allow the failed operation; the kernel needs nf_conntrack_netlink",
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// watcher sees all inputs of an agent, so that the checks after every operation know the current wanted state. It is nil in tests without
-// these checks.
+// watcher records all inputs of an agent, so that the checks after every operation use the current wanted state. In tests without these
+// checks, the watcher is nil.
 type watcher struct {
 	cluster *compile.Cluster
 	// before is the kernel's state when the sync began.
@@ -25,7 +25,7 @@ type watcher struct {
 	begun []string
 	// read is true after the agent has read the kernel.
 	read bool
-	// learned is true if the agent has learned something and not compiled it yet: it first reads further facts.
+	// learned is true while the agent has new facts that it has not compiled, because it first reads further facts.
 	learned bool
 }
 
@@ -39,7 +39,7 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(diff.NewTarget(w.watcher.cluster.Want())).Since(w.watcher.before)
 }
 
-// learn gives the watcher an input of the agent.
+// learn passes an input of the agent to the watcher.
 func (w *world) learn(f compile.Facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +49,7 @@ func (w *world) learn(f compile.Facts) {
 	}
 }
 
-// compiles notifies the watcher that the agent now compiles what it has learned.
+// compiles tells the watcher that the agent now compiles its new facts.
 func (w *world) compiles() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,20 +61,20 @@ func (w *world) compiles() {
 	w.begins()
 }
 
-// begins records the state in which a sync begins to write.
+// begins records the state when a sync begins to write.
 func (w *world) begins() {
 	w.watcher.before = w.fake.State()
 	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
 
-// watchedSource is the source as seen by the agent.
+// watchedSource is the agent's source; it passes changes to the watcher.
 type watchedSource struct {
 	*source
 	w *world
 }
 
 func (s watchedSource) Take() model.Changes {
-	if w := s.w.watcher; w != nil && w.read { // the last sync has compiled, and had nothing to write
+	if w := s.w.watcher; w != nil && w.read { // the last sync compiled its facts and had nothing to write
 		s.w.compiles()
 	}
 	changes := s.source.Take()
@@ -82,7 +82,7 @@ func (s watchedSource) Take() model.Changes {
 	return changes
 }
 
-// watchedKernel is the kernel as seen by the agent.
+// watchedKernel is the agent's kernel; it passes reads to the watcher.
 type watchedKernel struct {
 	agent.Kernel
 	w *world
@@ -96,7 +96,7 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// losesAddresses reports whether the agent still waits before it accepts that the node has no address.
+// losesAddresses reports whether the agent is still waiting before it accepts that the node has no address.
 func (w *world) losesAddresses(addrs []netip.Addr) bool {
 	if len(addrs) > 0 || w.lost.IsZero() && !w.hadAddresses {
 		w.hadAddresses, w.lost = len(addrs) > 0, time.Time{}
@@ -164,7 +164,7 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 	return found, err
 }
 
-// orEmpty is for values that are known to be empty.
+// orEmpty replaces nil, which would mean unknown, by an empty value.
 func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	if m == nil {
 		return M{}
@@ -172,7 +172,7 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// blame permits the violations that a failed operation causes.
+// blame permits violations that a failed operation causes.
 func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
 		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m), difftest.Interrupted(m))

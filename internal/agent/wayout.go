@@ -13,22 +13,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// wayOutInterval is how long the source may take before the agent checks whether its own addresses are in the way, and how often it checks.
+// While the source is unavailable, the agent checks every wayOutInterval whether addresses on kube-ipvs0 block the way to the API server.
 const wayOutInterval = 5 * time.Second
 
-// wayOut keeps the addresses free that lead to the API server. While an agent did not run, the API server may have moved to an address that a
-// Service has on kube-ipvs0, or the node may have a new nameserver at such an address. The agent would never reach the API server, and never
-// learn that the Service must give up the address. So wayOut writes to the kernel before the first sync (I4).
+// wayOut releases addresses on kube-ipvs0 that the agent needs to reach the API server. While an agent did not run, the API server may have
+// moved to an address that a Service has on kube-ipvs0, or the node may have a new nameserver at such an address. The agent would never
+// reach the API server, and never learn that the Service must give up the address. Therefore wayOut writes to the kernel before the first
+// sync (I4).
 type wayOut struct {
 	cfg    *Config
 	kernel Kernel
 	log    *zap.Logger
 	due    time.Time
-	// free are the addresses that are known to be free; nil if a Service of the last known state may have taken one since.
+	// free are the addresses that are known to be free; nil if a Service of the last known state may have taken one of them.
 	free []netip.Addr
 }
 
-// clear releases addresses that lead to the API server if a check is due, and returns when the next one is due; zero for never.
+// clear releases addresses that lead to the API server if a check is due, and returns the time of the next check; zero for never.
 func (w *wayOut) clear(ctx context.Context) time.Time {
 	if w.cfg.Contacts == nil {
 		return time.Time{}
@@ -42,7 +43,6 @@ func (w *wayOut) clear(ctx context.Context) time.Time {
 	return w.due
 }
 
-// release releases the addresses that lead to the API server.
 func (w *wayOut) release(ctx context.Context) error {
 	needed, err := w.wayToAPIServer(ctx)
 	if err != nil || slices.Equal(needed, w.free) {
@@ -56,7 +56,7 @@ func (w *wayOut) release(ctx context.Context) error {
 	plan := diff.Plan{Phases: []diff.Phase{{Ops: diff.WayOut(steps.planner.target, have, needed)}}}
 	err = steps.apply(ctx, plan, func(op kernel.Op, err error) {
 		if err == nil {
-			w.log.Warn("the API server is unavailable, and this address leads to it, so no Service can have it", zap.Stringer("released", op))
+			w.log.Warn("the API server is unavailable; released an address that leads to it, so no Service is served there", zap.Stringer("released", op))
 		}
 	})
 	if err == nil {

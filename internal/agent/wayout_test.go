@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else. It waits while the source may still answer.
+// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else. It waits before
+// that, because the source may still respond.
 func TestWayOut(t *testing.T) {
 	const external, other = "203.0.113.1", "203.0.113.2"
 	at := func(addr string) []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(addr + ":80")} }
@@ -45,13 +46,13 @@ func TestWayOut(t *testing.T) {
 				}
 				w.faults = kerneltest.DefaultFaults(7)
 				w.fake.SetFaults(w.faults)
-				w.fake.OnOp(nil) // I7 would have the set entries removed, too
+				w.fake.OnOp(nil) // I7 would require that the set entries are also removed
 				w.fake.SetNetwork(test.network)
 				w.config.Contacts = func() []netip.AddrPort { return test.contacts }
 				before := w.fake.Dump()
 				w.startUnsynced()
 				if w.sleep(4 * time.Second); w.fake.Dump() != before {
-					t.Error("the agent wrote before the source had its time")
+					t.Error("the agent wrote while the source could still respond")
 				}
 				w.sleep(time.Minute)
 				for line, want := range map[string]bool{
@@ -63,15 +64,15 @@ func TestWayOut(t *testing.T) {
 					}
 				}
 				if !test.released && w.fake.Dump() != before {
-					t.Error("the agent wrote although nothing was in the way")
+					t.Error("the agent wrote although no address blocked the way")
 				}
 			})
 		})
 	}
 }
 
-// The API server has moved to an address of a Service in the snapshot. The snapshot is served without that address, or gives it up when
-// the agent learns of the move.
+// The API server has moved to an address of a Service in the snapshot. The agent serves the snapshot without that address, or gives the
+// address up when it learns of the move.
 func TestSnapshotLeavesTheWayOut(t *testing.T) {
 	const external = "203.0.113.1"
 	for name, after := range map[string]time.Duration{"before it is served": 0, "after it is served": time.Minute} {
@@ -88,7 +89,7 @@ func TestSnapshotLeavesTheWayOut(t *testing.T) {
 					}
 					return []netip.AddrPort{netip.MustParseAddrPort(external + ":6443")}
 				}
-				w.fake.OnOp(nil) // the release of an address ignores the order of I7
+				w.fake.OnOp(nil) // releasing an address ignores the order that I7 requires
 				w.startUnsynced()
 				w.sleep(after + 30*time.Second)
 				if !w.has("ipvsadm -A -t 10.96.0.1:80") || w.has("ip addr add "+external) {

@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seeds is the number of fault sequences per test. Use a few hundred before merging changes to the loop.
+// seeds is the number of fault sequences per test. Set it to a few hundred before merging changes to the loop.
 var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")
 
 const (
@@ -42,7 +42,7 @@ const (
 
 type services = map[model.ServiceID]*model.Service
 
-// source is a cluster that a test changes.
+// source is a source whose cluster a test changes.
 type source struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -113,7 +113,7 @@ type world struct {
 	config   agent.Config
 	logs     *observer.ObservedLogs
 	stop     func()
-	// hadAddresses and lost track the agent's knowledge of the node's addresses.
+	// hadAddresses and lost track what the agent has read about the node's addresses.
 	hadAddresses bool
 	lost         time.Time
 	moved        chan struct{} // notifies the agent that the node's addresses have changed
@@ -122,12 +122,12 @@ type world struct {
 	reports []agent.Report
 	steps   *difftest.Checker
 	watcher *watcher
-	// unwatched is true if the checks after every operation would cost too much.
+	// unwatched is true if checking after every operation would take too long.
 	unwatched bool
 	// observed is called with each report; nil for nothing.
 	observed func()
 	allowed  []string // violations caused by other programs
-	// mayUnclaim permits the deletion of an owner record while a foreign server exists.
+	// mayUnclaim permits the deletion of an owner record while a foreign virtual server exists.
 	mayUnclaim bool
 }
 
@@ -188,7 +188,7 @@ func (w *world) checkStep(op kernel.Op, err error) {
 // damage is a change to the kernel by another program.
 func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.Helper()
-	w.fake.SetFaults(kerneltest.Faults{}) // the other program has no faults
+	w.fake.SetFaults(kerneltest.Faults{}) // the other program's operations never fail
 	if err := change(w.fake); err != nil {
 		w.Fatalf("damage: %v", err)
 	}
@@ -198,13 +198,13 @@ func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.allowed = w.check().Violations(w.fake.State())
 }
 
-// start runs a new agent without any memory.
+// start runs a new agent, which has no earlier state.
 func (w *world) start() {
 	w.source = newSource()
 	w.run()
 }
 
-// startUnsynced starts an agent with a source whose initial list is not complete.
+// startUnsynced starts an agent with a source whose initial list is incomplete.
 func (w *world) startUnsynced() {
 	w.source = newSource()
 	w.source.synced = false
@@ -282,7 +282,7 @@ func (w *world) change(changes services) {
 	}
 }
 
-// move changes the node's surroundings, notifies the agent, and waits for one sync.
+// move changes the node's addresses and networks and the other nodes, notifies the agent, and waits for one sync.
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
@@ -319,7 +319,7 @@ func (w *world) takeReports() []agent.Report {
 	return reports
 }
 
-// lastReport returns the last report since reports were taken, and fails if there is none.
+// lastReport returns the latest report that was not taken yet, and fails if there is none.
 func (w *world) lastReport() agent.Report {
 	w.Helper()
 	reports := w.takeReports()
@@ -329,14 +329,14 @@ func (w *world) lastReport() agent.Report {
 	return reports[len(reports)-1]
 }
 
-// ideal is the wanted state of the kernel, written for these Services on an empty kernel without an agent. The functions in with create the
-// other objects.
+// ideal returns the wanted state of the kernel, written without an agent to an empty kernel. The functions in with create the foreign
+// objects.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
 }
 
-// idealOver is ideal for a kernel with existing virtual servers, which keep an equivalent scheduler.
+// idealOver is like ideal, but for a kernel whose existing virtual servers keep an equivalent scheduler.
 func idealOver(t *testing.T, existing *kernel.State, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) *kerneltest.Fake {
 	t.Helper()
 	cluster := compiletest.Cluster(compiletest.Config(), all, in)
@@ -390,7 +390,7 @@ func lines(dump string) []string { return strings.Split(dump, "\n") }
 // has reports whether the kernel's dump contains the text.
 func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
 
-// bubble runs a test in virtual time, over several sequences of faults.
+// bubble runs a test in virtual time, with several sequences of faults.
 func bubble(t *testing.T, test func(*world)) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {

@@ -13,14 +13,14 @@ type writer struct {
 	kernel     Kernel
 	schedule   *schedule.Schedule
 	background *background
-	// writingRules are the families whose rules are being written; lateRules are failures of such writes that no report contains yet.
+	// writingRules are the families whose rules are being written; lateRules are unreported failures of such writes.
 	writingRules map[inet.Family]bool
 	lateRules    []Result
-	// waited counts how often Services were in parts of a plan that had to wait for the next sync.
+	// waited is the number of times that each Service's part of a plan had to wait for the next sync.
 	waited map[model.ServiceID]int
 	// partSize is maxPart, except in tests.
 	partSize int
-	// alone is true outside the loop. The writer then waits for rules, and stops after a phase with a failure.
+	// alone is true outside the loop. In that case, the writer waits for rules, and stops after a phase with a failure.
 	alone bool
 }
 

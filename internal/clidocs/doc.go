@@ -1,5 +1,5 @@
-// Package clidocs generates the command-line reference, as Markdown and man pages, from the cobra commands. It is pure. A test of
-// cmd/kube-ipvs compares docs/cli with its output.
+// Package clidocs generates the command-line reference, as Markdown and man pages, from the cobra commands. It is pure.
+// A test in cmd/kube-ipvs compares docs/cli with its output.
 //
 // May import: cobra and pflag.
 package clidocs
@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Files returns the text of every page, by its path below docs/cli.
+// Files returns the text of every page, keyed by its path below docs/cli.
 func Files(root *cobra.Command) map[string]string {
 	files := map[string]string{}
 	add := func(c *cobra.Command) {
@@ -21,7 +21,7 @@ func Files(root *cobra.Command) map[string]string {
 	return files
 }
 
-// each visits a command and its subcommands, except hidden ones.
+// each visits a command and its subcommands, skipping hidden ones.
 func each(c *cobra.Command, visit func(*cobra.Command)) {
 	if c.Hidden || c.Name() == "help" {
 		return
@@ -49,7 +49,7 @@ func related(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// about returns the long description, or the short one if there is none.
+// about returns the long description, or the short one if the command has no long one.
 func about(c *cobra.Command) string {
 	if c.Long != "" {
 		return c.Long

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// man returns a page of section 1. It uses only man macros supported by every implementation.
+// man returns a page of section 1. It uses only the macros that every man implementation supports.
 func man(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %q 1 \"\" kube-ipvs \"User Commands\"\n", strings.ToUpper(pageName(c)))
@@ -53,7 +53,8 @@ func writeOptions(b *strings.Builder, c *cobra.Command) {
 // paragraphs turns empty lines into paragraph macros.
 func paragraphs(text string) string { return strings.ReplaceAll(escape(text), "\n\n", "\n.PP\n") }
 
-// escape quotes what roff would interpret: backslashes, hyphens (which it prints as dashes), and a dot or quote at the start of a line.
+// escape quotes the characters that roff interprets: backslashes, hyphens (printed as dashes), and a dot or quote at
+// the start of a line.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

@@ -27,7 +27,7 @@ func markdown(c *cobra.Command) string {
 	return b.String()
 }
 
-// indent replaces the two spaces before an example with the four of a code block.
+// indent replaces the two-space indent of an example with the four spaces of a code block.
 func indent(example string) string {
 	lines := strings.Split(strings.TrimRight(example, "\n"), "\n")
 	for i, line := range lines {

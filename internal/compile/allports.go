@@ -11,13 +11,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and keeps a client on one
-// endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close ports either:
-// the sets of served ports close them and, for the node's own packets, the set allPorts.
+// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and sends each client to
+// one endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close unserved
+// ports: the sets of served ports do, and the set allPorts for the node's own packets.
 //
-// An address of the node itself never has one, because it would receive the packets to every port of the machine.
+// An address of the node itself never has an all-ports server, which would receive the packets to every port of the machine.
 
-// allPortsFrontends returns the frontends that a Service claims for one affinity of all its ports.
+// allPortsFrontends returns the frontends that a Service claims to share one affinity among all its ports.
 func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
 		return nil
@@ -33,8 +33,8 @@ func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 
 const affinityPorts = "metadata.annotations[kube-ipvs.io/affinity-ports]"
 
-// mergePorts replaces per-port virtual servers with an all-ports server where it can, and returns the Problems where it cannot. It leaves the
-// fragment unsorted.
+// mergePorts replaces per-port virtual servers with an all-ports server where possible, and returns a Problem for each port that cannot be
+// merged. It leaves the fragment unsorted.
 func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) (
 	merged want.Fragment, problems []model.Problem,
 ) {
@@ -49,7 +49,7 @@ func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *n
 		perPort, owner := servers[f.key], winner(f.key)
 		refused := checkMerge(perPort)
 		switch {
-		case len(perPort) == 0: // other Services have won all ports; Problems report that
+		case len(perPort) == 0: // other Services have won every port, and Problems say so
 		case owner != svc.ID:
 			problems = append(problems, problem(svc, affinityPorts, "all",
 				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there, or port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
@@ -109,7 +109,7 @@ func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Serv
 			merged.Members = append(merged.Members, m)
 		}
 	}
-	// While no destination accepts new connections, IPVS itself refuses packets to every port.
+	// If no destination accepts new connections, IPVS itself refuses packets to every port.
 	if takesConnections(merged.Destinations) {
 		merged.Members = append(merged.Members, allPorts.address(key.Addr.Addr()), guardedIPs.address(key.Addr.Addr()))
 	}

@@ -8,17 +8,17 @@ import (
 )
 
 // backlog lists the Services that must be compiled again because other Services changed, in order. Without it, a tenant could make each
-// change of a small Service expensive: a large Service that claims other Services' addresses would be compiled each time. If another
-// Service wins an address, the large one loses it immediately (want.State). Its other changes follow within a few syncs.
+// change of a small Service expensive: a large Service that claims other Services' addresses would be recompiled each time. If another
+// Service wins an address, the large one loses it immediately (want.State). The large Service's other changes follow within a few syncs.
 type backlog []model.ServiceID
 
-// work limits how much of the backlog Update compiles, in frontends, destinations and set entries. The limit is the size of the change itself,
-// and at least the constant little. If nothing changed, it is the constant much.
+// work returns the amount of backlog that Update may compile, counted in frontends, destinations and set entries. The limit is the size of
+// the change itself, and at least the constant little. If nothing changed, it is the constant much.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
 
-// take removes and returns the first Services of the backlog: as many as work allows, and no fewer than least.
+// take removes the first Services from the backlog and returns them: as many as work allows, but at least least.
 func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []model.ServiceID {
 	n := 0
 	for ; n < len(*b); n++ {
@@ -39,7 +39,7 @@ func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	return append(b, slices.SortedFunc(maps.Keys(affected), model.ServiceID.Compare)...)
 }
 
-// without removes Services that were just compiled; the list is sorted.
+// without removes Services that were just compiled. The list must be sorted.
 func (b backlog) without(done []model.ServiceID) backlog {
 	return slices.DeleteFunc(b, func(id model.ServiceID) bool {
 		_, found := slices.BinarySearchFunc(done, id, model.ServiceID.Compare)

@@ -26,10 +26,10 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n 
 	return s
 }
 
-// schedulers returns the scheduler that the Service names, or the node's. If weights matter, a scheduler that ignores them is replaced by
-// its weighted counterpart (rr by wrr). While all weights are equal, the two balance equivalently, and an existing virtual server keeps its
-// scheduler: the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with the weighted one if
-// weights may differ later.
+// schedulers returns the scheduler that the Service names, or the node's default. If weights matter, a scheduler that ignores them is
+// replaced with its weighted counterpart (rr with wrr). While all weights are equal, the two balance equivalently, and an existing virtual
+// server keeps its scheduler: the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with
+// the weighted scheduler if weights may differ later.
 func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (begin, alike string) {
 	chosen := model.SchedulerNamed(chosenScheduler(svc, n))
 	switch {
@@ -77,9 +77,9 @@ func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []ker
 	return ds
 }
 
-// weightShift returns the binary logarithm of the divisor of a port's weights. With it, the kernel finds an endpoint in no more steps than the
-// largest Service has endpoints. Other schedulers also need up to that many steps. The divisor depends on all endpoints of the port, ready or
-// not, so that it rarely changes.
+// weightShift returns the binary logarithm of the divisor of a port's weights. The divisor ensures that the kernel finds an endpoint in no
+// more steps than the largest Service has endpoints. Other schedulers also need up to that many steps. The divisor depends on all endpoints
+// of the port, ready or not, so that it rarely changes.
 func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int) {
 	most := n.mostSteps(svc, len(all))
 	if most == 0 {
@@ -133,7 +133,7 @@ func divideWeights(ds []kernel.Destination, shift int) {
 	}
 }
 
-// takesConnections reports whether any destination gets new connections.
+// takesConnections reports whether any destination accepts new connections.
 func takesConnections(ds []kernel.Destination) bool {
 	return slices.ContainsFunc(ds, func(d kernel.Destination) bool { return d.Weight > 0 })
 }
@@ -176,7 +176,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 	return problems
 }
 
-// notBalanced notes what only IPVS can do, and what nftables does instead.
+// notBalanced describes the IPVS features that nftables lacks, and what nftables does instead.
 func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
 	const onlyIPVS, remedy = "only IPVS can do this, and nftables balances on this node: ", "load the module ip_vs on the node and restart the agent"
 	if b.Scheduler != "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// lacking compiles a Service with two endpoints and a given balancing for a kernel without some schedulers.
+// lacking compiles a Service with two endpoints and the given balancing settings for a kernel that lacks some schedulers.
 func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1", "10.244.0.2")
 	svc.Balancing = b
@@ -35,7 +35,8 @@ func lacking(b model.Balancing, missing ...string) (want.Server, []model.Problem
 	panic("no server")
 }
 
-// A scheduler missing from the kernel is replaced by the node's, with its flags and weights, and with a Problem.
+// If the kernel lacks a Service's scheduler, the node's scheduler replaces it, with its own flags and weights, and a Problem reports the
+// replacement.
 func TestMissingScheduler(t *testing.T) {
 	differ := model.Weights{Pods: []model.NamedWeight{{Name: "default/web-0", Weight: 5}}}
 	for _, c := range []struct {
@@ -104,7 +105,7 @@ func TestNodeWeightAffectsItsServices(t *testing.T) {
 }
 
 // A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works. So the
-// kernel's scheduler stays: a change would refuse connections.
+// kernel's scheduler stays, because the kernel would refuse connections during a change.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
 		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
@@ -146,8 +147,8 @@ func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	}
 }
 
-// With wrr and a connection limit, the kernel needs at most as many steps to find an endpoint as the largest Service has endpoints, for any
-// weights and any endpoints at their limit. Divided weights keep their order, and are divided no more than necessary.
+// With wrr and a connection limit, the kernel finds an endpoint in no more steps than the largest Service has endpoints, for any weights
+// and any endpoints at their limit. Divided weights keep their order, and are divided no more than necessary.
 func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Service("web", "10.96.0.1")

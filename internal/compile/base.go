@@ -59,14 +59,14 @@ func timeouts(cfg Config) kernel.Timeouts {
 	return cfg.Timeouts
 }
 
-// strictARP makes this node answer ARP requests for an address only on the interface with that address; kube-ipvs0 never answers. Every node
-// has a load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
+// strictARP makes this node answer ARP requests for an address only on the interface that has the address; kube-ipvs0 never answers. Every
+// node has a load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
 }
 
-// sysctls that IPVS needs to serve Kubernetes Services.
+// sysctls are the settings that IPVS needs to serve Kubernetes Services.
 var sysctls = []kernel.SysctlSetting{
 	// The node forwards packets that are not addressed to it, such as endpoints' replies to external clients.
 	{Name: "net/ipv4/ip_forward", Value: "1"},
@@ -74,9 +74,9 @@ var sysctls = []kernel.SysctlSetting{
 	{Name: "net/ipv4/vs/conntrack", Value: "1"},
 	// When an endpoint is removed, its TCP connections end instead of hanging, and its UDP clients move to another endpoint.
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
-	// Session affinity does not send clients to an endpoint with weight 0.
+	// Session affinity must not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A client that reuses a source port is scheduled again; with 0 it would go to an endpoint that may have been deleted. Before Linux 5.9
-	// such a client waited one second.
+	// A client that reuses a source port is scheduled again; with 0, IPVS would send it to an endpoint that may have been deleted. Before
+	// Linux 5.9 such a client waited one second.
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

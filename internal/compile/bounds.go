@@ -10,17 +10,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// This file bounds what one Service may ask for. Ports, endpoints, addresses and source ranges multiply, so a few objects that the API
-// server accepts could otherwise use up the memory of every agent, the entries of every set, and the time of every sync.
+// This file limits the resources that one Service can request. Ports, endpoints, addresses and source ranges multiply, so a few objects
+// that the API server accepts could otherwise use up the memory of every agent, the entries of every set, and the time of every sync.
 
-// bounds of one Service, and of all together in each set.
+// bounds limits one Service, and all Services together in each set.
 type bounds struct {
 	ports int
-	// endpoints bounds, in each family, the sum of all ports' endpoints.
+	// endpoints limits the sum of all ports' endpoints in each family.
 	endpoints int
-	// external bounds the virtual servers and source range entries, not counting ClusterIPs and node ports.
+	// external limits the virtual servers and source range entries, not counting those for ClusterIPs and node ports.
 	external int
-	// destinations bounds the destinations of all virtual servers, not counting ClusterIPs.
+	// destinations limits the destinations of all virtual servers, not counting those at ClusterIPs.
 	destinations int
 	// room is the number of entries above which a set is nearly full.
 	room int
@@ -28,7 +28,7 @@ type bounds struct {
 
 var defaultBounds = bounds{ports: 1 << 12, endpoints: 1 << 16, external: 1 << 15, destinations: 1 << 19, room: maxElem * 7 / 8}
 
-// maxShare and minShare bound the share of a Service in a set.
+// maxShare and minShare limit a Service's share of a set.
 const maxShare, minShare = 1 << 16, 1 << 8
 
 const fewer = "use fewer addresses, ports, ranges or endpoints, or several Services"
@@ -48,7 +48,7 @@ func (b bounds) tooMany() *refusal {
 
 var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
-// perFamily contains a number for each family, at the family's index.
+// perFamily is a number for each family, indexed by family.
 type perFamily [inet.IPv6 + 1]int
 
 // slicePort is a port of an EndpointSlice, with the slice's endpoints.
@@ -110,7 +110,7 @@ func (all slicePorts) count(which func(*model.Endpoint) bool) (n int) {
 	return n
 }
 
-// portName is the name by which a Service port selects the ports of its endpoints.
+// portName is the EndpointSlice port name that a Service port selects.
 func portName(p model.EndpointPort) string {
 	if p.Name == "" {
 		return "unnamed/" + p.Protocol.String()

@@ -66,7 +66,7 @@ func TestLargeServicesAreServed(t *testing.T) {
 	}
 }
 
-// No Service gets more than the bounds. What it asks for beyond them becomes a Problem.
+// No Service gets more than the bounds. Anything it requests beyond the bounds becomes a Problem.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(nil)
@@ -113,8 +113,8 @@ func TestBoundsHold(t *testing.T) {
 	})
 }
 
-// The kernel's scheduler tables of a Service take no more than 32 MiB. A Service that would need more gets another
-// scheduler and a Problem, and is served at the same addresses.
+// The kernel's scheduler tables for a Service use at most 32 MiB. A Service that would need more is served at the same addresses with
+// another scheduler, and has a Problem.
 func TestTablesOfSchedulersAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Large("any", rapid.IntRange(1, 40).Draw(t, "ports"), 1)
@@ -148,7 +148,7 @@ func TestTablesOfSchedulersAreBounded(t *testing.T) {
 	})
 }
 
-// Node ports count for the tables of schedulers, too.
+// Node ports also count toward the size of the scheduler tables.
 func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	for ports, want := range map[int]string{256: "mh", 257: "rr"} { // each at two ClusterIPs, and as a node port in two families
 		svc := compiletest.Large("any", ports, 1)
@@ -164,8 +164,8 @@ func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	}
 }
 
-// For the largest Services that the API server accepts, of many shapes, allocations grow in proportion to the objects: products beyond the
-// bounds are never built.
+// For the largest Services that the API server accepts, in many shapes, allocations are proportional to the size of the objects, because
+// compile never builds products beyond the bounds.
 func TestCompileTimeIsBounded(t *testing.T) {
 	const ports, addresses = 40_000, 40_000
 	for name, change := range map[string]func(*model.Service){
@@ -208,8 +208,8 @@ func TestCompileTimeIsBounded(t *testing.T) {
 	}
 }
 
-// One affinity for all ports of many addresses takes as much memory as one affinity for each port: the shared parts are built once for each address.
-// There may be thousands of ports. All entries are sorted together, so compile never searches the list for an entry.
+// Sharing one affinity among all ports takes no more memory than one affinity for each port: the shared parts are built once for each
+// address. There may be thousands of ports. All entries are sorted together, so compile never searches the list for an entry.
 func TestAllPortsCostIsBounded(t *testing.T) {
 	cost := func(all bool) uint64 {
 		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")
@@ -243,7 +243,7 @@ func TestAllPortsCostIsBounded(t *testing.T) {
 	}
 }
 
-// A set that is nearly full refuses the Services with the most entries. They get their entries back when there is room.
+// A set that is nearly full refuses the Services with the most entries. Those Services get their entries back when there is room.
 func TestFullSetRefusesTheLargest(t *testing.T) {
 	all := compiletest.Many(100, 2)
 	var greedy []model.ServiceID

@@ -16,7 +16,7 @@ type claim struct {
 	bound bool
 }
 
-// claimant is the part of a claim that affects worse claims to the same frontend. Their Problems name it.
+// claimant is the part of a claim that affects lower-ranked claims to the same frontend. Their Problems name it.
 type claimant struct {
 	ID   model.ServiceID
 	kind frontendKind
@@ -46,7 +46,7 @@ func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
 }
 
-// existence sorts Services that certainly exist first.
+// existence ranks Services that are known to exist before all others.
 func (c claim) existence() int {
 	if c.service.Held {
 		return 1

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Cluster compiles a changing cluster. It remembers each Service's fragment and the claims to each frontend, so that a change recompiles
-// only the affected Services.
+// Cluster compiles a changing cluster. A Cluster keeps each Service's fragment and the claims to each frontend, so that a change
+// recompiles only the affected Services.
 type Cluster struct {
 	node     nodeContext
 	services map[model.ServiceID]*Compiled
@@ -73,7 +73,7 @@ func (c *Cluster) LoopbackAddresses() []netip.Addr {
 	return slices.DeleteFunc(c.node.NodePorts.loopback(), func(a netip.Addr) bool { return !c.node.serves(inet.FamilyOf(a)) })
 }
 
-// Behind reports whether Services wait in the backlog. Update compiles some of them even if no Service changes.
+// Behind reports whether any Services are waiting in the backlog. Update compiles some of them even if no Service changes.
 func (c *Cluster) Behind() bool { return len(c.backlog) > 0 }
 
 // NodeProblems returns the problems of this node.
@@ -89,8 +89,8 @@ func (c *Cluster) NodeProblems() []model.Problem {
 	}}
 }
 
-// winner returns the Service that gets a frontend: the Service with the best claim, unless another Service has a better claim to something
-// wider that includes the frontend.
+// winner returns the Service that wins a frontend: the Service with the best claim, unless another Service has a better claim to a wider
+// range that includes the frontend.
 func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 	best := c.node.claims[key][0]
 	if wide, exists := c.node.wider(key, best.kind, best.bound); exists {
@@ -104,7 +104,7 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 // changes are the facts learned since the last Compile.
 type changes struct {
 	services map[model.ServiceID]*model.Service
-	// affected are the Services to compile for another reason; late are the Services that can wait.
+	// affected are the unchanged Services to compile; late are those that can wait.
 	affected, late []func(*model.Service) bool
 	// base is true if the part that does not depend on Services has changed.
 	base bool
@@ -119,14 +119,14 @@ func (c *Cluster) baseChanges() {
 	c.state.Base, c.changes.base = Base(cfg), true
 }
 
-// affects requests that these Services be compiled again.
+// affects marks these Services for recompilation.
 func (c *Cluster) affects(which func(*model.Service) bool) {
 	c.changes.affected = append(c.changes.affected, which)
 }
 
 func everyService(*model.Service) bool { return true }
 
-// servicesThat returns the input of the Services that meet any of the conditions.
+// servicesThat returns the Services that meet any of the conditions.
 func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model.ServiceID]*model.Service {
 	if len(conditions) == 0 {
 		return map[model.ServiceID]*model.Service{}

@@ -23,7 +23,7 @@ import (
 
 type services = map[model.ServiceID]*model.Service
 
-// home is a node in a cluster of one.
+// home is the only node of its cluster.
 var home = compiletest.At("192.0.2.1", "fd00:2::1")
 
 func scratch(all services) *compile.Cluster { return scratchIn(all, home) }
@@ -32,7 +32,7 @@ func scratchIn(all services, in compiletest.Surroundings) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), all, in)
 }
 
-// describe prints everything that a cluster returns.
+// describe prints the complete output of a cluster.
 func describe(c *compile.Cluster, ids []model.ServiceID) string {
 	var b strings.Builder
 	inspect.State(&b, c.Want())
@@ -75,8 +75,8 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: the wanted state depends on the current Services, nodes and addresses, and on the frontends served at node addresses. The order of
-// earlier changes does not matter.
+// I2: the wanted state depends only on the current Services, nodes and addresses, and on the frontends served at node addresses. The order
+// of earlier changes does not matter.
 func TestResultIsIndependentOfHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -117,7 +117,7 @@ func TestResultIsIndependentOfHistory(t *testing.T) {
 	})
 }
 
-// inParts splits changes at random, and repeats some.
+// inParts splits changes into random parts, and repeats some of them.
 func inParts[K comparable, V any, M map[K]V](t *rapid.T, changes M, tell func(M)) []func() {
 	var events []func()
 	var left []K
@@ -208,7 +208,8 @@ func catchUp(c *compile.Cluster) (compiled []model.ServiceID) {
 }
 
 // I12: Update compiles only the changed Services and the Services affected by them: through the best claim to a shared frontend, or through
-// an endpoint's address that became or ceased to be virtual. So a Service without a winning claim causes no other Service to be compiled.
+// an endpoint's address that became or ceased to be virtual. A Service without a winning claim therefore causes no other Service to be
+// compiled.
 func TestOnlyAffectedServicesAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
@@ -259,7 +260,7 @@ func tcpAt(addr string) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
 }
 
-// After all Services are deleted, no member or address is left.
+// Once all Services are deleted, no member or address remains.
 func TestNothingRemainsAfterDeletion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(compiletest.Services(t, "services"))
@@ -305,7 +306,7 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// A port that repeats an earlier one does not affect the earlier one. Package watch rejects it.
+// A port that repeats an earlier port does not affect it. Package watch rejects it.
 func TestRepeatedPort(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})

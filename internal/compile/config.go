@@ -8,17 +8,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Config contains the facts about the node that are known when the agent starts. nodeContext adds what the agent learns later.
+// Config contains the facts about the node that are known when the agent starts. nodeContext adds the facts that the agent learns later.
 type Config struct {
 	Host
 	Settings
 }
 
-// Host describes the machine. It does not change until the agent restarts, so a configuration reload cannot change it.
+// Host describes the machine. It is fixed until the agent restarts, even if the configuration is reloaded.
 type Host struct {
 	// NodeName is this node's name in EndpointSlices and Node objects; empty if unknown.
 	NodeName string
-	// Families that this machine can serve.
+	// Families are the families that this machine can serve.
 	Families []inet.Family
 	Mode     kernel.Mode
 	// LocalPorts are the source ports that the kernel uses for this node's own connections.
@@ -27,7 +27,7 @@ type Host struct {
 
 // Settings are the configuration file and the flags. A reload replaces them as a whole.
 type Settings struct {
-	// Scheduler of every virtual server whose Service does not name a scheduler.
+	// Scheduler is the scheduler of Services that do not name one.
 	Scheduler string
 	// MasqueradeAll masquerades every connection to a ClusterIP.
 	MasqueradeAll bool
@@ -47,15 +47,15 @@ type Settings struct {
 	AgentPorts []uint16
 	// Egress masquerades pods' packets that leave the cluster.
 	Egress Egress
-	// AcceptServices accepts Service traffic in a host firewall that drops by default.
+	// AcceptServices accepts Service traffic even if the host firewall drops packets by default.
 	AcceptServices bool
 	// SideBySide is true if another proxy serves other Services on this node.
 	SideBySide bool
 	// StrictARP keeps other interfaces from answering ARP requests for virtual addresses.
 	StrictARP bool
-	// Sysctls to set besides the ones that IPVS needs.
+	// Sysctls are set in addition to the ones that IPVS needs.
 	Sysctls []kernel.SysctlSetting
-	// Timeouts of IPVS connections; zero leaves the kernel's value.
+	// Timeouts are the timeouts of IPVS connections; zero keeps the kernel's value.
 	Timeouts kernel.Timeouts
 }
 
@@ -78,10 +78,10 @@ func (n NodePortAddresses) loopback() (selected []netip.Addr) {
 }
 
 // ExternalIPs restricts spec.externalIPs, because anyone who can write a Service can use the field to take over traffic to any address. The
-// zero value serves all of them.
+// zero value allows all of them.
 type ExternalIPs struct {
 	Off bool
-	// Allowed ranges; empty allows every address.
+	// Allowed are the allowed ranges; empty allows every address.
 	Allowed []netip.Prefix
 	// AtNode selects the ports that are served at the node's own addresses.
 	AtNode AtNode
@@ -102,14 +102,14 @@ func (e ExternalIPs) allow(a netip.Addr) bool { return len(e.Allowed) == 0 || wi
 // Egress configures the masquerading of pods' packets that leave the cluster. It needs LocalDetector.CIDRs.
 type Egress struct {
 	Masquerade bool
-	// Except lists destinations that see the pod's own address.
+	// Except lists destinations to which pods' packets are not masqueraded.
 	Except []netip.Prefix
 }
 
 // LocalDetector distinguishes local clients, which keep their source address, from all others, which are masqueraded. At most one of its
 // fields is set; with none, only processes of the node itself are masqueraded.
 type LocalDetector struct {
-	// CIDRs of pods: the whole cluster's or this node's.
+	// CIDRs are the pod ranges of the whole cluster or of this node.
 	CIDRs []netip.Prefix
 	// Bridge is the interface on which pods' packets arrive.
 	Bridge string

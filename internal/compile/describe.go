@@ -25,7 +25,7 @@ func (c *Cluster) Service(id model.ServiceID) (*Compiled, bool) {
 	return s, s != nil
 }
 
-// AllServices iterates over the compiled Services, in no order.
+// AllServices iterates over the compiled Services in no particular order.
 func (c *Cluster) AllServices(yield func(*Compiled) bool) {
 	for _, s := range c.services {
 		if !yield(s) {
@@ -40,7 +40,7 @@ func (s *Compiled) Source() *model.Service { return s.service }
 // Problems returns the parts of the Service that cannot be served.
 func (s *Compiled) Problems() []model.Problem { return s.problems }
 
-// HasAddress reports whether the Service asks for a frontend at the address, served or not.
+// HasAddress reports whether the Service requests a frontend at the address, served or not.
 func (s *Compiled) HasAddress(addr netip.Addr) bool {
 	return slices.ContainsFunc(s.frontends, func(f frontend) bool { return f.key.Addr.Addr() == addr })
 }
@@ -67,7 +67,8 @@ func (s *Compiled) Kinds(yield func(view.Kind, inet.Family) bool) {
 func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 
 // Frontends describes each address and port that the Service asks for, as it will be once everything is written: the caller adds the
-// kernel state. Each comes with all endpoints of its port, even those that get no connections from it; frontends may share them.
+// kernel state. Each description includes all endpoints of the port, even those that get no connections from this frontend.
+// Frontends may share the list.
 func (s *Compiled) Frontends(yield func(view.Frontend, []Endpoint) bool) {
 	to, ready, next := slicePortsOf(s.service), readinesses(nil), 0
 	for _, group := range groupByPort(s.frontends) {
@@ -140,7 +141,7 @@ const (
 	byNode       = "node configuration"
 )
 
-// settings are values in force with their origins.
+// settings are effective values with their origins.
 type settings []view.Setting
 
 func (s *settings) add(name, value, from string) {
@@ -184,7 +185,7 @@ func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	return all
 }
 
-// addSpan adds the ports that share a client's affinity, if the Service asks for one affinity for all ports.
+// addSpan adds the ports that share a client's affinity, if the Service requests one affinity for all ports.
 func (s *settings) addSpan(of *Compiled, f frontend) {
 	switch {
 	case !of.service.Balancing.AllPorts || of.service.AffinityTimeout == 0:
@@ -197,7 +198,7 @@ func (s *settings) addSpan(of *Compiled, f frontend) {
 	}
 }
 
-// addWeights adds the annotations that set weights. The resulting weight is shown with each endpoint.
+// addWeights adds the annotations that set weights. Each endpoint's description shows the resulting weight.
 func (s *settings) addWeights(w model.Weights) {
 	if w.DefaultSet {
 		s.add("weight", fmt.Sprint(w.Default), byAnnotation+"weight")

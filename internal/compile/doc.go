@@ -1,13 +1,15 @@
 // Package compile turns the state of the cluster (model) into the wanted state of the kernel (want), and reports what cannot be served as
 // written.
 //
-// It is pure: same input, same output (I2). The unit of work is one Service, so the cost of a change is proportional to that Service. Only
-// claims to addresses, and endpoints at addresses of other Services, involve several Services; indexes keep that local (I12).
+// The package is pure: the same input always gives the same output (I2). The unit of work is one Service, so the cost of a change is
+// proportional to that Service. Only claims to addresses, and endpoints at addresses of other Services, involve several Services; indexes
+// keep that local (I12).
 //
-// The package is large because every decision about a packet is made here. A file uses only files of its own group and of the groups before it:
+// The package is large because every decision about a packet is made here. Each file uses only files in its own group and in the groups
+// above it:
 //
 //   - without Services: config.go, sets.go, rules.go, rules_ipvs.go, rules_balancing.go, base.go
-//   - what a Service can ask for, and the better of two claims: frontends.go, claim.go, bounds.go, backlog.go
+//   - what a Service can request, and which of two claims wins: frontends.go, claim.go, bounds.go, backlog.go
 //   - what is known about this node: virtual.go, apiserver.go, node_context.go, node_objects.go, schedulers.go
 //   - reach, the frontends that a Service can have on this node: reach.go, reach_wide.go, service_frontends.go
 //   - one Service: endpoints.go, unserved.go, balance.go, health.go, virtual_server.go, allports.go, service.go

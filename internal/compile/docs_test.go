@@ -42,7 +42,7 @@ func TestServicesPage(t *testing.T) {
 	for _, port := range regexp.MustCompile(`\d+`).FindAllString(ports, -1) {
 		named[port] = true
 		if n, _ := strconv.ParseUint(port, 10, 16); nodePortUses[uint16(n)] == "" {
-			t.Errorf("the page names port %s, which the agent serves", port)
+			t.Errorf("the page lists port %s as needed by the node, but the agent serves it", port)
 		}
 	}
 	for port, use := range nodePortUses {

@@ -20,7 +20,7 @@ type Endpoint struct {
 
 // portEndpoints are the endpoints of one Service port in one family, by traffic policy.
 type portEndpoints struct {
-	// all are sorted by address, without duplicates.
+	// all is sorted by address, without duplicates.
 	all []Endpoint
 	// cluster gets new connections under the policy Cluster, local under the policy Local.
 	cluster, local []Endpoint
@@ -44,9 +44,9 @@ func allEndpoints(from slicePorts, node string, refused refusals) []Endpoint {
 			}
 		}
 	}
-	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The endpoint
-	// that can serve takes precedence. If the slices only disagree about its node, the endpoint is on this node, as in kube-proxy: otherwise a
-	// second slice would take it from the policy Local.
+	// An address is in two slices while an endpoint moves between them, or when a new pod has the address of a terminating one. The
+	// endpoint that can serve takes precedence. If the slices disagree only about its node, the endpoint counts as local, as in kube-proxy:
+	// otherwise a second slice could remove it from the policy Local.
 	sorted := mergeRuns(all, func(a, b Endpoint) int {
 		if order := a.Addr.Compare(b.Addr); order != 0 {
 			return order
@@ -99,7 +99,7 @@ func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 }
 
 // rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the
-// terminating pod is about to lose the address or has lost it already. Among equals, an endpoint on this node comes first.
+// terminating pod is about to lose the address or has lost it already. Between equal endpoints, one on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	remote := 1
 	if isOn(e, node) {
@@ -121,8 +121,8 @@ func rank(e *model.Endpoint, node string) int {
 // isOn is false for a node without a name.
 func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == node }
 
-// available picks the endpoints for new connections: the preferred ready ones or, if none is ready, terminating ones that still serve, so
-// that a rolling update of the last pod loses no client.
+// available picks the endpoints for new connections: the preferred ready endpoints or, if none is ready, terminating endpoints that still
+// serve, so that replacing the last pod loses no client.
 func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpoint {
 	if ready := filter(all, func(e Endpoint) bool { return e.Ready }); len(ready) > 0 {
 		return prefer(ready)
@@ -153,7 +153,7 @@ func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endp
 	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), name) })
 }
 
-// filter returns the endpoints to keep. Usually it keeps all or none, so it copies only after the first one to drop.
+// filter returns the endpoints to keep. It usually keeps all or none, so it copies only from the first dropped endpoint on.
 func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
 	first := slices.IndexFunc(all, func(e Endpoint) bool { return !keep(e) })
 	if first < 0 {
@@ -168,7 +168,7 @@ func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
 	return kept
 }
 
-// endpointProblems lists the rejected endpoints, each once.
+// endpointProblems returns one Problem for each rejected endpoint.
 func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	if len(refused) == 0 {
 		return nil
@@ -207,8 +207,8 @@ func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint, and so can the first address of a
-// subnet if the kernel treats it as a host's.
+// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint. So can the first address of a
+// subnet, if the kernel treats it as a host address.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
 		return errVirtual

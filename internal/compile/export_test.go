@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Each of the following functions learns one fact, and compiles what it affects.
+// Each of the following functions applies one fact and compiles the Services that it affects.
 
 func (c *Cluster) SetAddresses(addrs []netip.Addr, touched *want.Touched) []model.ServiceID {
 	return c.Apply(Facts{Addresses: append([]netip.Addr{}, addrs...)}, touched)
@@ -57,13 +57,13 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// Remembered counts a cluster's state across its Services.
+// Remembered counts the entries in each index of a cluster.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
 	return len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
 }
 
-// Claimants lists who claims each frontend, the winner first.
+// Claimants lists the Services that claim each frontend, winner first.
 func (c *Cluster) Claimants() map[kernel.ServerKey][]claimant {
 	all := map[kernel.ServerKey][]claimant{}
 	for key, claims := range c.node.claims {
@@ -83,7 +83,7 @@ func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services
 // SetRoom sets the number of entries above which a set is nearly full.
 func (c *Cluster) SetRoom(entries int) { c.node.bounds.room = entries }
 
-// CompileLate leaves all work that can wait to the backlog.
+// CompileLate puts all work that can wait into the backlog.
 func (c *Cluster) CompileLate() { c.node.work = work{} }
 
 // SmallBounds divides all bounds of a Service, and returns them.

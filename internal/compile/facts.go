@@ -10,13 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Facts are the inputs that may have changed. A nil field has not changed.
+// Facts are the inputs that may have changed. A nil field means no change.
 type Facts struct {
 	Settings *Settings
-	// Addresses are the addresses of the node's interfaces, except for kube-ipvs0. Network contains the addresses that the node's networks use themselves.
+	// Addresses are the addresses of the node's interfaces, except for kube-ipvs0. Network contains the addresses that the node's networks
+	// need, such as gateways and broadcast addresses.
 	Addresses []netip.Addr
 	Network   kernel.Network
-	// Schedulers tells for some schedulers whether they are in the kernel.
+	// Schedulers maps schedulers to whether the kernel has them; it may omit some.
 	Schedulers map[string]bool
 	// Nodes and Services that changed; nil for a deleted one.
 	Nodes    map[string]*model.Node
@@ -29,13 +30,13 @@ type Facts struct {
 	Listeners kernel.Listeners
 }
 
-// Apply learns facts and compiles what they affect.
+// Apply records facts and compiles the Services that they affect.
 func (c *Cluster) Apply(f Facts, touched *want.Touched) []model.ServiceID {
 	c.Learn(f)
 	return c.Compile(touched)
 }
 
-// Learn records facts. Then Unsettled lists the frontends that need further facts, and Compile compiles what has changed.
+// Learn records facts. Then call Unsettled for the frontends that need further facts, and Compile to compile the changes.
 func (c *Cluster) Learn(f Facts) {
 	if f.Settings != nil {
 		c.node.Settings = *f.Settings
@@ -79,9 +80,9 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
 // Unsettled lists frontends that are not served yet, at node and pod addresses and in the node's networks, except node ports. It covers all
-// Services, or only those that Compile will compile. Whether they are served depends on what an earlier agent left in the kernel (Facts.Left).
-// atNode is true if any also depends on where processes listen (Facts.Listeners). waits is true if, according to the last Listeners, a process
-// has the port of any.
+// Services, or only those that Compile will compile. Whether they are served depends on what an earlier agent left in the kernel
+// (Facts.Left). atNode is true if any of them also depends on where processes listen (Facts.Listeners). waits is true if, according to the
+// last Listeners, a process listens on the port of any of them.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
 	which := c.changes.affected
 	if all {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// The node may route connections but see only one direction of them, so no rule drops packets that conntrack considers invalid.
+// A node may route only one direction of a connection, so no rule drops packets that conntrack considers invalid.
 func TestInvalidPacketsPass(t *testing.T) {
 	for _, rules := range compile.Base(compiletest.Config()).Rulesets {
 		for _, chain := range rules.Chains {

@@ -10,15 +10,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// frontend is an address, port and protocol at which a Service port is reached.
+// frontend is the address, port and protocol at which clients reach a Service port.
 type frontend struct {
 	key  kernel.ServerKey
 	kind frontendKind
 	// port is the index in the Service's ports.
 	port int
-	// ownAddress is true if the address is the node's own and so not bound to kube-ipvs0.
+	// ownAddress is true if the address is the node's own, and therefore not bound to kube-ipvs0.
 	ownAddress bool
-	// field and value identify the part of the Service that asks for the frontend.
+	// field and value identify the part of the Service that requests the frontend.
 	field, value string
 }
 
@@ -29,19 +29,19 @@ const (
 	loadBalancerIP
 	externalIP
 	nodePort
-	// healthCheck is not a frontend, but has a claim: see nodeWideClaims.
+	// healthCheck is not a frontend, but it can be claimed: see nodeWideClaims.
 	healthCheck
 )
 
-// addressGroup is a list of addresses in a Service.
+// addressGroup is one of a Service's lists of addresses.
 type addressGroup struct {
 	kind  frontendKind
 	field string
 	addrs []netip.Addr
 }
 
-// addressGroups are in order of precedence if a Service names an address twice: a kind that restricts clients comes before a kind that does
-// not.
+// addressGroups returns the groups in order of precedence, for addresses that a Service names twice: kinds that restrict clients come
+// before kinds that do not.
 func addressGroups(svc *model.Service) []addressGroup {
 	return []addressGroup{
 		{clusterIP, "spec.clusterIPs", svc.ClusterIPs},
@@ -54,7 +54,7 @@ func hasFamily(svc *model.Service, f inet.Family) bool {
 	return slices.ContainsFunc(svc.ClusterIPs, func(a netip.Addr) bool { return inet.FamilyOf(a) == f })
 }
 
-// unique keeps the first frontend of each key.
+// unique keeps the first frontend with each key.
 func unique(all []frontend) []frontend {
 	seen := make(map[kernel.ServerKey]struct{}, len(all))
 	return slices.DeleteFunc(all, func(f frontend) bool {
@@ -64,7 +64,7 @@ func unique(all []frontend) []frontend {
 	})
 }
 
-// FrontendKey is a frontend that may already be in the kernel: a virtual server, and whether its address is a ClusterIP.
+// FrontendKey identifies a frontend that may already be in the kernel: its virtual server, and whether the address is a ClusterIP.
 type FrontendKey struct {
 	Key       kernel.ServerKey
 	ClusterIP bool
@@ -105,7 +105,7 @@ func asksForNodePort(svc *model.Service) bool {
 	return svc.HealthCheckPort != 0 || slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
 }
 
-// hasAddress reports whether a Service asks for one of the addresses.
+// hasAddress reports whether a Service requests one of the addresses.
 func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	among := func(a netip.Addr) bool {
 		_, ok := addrs[a]
@@ -122,7 +122,7 @@ func problem(svc *model.Service, field, value, reason, remedy string) model.Prob
 	return model.Problem{Object: svc.ID.Ref(), Service: svc.ID, Field: field, Value: value, Reason: reason, Remedy: remedy}
 }
 
-// maxProblems bounds the Problems of one Service: each is a line in the log and may become an Event.
+// maxProblems limits the Problems of one Service, because each is a log line and may become an Event.
 const maxProblems = 16
 
 func clip(svc *model.Service, problems []model.Problem) []model.Problem {

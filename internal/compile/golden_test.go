@@ -95,7 +95,7 @@ func add(archive *txtar.Archive, name, text string) {
 	archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// compileYAML compiles objects like an agent.
+// compileYAML compiles objects as an agent does.
 func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(objects), 0o644); err != nil {
@@ -146,7 +146,7 @@ func parseConfig(t *testing.T, text string) setup {
 	return cfg
 }
 
-// settings that a golden file may change.
+// settings are the settings that a golden file may change.
 var settings = map[string]func(*setup, string){
 	"node":          func(c *setup, v string) { c.NodeName = v },
 	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
@@ -165,7 +165,7 @@ var settings = map[string]func(*setup, string){
 			c.addresses = append(c.addresses, netip.MustParseAddr(a))
 		}
 	},
-	// nodePortAddresses is "primary", or ranges
+	// nodePortAddresses is "primary" or a list of ranges
 	"nodePortAddresses": func(c *setup, v string) {
 		if c.NodePorts.Primary = v == "primary"; !c.NodePorts.Primary {
 			c.NodePorts.CIDRs = prefixes(v)
@@ -178,7 +178,7 @@ var settings = map[string]func(*setup, string){
 		}
 	},
 	"excludeCIDRs": func(c *setup, v string) { c.Excluded = prefixes(v) },
-	// egress masquerades, but not to these ranges
+	// masquerade egress except to these ranges
 	"egress":          func(c *setup, v string) { c.Egress = compile.Egress{Masquerade: true, Except: prefixes(v)} },
 	"balancing":       func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.NFTablesOnly}[v] },
 	"nftables":        func(c *setup, v string) { c.Mode = map[string]kernel.Mode{"true": kernel.IPVSWithNFTables}[v] },

@@ -10,15 +10,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// HealthPort is a port at which load balancers ask whether to send a Service's clients to this node.
+// HealthPort is the port that load balancers probe to decide whether to send a Service's clients to this node.
 type HealthPort struct {
 	Port uint16
-	// Local counts the ready endpoints on this node.
+	// Local is the number of ready endpoints on this node.
 	Local int
 }
 
-// healthPort counts the distinct ready addresses on this node that are not drained, for load balancers. A pod of a dual-stack Service
-// has two addresses, so only the family with more addresses counts.
+// healthPort counts the distinct ready addresses on this node that are not drained, for load balancers. A pod of a dual-stack Service has
+// two addresses, so only the family with more addresses is counted.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	here := map[inet.Family]map[netip.Addr]struct{}{}
 	for _, slice := range svc.Slices {
@@ -58,8 +58,8 @@ func wonHealthPort(svc *model.Service, wide []frontend, n *nodeContext, refused 
 	return HealthPort{}, []model.Problem{noHealthChecks(svc, reason)}
 }
 
-// withHealthPort adds the set entries of the health check port to the Service's first virtual server, one for every address at which node
-// ports are served.
+// withHealthPort adds the health check port's set entries to the Service's first virtual server: one for each address at which node ports
+// are served.
 func withHealthPort(fragment want.Fragment, health HealthPort, n *nodeContext) want.Fragment {
 	if health.Port == 0 || len(fragment) == 0 {
 		return fragment

@@ -150,8 +150,8 @@ func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 	}
 }
 
-// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services at addresses that became
-// or ceased to be an endpoint. The last endpoints outlive the Service.
+// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services at addresses that
+// became or ceased to be an endpoint. The last known endpoints outlive the Service.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])
 	if len(endpoints) == 0 {
@@ -166,7 +166,7 @@ func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[
 	return all
 }
 
-// asksFor reports whether a Service asks for one of the addresses, or for a port of the node if one of them is the node's own.
+// asksFor reports whether a Service requests one of the addresses, or a node port if one of them is the node's own.
 func (n *nodeContext) asksFor(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	return hasAddress(svc, addrs) || asksForNodePort(svc) && slices.ContainsFunc(n.addresses, func(a netip.Addr) bool {
 		_, ok := addrs[a]

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A change of one Service among many compiles only that Service. So does a node with an address that one Service names.
+// A change of one Service among many compiles only that Service. A node with an address that only one Service names has the same effect.
 func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
@@ -41,7 +41,8 @@ func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	}
 }
 
-// The first weight of a Node affects all Services. The agent compiles them little by little, and a change of one Service does not wait for the rest.
+// The first weight of a Node affects all Services. The agent compiles them in small batches, so a change of one Service does not wait for
+// the rest.
 func TestWeightsAreCompiledLater(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	c := scratch(many)
@@ -54,7 +55,8 @@ func TestWeightsAreCompiledLater(t *testing.T) {
 	}
 }
 
-// This node's pod ranges change the rules, but no objects of Services. The ranges stay if the node's object is deleted or loses its ranges.
+// This node's pod ranges affect the rules, but not the Services' objects. The ranges stay if the node's object is deleted or loses its
+// ranges.
 func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.LocalByNodeCIDR = true

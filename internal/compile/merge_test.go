@@ -27,7 +27,8 @@ func TestMergingRunsSortsStably(t *testing.T) {
 	})
 }
 
-// TestReplacedEndpointsAreCounted: after any change of a Service's slices, each address is counted as often as in the new version.
+// TestReplacedEndpointsAreCounted: after any change of a Service's slices, each address is counted as often as it occurs in the
+// new version.
 func TestReplacedEndpointsAreCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool := make([]*model.EndpointSlice, 4)

@@ -13,12 +13,12 @@ import (
 type nodeContext struct {
 	Config
 	learned
-	// claims to each frontend, sorted: the first one wins.
+	// claims are the claims to each frontend, sorted; the first one wins.
 	claims map[kernel.ServerKey][]claim
-	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. Whether they
-	// get the frontend depends on the load balancers that claim it.
+	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. Load
+	// balancers that claim the same frontend decide whether these Services get it.
 	atNodes map[kernel.ServerKey]map[model.ServiceID]struct{}
-	// share bounds the entries of a Service in each set: see fitSets.
+	// share limits a Service's entries in each set: see fitSets.
 	share  int
 	bounds bounds
 	work   work
@@ -26,19 +26,20 @@ type nodeContext struct {
 	virtual virtual
 }
 
-// learned is what the agent learns at run time from the kernel and from Node objects.
+// learned contains the facts that the agent learns at run time from the kernel and from Node objects.
 type learned struct {
-	// addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
+	// addresses are those of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
 	addresses []netip.Addr
-	// network contains the addresses that the node's networks use themselves. No Service can have one, not even as a ClusterIP: on
-	// kube-ipvs0, it would be unreachable from this node. A nameserver's address may be a Service's, but not as an external IP.
+	// network contains the addresses that the node's networks need, such as gateways and nameservers. No Service can have such an address,
+	// not even as a ClusterIP: if it were bound to kube-ipvs0, this node could not reach its real owner. A nameserver's address may belong
+	// to a Service, but not as an external IP.
 	network kernel.Network
 	// subnets are the networks that the node's interfaces are in.
 	subnets []netip.Prefix
 	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
 	// nil if unknown.
 	listeners kernel.Listeners
-	// left contains the frontends that an earlier agent left in the kernel, until a Service has claimed and released them.
+	// left contains the frontends that an earlier agent left in the kernel and that no Service has claimed and released since.
 	left map[FrontendKey]struct{}
 	// apiServer contains the addresses of the API server.
 	apiServer apiServer
@@ -79,15 +80,15 @@ func newNodeContext(cfg Config) nodeContext {
 	}
 }
 
-// own reports whether an interface of this node has the address. An address that is only in its Node object, such as a cloud's public one,
-// is translated before packets arrive.
+// own reports whether an interface of this node has the address. An address that is only in the Node object, such as a public address in a
+// cloud, is translated before packets arrive.
 func (n *nodeContext) own(a netip.Addr) bool { return slices.Contains(n.addresses, a) }
 
 func (n *nodeContext) serves(f inet.Family) bool { return slices.Contains(n.Families, f) }
 
 func (n *nodeContext) zone() string { return valueOf(n.object).Zone }
 
-// valueOf returns a value of a Node object; the zero value without an object.
+// valueOf returns a value from a Node object, or the zero value if there is no object.
 func valueOf(object *model.Node) model.Node {
 	if object == nil {
 		return model.Node{}
@@ -95,10 +96,10 @@ func valueOf(object *model.Node) model.Node {
 	return *object
 }
 
-// excluded reports whether the configuration leaves the address to other programs.
+// excluded reports whether the configuration reserves the address for other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
 
-// nodePortAddresses lists the addresses of a family at which node ports are served.
+// nodePortAddresses lists a family's addresses at which node ports are served.
 func (n *nodeContext) nodePortAddresses(f inet.Family) []netip.Addr {
 	if n.NodePorts.Primary {
 		return slices.DeleteFunc(n.primary(f), n.excluded)

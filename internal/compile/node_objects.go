@@ -105,7 +105,7 @@ func changedRanges(a, b *model.Node) []netip.Prefix {
 	return slices.Concat(before, after)
 }
 
-// equalToServices reports whether all Services compile the same with both versions of this node's object.
+// equalToServices reports whether the difference between two versions of this node's object affects no Service.
 func equalToServices(a, b *model.Node) bool {
 	return a != nil && b != nil && slices.Equal(a.Addresses, b.Addresses) && a.Zone == b.Zone
 }

@@ -11,7 +11,8 @@ import (
 
 // The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of these attacks is stopped, that page is out of date.
 
-// A port of a pod at the node's address (hostPort) is a rule of the network plugin. No process listens, so the port counts as free.
+// A pod's port at the node's address (hostPort) is a rule written by the network plugin. No process listens there, so the port appears
+// free.
 func TestHostPortsAreNotProtected(t *testing.T) {
 	svc := at("any", 8080, home.Addresses[0].String(), "")
 	c := scratch(nil)
@@ -22,7 +23,7 @@ func TestHostPortsAreNotProtected(t *testing.T) {
 	}
 }
 
-// Scheduler tables are bounded for each Service, not for several together.
+// The size of scheduler tables is bounded per Service, not across Services.
 func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	all := services{}
 	for i, name := range []string{"one", "two"} {
@@ -42,7 +43,7 @@ func TestTablesOfSeveralServicesAreNotBounded(t *testing.T) {
 	}
 }
 
-// Small Services together can overfill a set, because the agent cannot take a port or an address from any of them.
+// Many small Services together can overfill a set, because the agent cannot reject a port or an address of any of them.
 func TestManySmallServicesFillASet(t *testing.T) {
 	const room = 100
 	all := compiletest.Many(2*room, 1)

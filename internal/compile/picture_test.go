@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// A box of rules in the picture shows a built-in chain ("nat PREROUTING"), our chain, and the sets that our chain matches.
+// A box in the picture shows a built-in chain ("nat PREROUTING"), our chain, and the sets that our chain matches.
 var (
 	boxName  = regexp.MustCompile(`<text class="name"[^>]*>([^<]*)</text>`)
 	boxChain = regexp.MustCompile(`<text class="chain"[^>]*>([^<]*)</text>`)
@@ -61,7 +61,7 @@ func TestPictureOfAPacket(t *testing.T) {
 	}
 }
 
-// checkSets compares the sets in a box with the sets of its chain. A box that ends with an ellipsis names only some.
+// checkSets compares the sets in a box with the sets of its chain. A box that ends with an ellipsis names only some of them.
 func checkSets(t *testing.T, box string, sets []string) {
 	t.Helper()
 	var named []string
@@ -84,7 +84,7 @@ func checkSets(t *testing.T, box string, sets []string) {
 	}
 }
 
-// setsOf lists the sets that the rules of a chain match, without prefix and family.
+// setsOf lists the sets that a chain's rules match, by name without prefix and family.
 func setsOf(rules kernel.Ruleset, id kernel.ChainID) []string {
 	var sets []string
 	for _, c := range rules.Chains {

@@ -26,11 +26,12 @@ type force uint8
 const (
 	// refuses a frontend, new or served.
 	refuses force = iota
-	// yields excludes a new frontend. A frontend that is already served stays: a Node object or a listening process cannot take it away.
+	// yields excludes a new frontend. A frontend that is already served stays, because neither a Node object nor a listening process may
+	// remove it.
 	yields
 	// warns serves the frontend, with a Problem.
 	warns
-	// leaves a new frontend to another node without a Problem.
+	// leaves a new frontend to another node, without a Problem.
 	leaves
 )
 
@@ -52,14 +53,15 @@ func (n *nodeContext) admit(svc *model.Service, list []frontend, field string) (
 	return admitted, slices.Compact(problems)
 }
 
-// admits reports whether a Service can have a frontend on this node, and returns the objection.
+// admits reports whether a Service can have a frontend on this node, and returns the objection if any.
 func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) {
 	o := n.objectionTo(svc, f)
 	return o, o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
 }
 
 // served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
-// external IP's, and in the same Service also vice versa: an external IP must not inherit the address of another Service's load balancer.
+// external IP's. The reverse is allowed only within one Service: an external IP must not inherit the address of another Service's load
+// balancer.
 func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	claims := n.claims[f.key]
 	if f.kind == externalIP && slices.ContainsFunc(claims, func(c claim) bool { return c.kind == loadBalancerIP && c.service.ID != svc.ID }) {
@@ -79,7 +81,7 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 		return n.objectionToOwnClusterIP(svc, f)
 	case n.own(a):
 		return n.objectionAtOwnAddress(svc, f)
-	case slices.Contains(n.primaries, a): // a cloud's public address, which no interface has
+	case slices.Contains(n.primaries, a): // a public address in a cloud, which no interface has
 		return n.objectionForNode(f)
 	}
 	if name := n.otherNodes[a]; name != "" {
@@ -120,9 +122,9 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
-// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have it. This node could not reach that host, and the
-// kernel would accept no route through it, for example if it is a new gateway. A controller chooses load balancer addresses, so these may be in
-// the node's networks.
+// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have it. This node could not reach that host, and
+// the kernel would accept no route through it, for example if it is a new gateway. A controller chooses load balancer addresses, so they
+// may be in the node's networks.
 func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
@@ -140,7 +142,8 @@ func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 }
 
 // objectionToOwnClusterIP handles a ClusterIP that is also on an interface of this node. If the ClusterIP is new, the cluster's ranges
-// overlap. A served ClusterIP stays if an interface gets its address: it is then served like an external IP of this node, without kube-ipvs0.
+// overlap. If an interface gets the address of a served ClusterIP, the ClusterIP stays: it is then served like an external IP of this node,
+// without kube-ipvs0.
 func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *objection {
 	a := f.key.Addr.Addr().String()
 	if n.served(svc, f) {
@@ -195,8 +198,8 @@ func (n *nodeContext) objectionForNode(f frontend) *objection {
 	return &objection{refusal{"this node needs the port at its own address for " + use, otherPort}, refuses, f.value}
 }
 
-// nodePortUse names the user of a port at this node's own address; empty if there is none. A load balancer's address is the node's own if a
-// controller announces it from this node; it is refused ports only if the Node object has it.
+// nodePortUse names the user of a port at this node's own address; empty if there is none. A controller may add a load balancer's address
+// to an interface of the node that announces it, so ports there are refused only if the Node object has the address.
 func (n *nodeContext) nodePortUse(f frontend) string {
 	switch {
 	case f.key.Protocol != inet.TCP || f.kind == clusterIP || n.ExternalIPs.AtNode == AtNodeAll:
@@ -211,8 +214,8 @@ func (n *nodeContext) nodePortUse(f frontend) string {
 	return nodePortUses[f.key.Addr.Port()]
 }
 
-// nodePortUses are the ports that a node or its cluster cannot work without. They are refused even if no process listens, because it may just
-// be restarting.
+// nodePortUses are the ports that a node or its cluster cannot work without. They are refused even if no process listens, because the
+// process may just be restarting.
 var nodePortUses = map[uint16]string{
 	22:    "ssh",
 	2379:  "etcd",
@@ -254,7 +257,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	return nil
 }
 
-// checkExternalIP returns why an address that any author of a Service can name is refused.
+// checkExternalIP returns why an external IP is refused; any author of a Service can name any address.
 func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) *refusal) *refusal {
 	switch {
 	case !n.ExternalIPs.allow(a):

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// withNodePort returns a Service with a node port. Services created later have larger hours.
+// withNodePort returns a Service with a node port. A larger hour means that the Service is younger.
 func withNodePort(name, clusterIP string, port uint16, protocol inet.Protocol, hours int) *model.Service {
 	svc := compiletest.Service(name, clusterIP, "10.244.0.1")
 	svc.Created = compiletest.Epoch.Add(time.Duration(hours) * time.Hour)
@@ -28,7 +28,7 @@ func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Servi
 	return svc
 }
 
-// toldOnly reports whether a Service's only Problem has this field and reason or, if the reason is empty, whether it has no Problem.
+// toldOnly reports whether the Service has exactly one Problem, with this field and reason, or none if the reason is empty.
 func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool {
 	ps := c.Problems(id)
 	if reason == "" {
@@ -70,7 +70,7 @@ func TestNodePortsThatTheNodeNeeds(t *testing.T) {
 	}
 }
 
-// checkNodePort checks whether a node port is served at every address of the node, or at none, with a reason.
+// checkNodePort checks that a node port is served at every address of the node or, if a reason is given, at none.
 func checkNodePort(t *testing.T, c *compile.Cluster, port uint16, reason string) {
 	t.Helper()
 	svc := withNodePort("web", "10.96.0.1", port, inet.TCP, 0)
@@ -118,7 +118,7 @@ func TestNodePortOfAnAPIServer(t *testing.T) {
 }
 
 // A health check port is not a TCP node port of any Service, and only one Service gets it: the oldest, then the first by name. The next
-// Service gets the port when it is free.
+// Service gets the port once it is free.
 func TestHealthCheckPortsCollide(t *testing.T) {
 	const port = 32000
 	probed := withHealthPort("probed", "10.96.0.1", port, 1)
@@ -166,7 +166,7 @@ func checkCollision(t *testing.T, name string, probed, other *model.Service, rea
 		lost = "Service default/probed has the better claim"
 	}
 	if got := c.HealthPort(other.ID).Port; !toldOnly(c, other.ID, "spec.healthCheckNodePort", lost) || lost != "" && got != 0 {
-		t.Errorf("%s: the other has the port %d, problems %v", name, got, c.Problems(other.ID))
+		t.Errorf("%s: the other Service has the port %d, problems %v", name, got, c.Problems(other.ID))
 	}
 	some := strings.Contains(strings.Join(members(c.Want()), "\n"), "HEALTH")
 	if want := reason == "" || other.HealthCheckPort != 0; some != want {

@@ -36,7 +36,7 @@ func isServed(c *compile.Cluster, addr string, port uint16) bool {
 	return c.Want().Servers[tcpAt(netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())] != nil
 }
 
-// At its own address a node keeps the ports that it needs, even if no process listens. All others can be published.
+// A node keeps the ports that it needs at its own address, even if no process listens there. All others can be published.
 func TestPortsThatTheNodeNeeds(t *testing.T) {
 	const own, vip = "192.0.2.1", "192.0.2.77"
 	in := compiletest.At(own, vip)
@@ -97,7 +97,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	}
 	c.SetListeners(nil, touched())
 	expect(true)
-	c = compiletest.Cluster(compiletest.Config(), nil, home) // a restarted agent finds what the last one left
+	c = compiletest.Cluster(compiletest.Config(), nil, home) // a restarted agent finds what the previous agent left
 	c.SetListeners(listening, touched())
 	c.Update(services{first.ID: first}, touched())
 	expect(false)
@@ -105,7 +105,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect(true)
 }
 
-// At its own address a node keeps the ports from which its own connections start: answers to these connections look like new connections to a Service.
+// A node keeps the ports from which its own connections start: replies to these connections would look like new connections to a Service.
 func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	const own, other = "192.0.2.1", "203.0.113.7"
 	cfg := compiletest.Config()
@@ -131,7 +131,8 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	}
 }
 
-// A Node object takes no address from a served Service, but new Services cannot get an address of a node. A Service that lists its nodes has no Problem.
+// A Node object cannot take an address from a served Service, but a new Service cannot get an address of a node. A Service that lists its
+// own nodes' addresses has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"
 	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
@@ -159,8 +160,8 @@ func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// A Service claims the address of a control plane node, or of a gateway that is a node, before the node joins. It loses the address, no matter
-// whether the node or its role becomes known first.
+// A Service claims the address of a control plane node, or of a gateway that is a node, before the node joins. The Service loses the
+// address, no matter whether the node or its role becomes known first.
 func TestAddressesOfFutureNodes(t *testing.T) {
 	const address = "198.51.100.20"
 	node := func(c *compile.Cluster) {
@@ -188,7 +189,8 @@ func TestAddressesOfFutureNodes(t *testing.T) {
 	}
 }
 
-// An external IP cannot take the address of a pod. A load balancer's address, which a controller wrote, stays if it is already served.
+// An external IP cannot take the address of a pod. A load balancer's address is written by a controller, so it stays if it is already
+// served.
 func TestPodRangesAreOutOfReach(t *testing.T) {
 	const pod = "10.244.7.7"
 	for name, svc := range map[string]*model.Service{"external": at("web", 80, pod, ""), "balancer": at("web", 80, "", pod)} {
@@ -210,7 +212,7 @@ func TestPodRangesAreOutOfReach(t *testing.T) {
 	}
 }
 
-// reserved are addresses that a node needs, by class.
+// reserved are the addresses that a node needs, by class.
 var reserved = map[string][]string{
 	"network":  {"192.0.2.254", "192.0.2.255", "192.0.2.0", "fd00:2::fe"},
 	"API":      {"198.51.100.1", "198.51.100.2", "fd00:51::1"},
@@ -247,8 +249,8 @@ func node1(all services) *compile.Cluster {
 	return c
 }
 
-// I17, and I14 for compile: a hostile Service never gets an address that the node needs, with any addresses and endpoints. Ordinary
-// Services compile as without it, and each refusal is a Problem.
+// I17, and I14 for compile: whatever its addresses and endpoints, a hostile Service never gets an address that the node needs. Ordinary
+// Services compile as if it did not exist, and each refusal is a Problem.
 func TestHostileServicesReachNothing(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -317,7 +319,7 @@ func takenFromNode(c *compile.Cluster, hostile *model.Service) (taken []string) 
 	return taken
 }
 
-// explained reports whether a Problem names an address, or a Service that lists nodes leaves the address to another node.
+// explained reports whether a Problem names the address, or the Service lists nodes and leaves the address to one of them.
 func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	if slices.Contains(reserved["node"], a.String()) &&
 		slices.ContainsFunc(slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs), func(a netip.Addr) bool { return slices.Contains(home.Addresses, a) }) {
@@ -328,8 +330,9 @@ func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	})
 }
 
-// I17: a hostile Node object with any addresses and pod ranges changes nothing about served Services, except for their Problems. External
-// IPs in a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's pods.
+// I17: a hostile Node object, whatever its addresses and pod ranges, changes nothing about served Services except for their Problems.
+// External IPs in a pod range are the exception: otherwise an IP that is claimed before the node exists would capture traffic to the node's
+// pods.
 func TestHostileNodesTakeNothingAway(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -357,7 +360,7 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 				}
 			}
 			if pods {
-				return // a withdrawn claim is now a new claim
+				return // a claim that was withdrawn counts as new
 			}
 		}
 	})

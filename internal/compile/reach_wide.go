@@ -11,8 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// This file decides which node ports and which health check port a Service has (I17), and which frontends affect more than their own port. An
-// API server allocates node ports from one range, so they rarely collide. Manifests, and an API server with an unusual range, may name any port.
+// This file decides which node ports and which health check port a Service has (I17), and which frontends affect more than their own port.
+// The API server allocates node ports from one range, so they rarely collide with ports that the node needs. Manifests and API servers with
+// an unusual range may name any port.
 
 // neededFor names the purpose for which the node needs a port at any of its addresses; empty if there is none. A node port is served at many
 // addresses, so it is refused at all addresses if the node needs it at one.
@@ -48,7 +49,7 @@ func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted 
 	return admitted, problems
 }
 
-// everywhere stands for all addresses of the node in the key of a claim. No Service can have this address.
+// everywhere stands for all addresses of the node in a claim's key. No Service can have this address.
 var everywhere = netip.IPv4Unspecified()
 
 func nodeWide(port uint16) kernel.ServerKey {
@@ -56,7 +57,7 @@ func nodeWide(port uint16) kernel.ServerKey {
 }
 
 // nodeWideClaims lists the claims of a Service to whole TCP ports of the node: its node ports and its health check port. Connections to a
-// node port never reach the agent's socket, so one number cannot be both. admitNodePorts reports the refused node ports.
+// node port never reach the agent's socket, so one port number cannot serve both purposes. admitNodePorts reports the refused node ports.
 func (n *nodeContext) nodeWideClaims(svc *model.Service) (all []frontend, problems []model.Problem) {
 	for i, p := range svc.Ports[:min(len(svc.Ports), n.bounds.ports)] {
 		if p.NodePort != 0 && p.Protocol == inet.TCP && n.neededFor(inet.TCP, p.NodePort) == "" {
@@ -80,14 +81,15 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 const ftp = 21
 
 // isFTP reports whether IPVS treats a virtual server as an FTP server. For packets to port 20, and to ports from 1024 that have no virtual
-// server at the address, IPVS then finds this virtual server before an all-ports server. With affinity, it would take these packets, even
-// those of the node's own programs, and share client records with an all-ports server.
+// server at the address, IPVS then finds this virtual server before an all-ports server. With affinity, it would capture these packets,
+// even those of the node's own programs, and share client records with an all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
-// wider returns what a frontend takes beyond its own port, if anything. An FTP frontend takes every port of the address, where only one Service
-// may then have affinity. A port at an address of the node also takes the health check port with the same number, which an API server may allocate later.
+// wider returns what a frontend captures beyond its own port, if anything. An FTP frontend captures every port of its address, so only one
+// Service there may have affinity. A port at an address of the node also captures the health check port with the same number, which the API
+// server may allocate later.
 func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool) (wide kernel.ServerKey, exists bool) {
 	switch {
 	case bound && n.isFTP(key):
@@ -108,7 +110,7 @@ func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	return unique(all)
 }
 
-// withoutAffinity is the Problem that a port of a Service with affinity is served without affinity.
+// withoutAffinity is the Problem of a port that is served without affinity although its Service requests it.
 func (n *nodeContext) withoutAffinity(svc *model.Service, fragment want.Fragment) []model.Problem {
 	if svc.AffinityTimeout == 0 || !slices.ContainsFunc(fragment, func(s want.Server) bool { return n.isFTP(s.Key) }) {
 		return nil

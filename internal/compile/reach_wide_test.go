@@ -15,7 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// found is the virtual server that IPVS finds for a new connection (ip_vs_service_find in Linux), if it accepts the connection.
+// found returns the virtual server that IPVS finds for a new connection (ip_vs_service_find in Linux), if that server accepts the
+// connection.
 func found(w *want.State, key kernel.ServerKey) *want.Server {
 	at := func(port uint16) *want.Server {
 		return w.Servers[kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), port), Protocol: key.Protocol}]
@@ -32,8 +33,8 @@ func found(w *want.State, key kernel.ServerKey) *want.Server {
 	return at(0)
 }
 
-// A connection to a port that a Service serves finds that Service's virtual server, regardless of other Services at the address. At the node's
-// own addresses, ports without a virtual server stay the node's. No health check port is a port of a virtual server there.
+// A connection to a port that a Service serves finds that Service's virtual server, regardless of other Services at the address. At the
+// node's own addresses, ports without a virtual server still belong to the node. No virtual server there uses a health check port.
 func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	world := compiletest.Small
 	world.Ports = []uint16{21, 80, 8443, 32000}
@@ -74,7 +75,7 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 }
 
 // If an API server allocates a port for health checks, an external IP and a load balancer at the node's own address lose the port. Their
-// Service keeps the port at other addresses, and later gets it back.
+// Service keeps the port at its other addresses, and gets it back later.
 func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	const port, own, other = 32000, "192.0.2.1", "203.0.113.7"
 	for _, kind := range []string{"external", "load balancer"} {

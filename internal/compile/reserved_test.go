@@ -22,15 +22,15 @@ var (
 	first     = netip.MustParseAddr("192.0.2.0")
 )
 
-// subnet is the network of home, with a gateway.
+// subnet is home's network, which has a gateway.
 var subnet = kernel.Network{
 	gateway:   {Kind: kernel.Gateway},
 	broadcast: {Kind: kernel.Broadcast, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 	first:     {Kind: kernel.SubnetAddress, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 }
 
-// No Service can cut a node off from its network, not even through a Service range that overlaps with it. When the agent learns of a network
-// later, Services lose its addresses, and only Services with such addresses are compiled.
+// No Service can cut a node off from its network, not even through a Service range that overlaps with it. If the agent discovers a network
+// later, Services lose its addresses, and only Services with those addresses are compiled.
 func TestNetworkAddressesAreRefused(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.LoadBalancerIPs = []netip.Addr{gateway}
@@ -61,8 +61,8 @@ func TestNetworkAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// No external IP takes an unused address of the node's networks: a gateway or another host may get it. Such an address is allowed in a
-// configured range, as a load balancer's address, or as a ClusterIP. Served frontends stay.
+// No external IP takes an unused address of the node's networks: a gateway or another host may get it. The address is allowed if it is in a
+// configured range, a load balancer's address or a ClusterIP. Served frontends stay.
 func TestSubnetsOfTheNode(t *testing.T) {
 	unused, away := netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("203.0.113.1")
 	for name, test := range map[string]struct {
@@ -94,7 +94,7 @@ func TestSubnetsOfTheNode(t *testing.T) {
 				t.Errorf("problems: %v", problems)
 			}
 			c.SetNetwork(nil, want.NewTouched())
-			served(t, c, map[string]bool{unused.String(): true}) // the rule follows the node's networks
+			served(t, c, map[string]bool{unused.String(): true}) // the rule follows changes of the node's networks
 			c.SetNetwork(subnet, want.NewTouched())
 			served(t, c, map[string]bool{unused.String(): true}) // served frontends stay
 		})
@@ -113,14 +113,14 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	served(t, c, map[string]bool{unused: true})
 	c.Update(services{balancer.ID: nil}, touched())
 	served(t, c, map[string]bool{unused: false})
-	own := at("balancer", 80, unused, unused) // the Service's own address may move between the fields
+	own := at("balancer", 80, unused, unused) // a Service may move its own address from one field to the other
 	c.Update(services{own.ID: balancer}, touched())
 	c.Update(services{own.ID: own}, touched())
 	own = at("balancer", 80, unused, "")
 	c.Update(services{own.ID: own}, touched())
 	served(t, c, map[string]bool{unused: true})
 
-	// After a restart, the kernel does not show which Service the frontend belonged to.
+	// After a restart, the kernel does not reveal which Service owned the frontend.
 	for _, order := range [][]*model.Service{{balancer, heir}, {heir, balancer}} {
 		c := scratch(nil)
 		c.SetNetwork(subnet, touched())
@@ -201,7 +201,7 @@ func TestPublicAddressOfTheNode(t *testing.T) {
 }
 
 // An endpoint at a broadcast address gets no traffic, because IPVS rejects it; the other endpoints do. An address may become a broadcast
-// address later. A gateway is a host like any other.
+// address later. A gateway can be an endpoint like any other host.
 func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", broadcast.String(), first.String(), gateway.String())
 	other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
@@ -272,7 +272,7 @@ func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	served(t, scratch(services{web.ID: web, api.ID: api}), map[string]bool{"203.0.113.1": true})
 }
 
-// A reload changes settings. Host facts and learned facts stay.
+// A reload changes settings. Facts about the host, and facts learned earlier, stay in effect.
 func TestReconfigureKeepsTheRest(t *testing.T) {
 	cfg := compiletest.Config()
 	thief := compiletest.Service("thief", gateway.String(), "10.244.0.1")

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Our chains that do not exist in kube-proxy, or whose jumps kube-proxy leaves behind.
+// Our chains that kube-proxy does not have, or whose jumps kube-proxy leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
 	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
@@ -19,7 +19,7 @@ var (
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
 	// Only the node's own packets traverse this chain.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
-	// Chains of kube-proxy, which leaves its jumps to them behind. They drop clients by the source ranges at the time kube-proxy stopped, so
+	// Chains of kube-proxy, which leaves its jumps to them behind. They enforce the source ranges of the time when kube-proxy stopped, so
 	// we keep them empty: otherwise a range added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
@@ -29,8 +29,8 @@ var (
 type chains struct{ services, postrouting, markMasq, forward kernel.ChainID }
 
 var (
-	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning there, and iptables-restore replaces a chain
-	// atomically: the program that starts last replaces the other's rules, and every packet meets the rules of one of them.
+	// An agent that replaces kube-proxy uses its names. Each chain has the same meaning in both programs, and iptables-restore replaces a
+	// chain atomically. The program that starts last replaces the other's rules, so every packet traverses one complete set of rules.
 	instead = chains{
 		services:    kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"},
 		postrouting: kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"},
@@ -104,7 +104,7 @@ func servicesRules(cfg Config, f inet.Family) []kernel.Rule {
 	}
 }
 
-// clusterIPRules see only packets to the served ports of ClusterIPs.
+// clusterIPRules match only packets to the served ports of ClusterIPs.
 func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	var rs []kernel.Rule
@@ -119,8 +119,8 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
-// outputRules see the node's own packets. A packet's source is often the address that it is sent to. If that is a virtual address, replies
-// do not return to this node; if it is the node's own, other nodes may have no route to it.
+// outputRules match the node's own packets. A packet's source is often its own destination address. If that is a virtual address, replies
+// do not return to this node. If it is the node's own, other nodes may have no route to it.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
@@ -137,7 +137,7 @@ func markRules(cfg Config) []kernel.Rule {
 
 func (cfg Config) mark() uint32 { return 1 << cfg.MasqueradeBit }
 
-// postroutingRules see the packet after IPVS has set the endpoint's address as its destination.
+// postroutingRules match packets after IPVS has set the endpoint's address as their destination.
 func postroutingRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(fromPods(cfg, f),
 		rule("a pod connects to itself through a Service", masquerading, fromClient(hairpin, f)),
@@ -183,7 +183,7 @@ func filterRules(cfg Config, f inet.Family) []kernel.Rule {
 	rs := []kernel.Rule{
 		// Our own jump skips established connections, but a jump that kube-proxy left behind does not, and must not interrupt them.
 		rule("established connections pass", kernel.Return, kernel.Established{}),
-		// This comes before the served ports, because guarded ports are also served ports.
+		// This rule precedes the one for served ports, because guarded ports are also served ports.
 		rule("a port that is not open to every client", jumpTo(chainGuards), toPort(guarded, f)),
 	}
 	for _, set := range served {
@@ -219,7 +219,7 @@ func (cfg Config) acceptVerdict() kernel.Verdict {
 	return kernel.Return
 }
 
-// guardRules see only packets to guarded ports. They drop packets that would get no reply, or a reply that bypasses this node, and reject
+// guardRules match only packets to guarded ports. They drop packets that would get no reply, or a reply that bypasses this node, and reject
 // packets to node ports without endpoints.
 func guardRules(cfg Config, f inet.Family) []kernel.Rule {
 	inside := toPort(insideOnly, f)
@@ -245,8 +245,8 @@ func (cfg Config) serveVerdict() kernel.Verdict {
 	return kernel.Accept
 }
 
-// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports must
-// therefore see it earlier. These chains do the same as the chains of the same names in the table filter.
+// Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports
+// must therefore match it earlier. These chains have the same effect as the chains with the same names in the filter table.
 var (
 	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
 	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}

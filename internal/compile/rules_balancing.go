@@ -39,8 +39,9 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 	}
 }
 
-// untranslatedRules drop packets to served ports that reach the node itself: packets of connections that began before the Service existed. The
-// client sends such packets again, and is balanced once the agent has deleted the connection's conntrack entry. The node would refuse them.
+// untranslatedRules drop packets to served ports that reach the node itself: packets of connections that began before the Service existed.
+// The client retransmits these packets, which are balanced once the agent has deleted the connection's conntrack entry. The node would
+// refuse them.
 func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	for _, set := range served {
 		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, toPort(set, f)))
@@ -55,7 +56,7 @@ func invalidRules() []kernel.Rule {
 	return []kernel.Rule{rule("a reply without translation would make the client reset its connection", kernel.Drop, kernel.Invalid{})}
 }
 
-// ownPacketRules see the node's own packets: those that must not reach an endpoint are rejected before they loop back to the node.
+// ownPacketRules reject the node's own packets that must not reach an endpoint, before they loop back to the node.
 func ownPacketRules(f inet.Family) []kernel.Rule {
 	const noEndpoint = "no endpoint for the node itself"
 	rs := []kernel.Rule{rule("source ranges of load balancers", jumpTo(chainFirewall), toPort(firewalled, f))}

@@ -56,8 +56,9 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	}
 }
 
-// closedRules drop the node's own packets that no virtual server may get: from outside the source ranges, and to unserved ports at addresses
-// with an all-ports server. They reach IPVS before the filter table. The mangle table of iptables cannot reject.
+// closedRules drop the node's own packets that no virtual server may receive: packets from outside the source ranges, and packets to
+// unserved ports at addresses with an all-ports server. They reach IPVS before the filter table. The mangle table of iptables cannot
+// reject.
 func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{toAddress(allPorts, f)}
 	for _, set := range served {

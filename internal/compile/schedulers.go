@@ -2,7 +2,8 @@ package compile
 
 import "github.com/kube-ipvs/kube-ipvs/internal/model"
 
-// chosenScheduler is the scheduler that the Service names, otherwise the node's, unless the kernel lacks it or its tables would be too large.
+// chosenScheduler returns the scheduler that the Service names, or the node's if it names none, if the kernel lacks it, or if its tables
+// would be too large.
 func chosenScheduler(svc *model.Service, n *nodeContext) string {
 	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
 		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
@@ -35,16 +36,16 @@ func untilLoaded(scheduler string) string {
 	return "until it has the module ip_vs_" + scheduler + "; kube-ipvs checks again every sync period"
 }
 
-// maxTableKiB bounds the tables of a Service's scheduler.
+// maxTableKiB limits the size of the scheduler tables of one Service.
 const maxTableKiB = 32 << 10
 
-// tablesTooLarge reports whether a scheduler is not used because the kernel allocates a table for each virtual server of the Service.
+// tablesTooLarge reports whether a scheduler's tables would be too large for the Service: the kernel allocates one for each virtual server.
 func tablesTooLarge(svc *model.Service, scheduler string) bool {
 	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
 }
 
-// frontendsEverywhere counts the virtual servers that a Service asks for. A node port counts as one in each family, so that nodes with
-// different numbers of addresses decide alike.
+// frontendsEverywhere counts the virtual servers that a Service asks for. A node port counts as one in each family, so that all nodes make
+// the same decision, however many addresses they have.
 func frontendsEverywhere(svc *model.Service) int {
 	servers := len(svc.Ports) * (len(svc.ClusterIPs) + len(svc.LoadBalancerIPs) + len(svc.ExternalIPs))
 	for _, p := range svc.Ports {

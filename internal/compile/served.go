@@ -15,9 +15,9 @@ type Served struct {
 	Frontends []ServedFrontend
 	// Health is the health check port; its Port is 0 if there is none.
 	Health HealthPort
-	// NoLocal are the traffic policies that are Local although only other nodes have endpoints.
+	// NoLocal lists the traffic policies that are Local although only other nodes have endpoints.
 	NoLocal []NoLocal
-	// Loopback are the node ports at loopback addresses.
+	// Loopback lists the node ports at loopback addresses.
 	Loopback []model.LoopbackPort
 }
 
@@ -55,7 +55,7 @@ func (c *Cluster) Served(id model.ServiceID) Served {
 	return served
 }
 
-// sharesServer reports whether a port of the Service shares its virtual server with all other ports at the address.
+// sharesServer reports whether a port shares its virtual server with all other ports of the Service at the address.
 func (s *Compiled) sharesServer(port kernel.ServerKey) bool {
 	if len(s.allPorts) == 0 {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Compiled is one compiled Service. It is immutable, because a change of the Service or of its inputs creates a new value. So any goroutine
-// may read it, while Cluster is not safe for concurrent use.
+// Compiled is one compiled Service. A compiled Service is immutable: a change of the Service or of its inputs creates a new value. Any
+// goroutine may therefore read it, whereas Cluster is not safe for concurrent use.
 type Compiled struct {
 	service *model.Service
 	// frontends, allPorts and wide are claimed; rejected are the problems of the parts that cannot be served.
@@ -23,7 +23,7 @@ type Compiled struct {
 
 	// The following fields depend on which claims the Service wins.
 
-	// decisions about the frontends, in the order of groupByPort.
+	// decisions are the decisions about the frontends, in the order of groupByPort.
 	decisions []decision
 	// chosenScheduler is the scheduler before weights are considered, nodeScheduler the configured one.
 	chosenScheduler, nodeScheduler string
@@ -50,7 +50,7 @@ func claimsOf(svc *model.Service, n *nodeContext) *Compiled {
 	return &c
 }
 
-// compileService compiles one Service. It omits frontends to which another Service has the better claim, and adds a Problem for each.
+// compileService compiles one Service. It omits each frontend to which another Service has a better claim, and adds a Problem for it.
 func compileService(claims *Compiled, n *nodeContext, winner func(kernel.ServerKey) model.ServiceID) *Compiled {
 	svc := claims.service
 	refused := refusedEndpoints(svc, n)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// frontendsOf returns a Service's frontends on this node, each key once, and the rejected parts of the Service.
+// frontendsOf returns a Service's frontends on this node, with unique keys, and the rejected parts of the Service.
 func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 	left, rejected := admitPorts(svc, n)
 	taken := map[kernel.ServerKey]struct{}{}
@@ -32,7 +32,7 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			// Addresses that cannot be served count, too, because they take as much work.
+			// Addresses that cannot be served also count, because they cost as much work.
 			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
@@ -101,20 +101,20 @@ func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []fronte
 	return list
 }
 
-// allowance contains the served ports of a Service, and what its bounds leave for their addresses.
+// allowance contains a Service's served ports, and the resources that its bounds leave for their addresses.
 type allowance struct {
 	to slicePorts
 	// ports are the indices of the served ports.
 	ports []int
-	// endpoints counts the endpoints of the served ports. Each address needs that many destinations.
+	// endpoints counts the endpoints of the served ports. Each address needs as many destinations.
 	endpoints              perFamily
 	external, destinations int
 	bounds                 bounds
-	// shared is true if external is the Service's share in a set, and overShare if the share was not enough.
+	// shared is true if external is the Service's share of a set; overShare is true if the share was not enough.
 	shared, overShare bool
 }
 
-// admitPorts chooses the ports that are served, and returns the Problems of the others.
+// admitPorts chooses the ports to serve, and returns the Problems of all others.
 func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []model.Problem) {
 	a = allowance{
 		to: slicePortsOf(svc), ports: make([]int, 0, min(len(svc.Ports), n.bounds.ports)),
@@ -159,7 +159,7 @@ func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance
 	return nil
 }
 
-// setsAreFull reports whether Services have only a share of a set, because it was nearly full.
+// setsAreFull reports whether Services are limited to a share of each set because a set was nearly full.
 func (n *nodeContext) setsAreFull() bool { return n.share < maxShare }
 
 // mayUseItself reports whether an endpoint may connect to itself through this node, which takes an entry in a set.
@@ -196,7 +196,7 @@ func (a *allowance) takeDestinations(n int) bool {
 	return true
 }
 
-// unsettled lists the frontends of a Service that Cluster.Unsettled lists.
+// unsettled lists a Service's frontends for Cluster.Unsettled.
 func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, atNode, waits bool) {
 	if !n.asksForNodes(svc) {
 		return nil, false, false
@@ -219,7 +219,7 @@ func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, at
 	return unsettled, atNode, waits
 }
 
-// asksForNodes reports whether a Service asks for an address of a node or pod, or in the node's networks. Few Services do.
+// asksForNodes reports whether a Service requests an address of a node or pod, or one in the node's networks. Few Services do.
 func (n *nodeContext) asksForNodes(svc *model.Service) bool {
 	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
 		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })

@@ -17,7 +17,7 @@ const SetPrefix = "KIPVS-"
 // maxElem bounds the size of a set. The kernel allocates the set as it grows. 10,000 Services with 10 ports each use a tenth.
 const maxElem = 1 << 20
 
-// setRef declares a set for both families. Rules and Services refer to it by its variable.
+// setRef declares a set for both families. Rules and Services refer to a set by its variable.
 type setRef struct {
 	name   string
 	typ    kernel.SetType
@@ -37,16 +37,16 @@ var (
 	// vips contains every address on kube-ipvs0: unserved ports there are rejected.
 	vips = setRef{name: "VIP", typ: kernel.HashIP, vips: true}
 
-	// Every port that has an endpoint is in one of these two.
+	// Every port that has an endpoint is in one of the next two sets.
 	//
-	// clusterIPs: the endpoint sees a pod's own address, and every other client as the node.
+	// clusterIPs contains the ports of ClusterIPs: the endpoint sees a pod's own address, and the node's address for every other client.
 	clusterIPs = setRef{name: "CLUSTER-IP", typ: kernel.HashIPPort}
 	// external contains node ports, and the ports of load balancer and external IPs: the endpoint sees the client's own address, unless the
 	// client is the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
-	// masqueraded ports have the external traffic policy Cluster: the endpoint sees every client as the node. Otherwise replies of an
-	// endpoint on another node would bypass this node. So a port is in this set before such endpoints get packets and until they are removed, not
-	// only while it is open: creating the virtual server opens a node port.
+	// masqueraded ports have the external traffic policy Cluster: the endpoint sees the node's address for every client. Otherwise replies
+	// of an endpoint on another node would bypass this node. A port is therefore in this set from before such endpoints receive packets
+	// until they are removed, not only while it is open: creating the virtual server opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
 	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port needs only one lookup.
@@ -79,7 +79,7 @@ var (
 	served = []setRef{clusterIPs, external}
 )
 
-// in returns the set's name for a family, for instance KIPVS-6-CLUSTER-IP.
+// in returns the set's name in a family, such as KIPVS-6-CLUSTER-IP.
 func (r setRef) in(f inet.Family) string {
 	if f == inet.IPv6 {
 		return SetPrefix + "6-" + r.name
@@ -118,5 +118,5 @@ func (r setRef) client(key kernel.ServerKey, clients netip.Prefix) kernel.Member
 	}}
 }
 
-// single is the range of one address.
+// single returns the range that contains only one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -26,7 +26,7 @@ func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	}
 }
 
-// Only these chains are read. A chain that is missing here would be written again and again.
+// Only these chains are read. A chain that is missing here would be rewritten in every sync.
 func TestChainsAreComplete(t *testing.T) {
 	for n := range 6 {
 		cfg := compiletest.Config()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// readiness contains, for a family, the ports of the EndpointSlices and the number of ready endpoints. It is read at most once for all
+// readiness contains the EndpointSlice ports and the number of ready endpoints of one family. The slices are read at most once for all
 // ports of a Service.
 type readiness struct {
 	ready, otherFamily int
@@ -66,7 +66,7 @@ func (r readiness) unserved(port model.ServicePort, family inet.Family) (ready i
 	return 0, ""
 }
 
-// maxNames bounds the names in a Problem, which becomes an Event.
+// maxNames limits the number of names in a Problem, which becomes an Event.
 const maxNames = 10
 
 func shortList(names []string) string {
@@ -85,8 +85,8 @@ func readyIn(slice *model.EndpointSlice) (n int) {
 	return n
 }
 
-// unservedProblems are the Problems of ports that are closed although endpoints are ready. The text has no numbers: every node posts the same
-// Event, and a rollout does not change it.
+// unservedProblems returns the Problems of ports that are closed although endpoints are ready. The text has no numbers: every node posts
+// the same Event, and a rollout does not change it.
 func unservedProblems(svc *model.Service, index int, family inet.Family, eps portEndpoints, known *readinesses) []model.Problem {
 	if len(eps.all) > 0 {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// A Service whose ready endpoints serve nothing looks healthy in the cluster: its pods are ready, and its EndpointSlices list them.
+// A Service whose ready endpoints serve none of its ports looks healthy in the cluster: its pods are ready, and its EndpointSlices
+// list them.
 func TestProblemsOfReadyEndpointsThatServeNothing(t *testing.T) {
 	ipv6 := netip.MustParseAddr("fd00:10:96::1")
 	for name, c := range map[string]struct {

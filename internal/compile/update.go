@@ -47,9 +47,9 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	return append(ids, late...)
 }
 
-// claimsBefore is the state before claims changed.
+// claimsBefore is the state before claims change.
 type claimsBefore struct {
-	// best are the best claims to frontends that several Services claim.
+	// best are the winning claims to frontends that several Services claim.
 	best map[kernel.ServerKey]claimant
 	// balancers are the Services whose load balancers claimed a frontend of atNodes.
 	balancers map[kernel.ServerKey][]model.ServiceID
@@ -58,7 +58,7 @@ type claimsBefore struct {
 // claimAgain replaces the claims of Services; nil for a deleted one.
 func (c *Cluster) claimAgain(changed map[model.ServiceID]*model.Service, before claimsBefore) map[model.ServiceID]*Compiled {
 	next := make(map[model.ServiceID]*Compiled, len(changed))
-	for id, svc := range changed { // before any claim changes: the served frontends decide about new claims
+	for id, svc := range changed { // before any claim changes, because new claims depend on the served frontends
 		next[id] = &Compiled{}
 		if svc != nil {
 			next[id] = claimsOf(svc, &c.node)
@@ -89,7 +89,7 @@ func (c *Cluster) replaceAtNodes(id model.ServiceID, keys []kernel.ServerKey) {
 	}
 }
 
-// contested returns the Services that gain or lose an external IP because a load balancer's claim came or went.
+// contested returns the Services that gain or lose an external IP because a load balancer's claim appeared or disappeared.
 func (c *Cluster) contested(before claimsBefore) map[model.ServiceID]*model.Service {
 	contested := map[model.ServiceID]*model.Service{}
 	for key, balancers := range before.balancers {
@@ -141,8 +141,8 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-// replaceClaims replaces the claims of a Service's old version with the claims of the new one. To before, it adds the best claims to
-// frontends that other Services also claim: such a Service is affected only if the best claim changes.
+// replaceClaims replaces the claims of a Service's old version with the claims of the new one. It adds to before the best claims to
+// frontends that other Services also claim: those Services are affected only if the best claim changes.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)
@@ -181,8 +181,8 @@ func (c *Cluster) changeClaims(key kernel.ServerKey, one claim, change func([]cl
 	c.node.claims[key] = claims
 }
 
-// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. Thus, Services with few entries
-// keep them. It returns the Services that were recompiled.
+// fitSets lowers the share of all Services while a set is nearly full, and raises it when there is room again. Services with few entries
+// keep all of them. It returns the Services that were recompiled.
 func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) {
 	for c.node.share > minShare && c.state.Fullest() > c.node.bounds.room {
 		c.node.share /= 2
@@ -197,7 +197,7 @@ func (c *Cluster) fitSets(touched *want.Touched) (recompiled []model.ServiceID) 
 	return recompiled
 }
 
-// hasRoomFor reports whether all sets would keep room if the Services over their share used all of another share.
+// hasRoomFor reports whether all sets would keep room if the Services over their share used the given share in full.
 func (c *Cluster) hasRoomFor(share int) bool {
 	sizes := c.state.Sizes()
 	for _, s := range c.services {

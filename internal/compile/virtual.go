@@ -7,11 +7,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// virtual indexes the virtual addresses: the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have one, because
-// IPVS would deliver its packets to the node itself instead of the endpoint.
+// virtual indexes the virtual addresses: the addresses that this node has on kube-ipvs0 for any Service. No endpoint can have such an
+// address, because IPVS would deliver its packets to the node itself.
 //
-// A Service can therefore compile differently when another Service gains or loses an address. The map endpoints shows without a search
-// whether any Service is affected; it takes 5 MB for 10,000 Services with 10 endpoints each.
+// A Service can therefore compile differently when another Service gains or loses an address. The map endpoints shows whether any Service
+// is affected, without a search. It takes 5 MB for 10,000 Services with 10 endpoints each.
 type virtual struct {
 	// frontends counts the bound frontends at each virtual address.
 	frontends map[netip.Addr]int
@@ -56,7 +56,7 @@ func endpointsAt(list []*model.EndpointSlice, i int) []model.Endpoint {
 	return list[i].Endpoints
 }
 
-// trim removes the common beginning and end of two lists.
+// trim removes the common prefix and suffix of two lists.
 func trim[T any](a, b []T, equal func(a, b *T) bool) ([]T, []T) {
 	for len(a) > 0 && len(b) > 0 && equal(&a[0], &b[0]) {
 		a, b = a[1:], b[1:]

@@ -37,8 +37,8 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 	if f.kind != clusterIP && !svc.ExternalLocal {
 		s.Members = append(s.Members, masqueraded.port(f.key))
 	}
-	// A port without endpoints is not in the set, so that the filter table rejects new connections immediately. IPVS would also reject them,
-	// but log every packet.
+	// A port without endpoints is in no set of served ports, so the filter table rejects new connections immediately. IPVS would also
+	// reject them, but would log every packet.
 	if takesConnections(ds) {
 		s.Members = append(s.Members, servedSet(f.kind).port(f.key))
 	}
@@ -51,8 +51,8 @@ func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeCon
 	return withHairpin(s, eps.all, n)
 }
 
-// withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It also
-// adds endpoints that are not chosen, because they may still have open connections.
+// withHairpin adds the endpoints that may connect to themselves: pods on this node, because their packets pass this node's IPVS. It
+// includes endpoints that were not chosen, because they may still have open connections.
 func withHairpin(s want.Server, all []Endpoint, n *nodeContext) want.Server {
 	for _, e := range all {
 		if n.mayUseItself(e.Endpoint) {
@@ -79,7 +79,7 @@ func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]Endpoin
 	return eps.cluster, &insideOnly
 }
 
-// servedSet is the set of served ports for a kind of frontend.
+// servedSet returns the set of served ports for a kind of frontend.
 func servedSet(kind frontendKind) setRef {
 	if kind == clusterIP {
 		return clusterIPs
@@ -87,8 +87,8 @@ func servedSet(kind frontendKind) setRef {
 	return external
 }
 
-// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. They omit a range inside another: it
-// admits no additional clients, and some set types cannot store it.
+// sourceRangeEntries restrict a load balancer's address to the clients in the Service's source ranges. Ranges inside other ranges are
+// omitted: they admit no additional clients, and some set types cannot store them.
 func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext) []kernel.Member {
 	members := []kernel.Member{firewalled.port(key), guardedIPs.address(key.Addr.Addr())}
 	unrestricted := len(members)
@@ -114,15 +114,15 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 	return members
 }
 
-// decision contains the results of compiling a frontend that do not follow from the Service alone.
+// decision contains the results of compiling a frontend that depend on more than the Service itself.
 type decision struct {
 	winner    model.ServiceID
-	guard     *setRef // of clients whose new connections are dropped before they reach the frontend: noLocal, insideOnly or nil
+	guard     *setRef // set that drops some clients' new connections to the frontend: noLocal, insideOnly or nil
 	scheduler string
 	flags     uint32
 }
 
-// decisionOf records the decisions about a frontend.
+// decisionOf returns the decisions about a frontend.
 func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.ServiceID, server kernel.Server) decision {
 	_, guard := choose(svc, f.kind, eps)
 	return decision{winner: winner, guard: guard, scheduler: server.Scheduler, flags: server.Flags}

@@ -44,7 +44,7 @@ const (
 	vip = "10.96.0.2" // of the Service "other"
 )
 
-// lead is a Service with an endpoint at a pod and one at another address. other is a Service that may have that address.
+// lead is a Service with two endpoints: a pod, and another address that the Service other may have.
 func lead(to string) *model.Service { return compiletest.Service("lead", "10.96.0.1", pod, to) }
 
 func other(change func(*model.Service)) *model.Service {
@@ -137,7 +137,7 @@ func TestEndpointBecomesVirtual(t *testing.T) {
 	update(services{moved.ID: nil}, false, svc.ID, moved.ID)
 }
 
-// An external IP is virtual unless this node has it. Another node's object makes no difference.
+// An external IP is virtual unless it is an address of this node. Another node's object makes no difference.
 func TestEndpointOnANodeWithAServiceAddress(t *testing.T) {
 	const address = "203.0.113.1"
 	svc, public := lead(address), other(func(s *model.Service) { s.ExternalIPs = addrs(address) })
@@ -215,8 +215,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A lost claim binds nothing, and neither does its claim for all ports. Here, a node port wins. The address is only in the Node object, so
-// no interface has it unless a Service binds it.
+// A lost claim binds no address, and neither does the Service's claim to all ports. In this test, a node port wins. The address is only in
+// the Node object, so no interface has it unless a Service binds it.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()

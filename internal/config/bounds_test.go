@@ -20,11 +20,11 @@ import (
 // boundsTrial lists the bounds of a setting, and the nearest values beyond them.
 type boundsTrial struct {
 	bounds, refused []string
-	// with is another setting, as path=value, that this one needs to have an effect.
+	// with is another setting, as path=value, without which this one has no effect.
 	with string
 	// try writes the value to the kernel and reads it back; nil means tryNode.
 	try func(t *testing.T, s Settings)
-	// exempt is why the kernel never gets the value.
+	// exempt is the reason why the value never reaches the kernel.
 	exempt string
 }
 
@@ -108,7 +108,7 @@ func mustSet(t *testing.T, s *Settings, path, text string) {
 	}
 }
 
-// tryNode writes the wanted state of a node without Services to a new network namespace, and expects no difference afterward.
+// tryNode writes the wanted state of a node without Services to a new network namespace, and then expects no difference.
 func tryNode(t *testing.T, s Settings, text string) {
 	t.Helper()
 	labtest.NetNS(t)
@@ -165,7 +165,7 @@ func tryOOMScore(t *testing.T, s Settings) {
 	tryFile(t, "/proc/self/oom_score_adj", fmt.Sprint(s.OOMScoreAdj))
 }
 
-// tryFile writes a file of the kernel, reads it back and restores it.
+// tryFile writes a file in /proc, reads it back and restores it.
 func tryFile(t *testing.T, name, value string) {
 	t.Helper()
 	before, err := os.ReadFile(name)

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// conflict is a combination of settings that is invalid although each of them is valid.
+// conflict is an invalid combination of settings that are valid individually.
 type conflict struct {
 	between []string // paths of the settings
 	found   func(*Settings) bool

@@ -19,7 +19,7 @@ func TestConntrackLimit(t *testing.T) {
 	}
 }
 
-// The defaults are the same as kube-proxy's, and a zero timeout sets nothing.
+// The defaults are kube-proxy's, and a timeout of zero sets nothing.
 func TestConntrackSysctls(t *testing.T) {
 	for _, c := range []struct {
 		args []string

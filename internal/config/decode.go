@@ -14,7 +14,7 @@ type input struct {
 	place
 	words []string // one word, or any number for a list
 	items []place  // the line of each word of a list in a file
-	// mistyped is set if the file has a value of the wrong type, which the reader has already reported.
+	// mistyped is true if the value in the file has the wrong type, which the reader has already reported.
 	mistyped bool
 }
 
@@ -27,7 +27,7 @@ type place struct {
 
 const fromDefault = "default"
 
-// String is the prefix of a message about the value.
+// String returns the prefix of a message about the value.
 func (p place) String() string {
 	if p.field == "" {
 		return p.origin
@@ -73,7 +73,7 @@ func kubeProxyFields() fields {
 	for _, i := range inapplicables {
 		f[i.field] = kindUnused
 	}
-	delete(f, "") // rows that have only a flag
+	delete(f, "") // settings that have only a flag
 	return f
 }
 
@@ -141,8 +141,8 @@ func (r *reader) mapping(n *yaml.Node, path string) {
 	}
 }
 
-// unknown reports an unknown field. In a KubeProxyConfiguration it is only a warning, as in kube-proxy itself: the file may be
-// for another version.
+// unknown reports an unknown field. In a KubeProxyConfiguration, an unknown field is only a warning, as in kube-proxy itself:
+// the file may be for another version.
 func (r *reader) unknown(key *yaml.Node, name, path string) {
 	if r.format == kubeProxyFormat {
 		r.warn(key, "%q: unknown field; ignored", name)
@@ -151,7 +151,7 @@ func (r *reader) unknown(key *yaml.Node, name, path string) {
 	r.fail(key, "%q: unknown field; use one of %s", name, strings.Join(r.fields.below(path), ", "))
 }
 
-// unused warns about each value in a field of kube-proxy that has no effect. It does not follow aliases, which may be cyclic.
+// unused warns about each value below a kube-proxy field that has no effect. It does not follow aliases, which may be cyclic.
 func (r *reader) unused(name string, n *yaml.Node) {
 	for i, child := range n.Content {
 		switch {
@@ -195,7 +195,7 @@ func (r *reader) input(path string, kind kind, node *yaml.Node) input {
 	return in
 }
 
-// types are the YAML types that a file may use for a kind of value.
+// types maps each kind of value to the YAML types that a file may use for it.
 var types = map[kind]struct {
 	tags []string
 	rule string
@@ -206,7 +206,7 @@ var types = map[kind]struct {
 	kindDuration: {[]string{"!!str", "!!int"}, "must be a duration such as 30s"},
 }
 
-// scalar adds the word of a scalar to an input.
+// scalar adds a scalar's word to an input.
 func (r *reader) scalar(in *input, path string, kind kind, n *yaml.Node) {
 	if t := types[kind]; n.Kind != yaml.ScalarNode || !slices.Contains(t.tags, n.ShortTag()) {
 		r.fail(n, "%s %s: %s", path, describe(n), t.rule)

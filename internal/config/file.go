@@ -27,7 +27,7 @@ func (f format) String() string { return "apiVersion " + f.version + " and kind 
 // document is one YAML document of a file.
 type document struct {
 	file   string
-	before int // lines of the file before the text that root was parsed from
+	before int // number of lines in the file before the text that root was parsed from
 	root   *yaml.Node
 	format format
 }
@@ -40,8 +40,8 @@ func (d *document) place(n *yaml.Node, field string) place {
 	return place{origin: d.position(n), field: field, line: d.line(n)}
 }
 
-// findDocument returns the one configuration in a file, and a warning for each other document. The configuration may be its own
-// document, or part of a ConfigMap, as kubeadm creates it.
+// findDocument returns the only configuration in a file, and a warning for each other document. The configuration may be its
+// own document, or part of a ConfigMap, as kubeadm creates it.
 func findDocument(file string, content []byte) (found *document, skipped []message, err error) {
 	all, err := parseDocuments(file, 0, content)
 	if err != nil {
@@ -101,7 +101,7 @@ func parseDocuments(file string, before int, content []byte) ([]*document, error
 
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// syntaxError adds the file and its line to an error of the YAML parser.
+// syntaxError adds the file and line to an error from the YAML parser.
 func syntaxError(file string, before int, err error) error {
 	text := err.Error()
 	if m := syntaxLine.FindStringSubmatch(text); m != nil {
@@ -154,7 +154,7 @@ func (d *document) configMapDocuments() ([]*document, error) {
 			if text.Kind != yaml.ScalarNode || !isConfig {
 				continue
 			}
-			// The lines of a quoted string are not those of the file. A block begins on the line after the "|".
+			// The line numbers in a quoted string do not match the file. A block begins on the line after the "|".
 			file, before := fmt.Sprintf("%s: data[%s]", d.position(text), key.Value), 0
 			if text.Style == yaml.LiteralStyle {
 				file, before = d.file, d.before+text.Line
@@ -193,7 +193,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// describe prints a node in a message.
+// describe formats a node for a message.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are the settings on a command line, and the file to read before them.
+// Flags are the settings on a command line, and the file that they override.
 type Flags struct {
 	File   string
 	inputs map[string]input // by flag
@@ -32,7 +32,8 @@ func (f *Flags) AddRun(fs *pflag.FlagSet) {
 	}
 }
 
-// AddAgent registers all flags of an agent, but hides those that do not affect the wanted state: a command then takes an agent's flags.
+// AddAgent registers all flags of an agent, so that a command accepts an agent's command line, but hides those that do not affect the
+// wanted state.
 func (f *Flags) AddAgent(fs *pflag.FlagSet) {
 	f.AddCompile(fs)
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -62,7 +63,7 @@ func (f *Flags) add(fs *pflag.FlagSet, name, short string, k kind, byDefault, me
 	return flag
 }
 
-// flagValue keeps the words of a flag until Load parses all settings, so that Load can report all errors together.
+// flagValue stores the words of a flag until Load parses them, so that Load can report all errors together.
 type flagValue struct {
 	flags     *Flags
 	name      string

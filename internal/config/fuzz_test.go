@@ -11,10 +11,11 @@ import (
 
 var namesPlace = regexp.MustCompile(`^(fuzz(:\d+(: data\[.*\]:\d+)?)?|default): `)
 
-// FuzzLoad loads any file. It must not panic, every error names the file or a line of it, and a valid configuration stays the same
-// if it is printed and loaded again.
+// FuzzLoad loads any file. Loading must not panic, every error must name the file or a line in it, and a valid configuration must
+// survive printing and reloading.
 //
-// Each seed is one field of a file in testdata: the fuzzer minimizes every interesting input, which takes a minute for a kilobyte.
+// Each seed is one field from a file in testdata, because the fuzzer minimizes every interesting input, which takes a minute per
+// kilobyte.
 func FuzzLoad(f *testing.F) {
 	for _, file := range []string{"kube-proxy-full.yaml", "bad-ours.yaml", "bad-kube-proxy.yaml"} {
 		content, err := os.ReadFile("testdata/" + file)
@@ -36,7 +37,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) { loadAnything(t, content) })
 }
 
-// TestDamagedFiles loads valid and invalid files after a few random edits, like FuzzLoad but in every test run.
+// TestDamagedFiles loads valid and invalid files after a few random edits. Unlike FuzzLoad, it is part of every test run.
 func TestDamagedFiles(t *testing.T) {
 	var contents []string
 	for _, file := range files(t) {

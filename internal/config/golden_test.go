@@ -10,7 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
 )
 
-// TestFiles loads each file in testdata without flags and compares the configuration or the errors.
+// TestFiles loads each file in testdata without flags and compares the resulting configuration or errors with the
+// golden file.
 func TestFiles(t *testing.T) {
 	for _, file := range files(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -51,7 +52,7 @@ func loadFile(t *testing.T, file string) (*Loaded, error) {
 	return (&Flags{File: filepath.Base(file)}).load(content)
 }
 
-// TestWith: passing the given settings to With results in the same settings.
+// TestWith: With rebuilds the same settings from the output of Given.
 func TestWith(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// translation is a kube-proxy field or flag that sets one of our settings under another name, or only to one value.
+// translation is a kube-proxy field or flag that sets one of our settings under another name, or only to a fixed value.
 type translation struct {
 	field, flag, short string
 	kind               kind
@@ -141,7 +141,7 @@ var inapplicables = []inapplicable{
 	{flag: "machine-id-file", why: "the agent does not use the machine ID"},
 }
 
-// zeroWords are the zero values as kube-proxy's types print them; kubeadm writes many of them.
+// zeroWords are the printed zero values of kube-proxy's types; kubeadm writes many of them.
 var zeroWords = []string{"", "0", "0s", "false"}
 
 func (i inapplicable) needsWarning(word string) bool {

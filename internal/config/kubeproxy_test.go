@@ -59,7 +59,7 @@ func leaves(path string, typ reflect.Type, have map[string]reflect.StructField) 
 	}
 }
 
-// All flags of kube-proxy 1.36 on Linux are known, except the one-shot flags, which the run command defines.
+// All flags of kube-proxy 1.36 on Linux are known, except its one-shot flags, which the run command defines.
 func TestEveryFlagOfKubeProxyIsKnown(t *testing.T) {
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)

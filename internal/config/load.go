@@ -19,7 +19,7 @@ type Loaded struct {
 	content  []byte            // of the file
 }
 
-// Given is a setting with a value from a file or flag.
+// Given is a setting whose value comes from a file or flag.
 type Given struct{ Path, Value, Origin string }
 
 // Given returns the settings that a file or flag sets, with their values, in the order of the table.
@@ -33,7 +33,7 @@ func (l *Loaded) Given() []Given {
 	return all
 }
 
-// With returns the defaults, with these values at their paths. It ignores settings and values that this version does not have.
+// With returns the defaults, overridden by these values. It ignores settings and values that this version does not have.
 func With(values map[string]string) *Settings {
 	l := newLoading()
 	for _, row := range table {
@@ -44,7 +44,7 @@ func With(values map[string]string) *Settings {
 	return &l.settings
 }
 
-// Load reads the file, if there is one, and applies the flags over it. The error has one line for each mistake.
+// Load reads the file, if any, and overrides its settings with the flags. The error has one line for each mistake.
 func (f *Flags) Load() (*Loaded, error) {
 	if f.File == "" {
 		return f.load(nil)
@@ -75,7 +75,7 @@ func readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// load is Load with the content of the file.
+// load is like Load, but receives the content of the file.
 func (f *Flags) load(content []byte) (*Loaded, error) {
 	l := newLoading()
 	l.hasFile = f.File != ""
@@ -106,7 +106,7 @@ func texts(messages []message) []string {
 type loading struct {
 	settings         Settings
 	hasFile          bool             // messages name defaults by their field
-	inputs           map[string]input // by path; the last input that sets it
+	inputs           map[string]input // by path; the last input that sets the setting
 	invalid          map[string]bool  // paths of settings with an invalid value
 	warnings, errors []message
 }
@@ -168,7 +168,7 @@ func (l *loading) collect(source map[string]input, name func(field, flag string)
 	return inputs
 }
 
-// translate adds the input of our setting for an input of kube-proxy.
+// translate converts an input for kube-proxy to an input for our setting, and adds it.
 func (l *loading) translate(t translation, in input, inputs map[string]input) {
 	if in.mistyped {
 		l.invalid[t.to] = true

@@ -93,7 +93,7 @@ func TestPrecedence(t *testing.T) {
 func TestFlagOverridesFile(t *testing.T) {
 	for _, row := range table {
 		inFile, onCommandLine := samples(row)
-		var pods []string // some settings require the ranges of the pods
+		var pods []string // some settings require pod ranges
 		if row.path != "clusterCIDR" {
 			pods = []string{"--cluster-cidr=10.0.0.0/8"}
 		}
@@ -121,7 +121,7 @@ func TestFlagOverridesFile(t *testing.T) {
 	}
 }
 
-// samples returns two values of a setting that are valid with the defaults of all others.
+// samples returns two values of a setting that are valid if all other settings have their defaults.
 func samples(row setting) (a, b string) {
 	switch row.kind() {
 	case kindBool:
@@ -161,7 +161,7 @@ func fileOf(f format, path string, k kind, value string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion": %q, "kind": %q, %s`, f.version, f.kind, text[1:])
 }
 
-// A file may contain the configuration in several forms. Any other file is an error.
+// A file may contain the configuration in several forms. Any other form is an error.
 func TestFileForms(t *testing.T) {
 	for _, c := range []struct {
 		name, content string

@@ -9,7 +9,7 @@ import (
 )
 
 // Over returns the settings for an agent that is already running: l's values for settings that can change at run time, and the
-// running values for all others. waiting has the paths of the changed settings that need a restart.
+// running values for all others. waiting lists the paths of changed settings that require a restart.
 func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	over := *l
 	for _, row := range table {
@@ -30,13 +30,13 @@ func (l *Loaded) equal(o *Loaded) bool {
 	})
 }
 
-// hungFor is how many intervals a read of the file may take before it counts as hung.
+// hungFor is the number of intervals after which an unfinished read of the file counts as hung.
 const hungFor = 6
 
-// errHung is the error of a read that does not end.
+// errHung is the error for a read that does not finish.
 var errHung = errors.New("read the configuration: the read does not end; changes have no effect; check the disk or network file system that has the file")
 
-// Watch polls the file until the context ends. It calls changed for each new version of the file: with the new configuration, or
+// Watch polls the file until the context ends. For each new version of the file, it calls changed with the new configuration, or
 // with the reason why the file cannot be used. Without a file it returns immediately.
 //
 // It polls because the file is small, because ConfigMaps change by replacing symbolic links two directories up, and because a node
@@ -68,7 +68,7 @@ func newFileWatch(f *Flags, started *Loaded) *fileWatch {
 	return &fileWatch{flags: f, good: started, reported: version{content: started.content}}
 }
 
-// run reads the file again and again, one read at a time.
+// run reads the file once per interval, one read at a time.
 func (w *fileWatch) run(ctx context.Context, interval time.Duration, read func() ([]byte, error), changed func(*Loaded, error)) {
 	take := func(content []byte, err error) {
 		if loaded, err, report := w.poll(content, err); report {
@@ -100,8 +100,8 @@ func (w *fileWatch) run(ctx context.Context, interval time.Duration, read func()
 	}
 }
 
-// poll takes the result of reading the file. A version counts after two identical reads in a row, because a half-written file
-// can be valid.
+// poll handles the result of one read. A version is accepted after two identical reads in a row, because a half-written file can
+// be valid.
 func (w *fileWatch) poll(content []byte, readErr error) (loaded *Loaded, err error, report bool) {
 	now := version{content: content}
 	if readErr != nil {

@@ -40,7 +40,7 @@ func TestFileWatch(t *testing.T) {
 	for i, step := range []struct {
 		content string
 		err     error
-		want    string // the reported scheduler, or a part of the reported error, or nothing
+		want    string // the reported scheduler, part of the reported error, or empty for no report
 	}{
 		{withScheduler("rr"), nil, nothing},
 		{withScheduler("wl"), nil, nothing}, // half-written
@@ -161,7 +161,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// atRunTime contains everything that a running agent takes from changed settings.
+// atRunTime contains everything that a running agent adopts from changed settings.
 type atRunTime struct {
 	Compile                                              compile.Settings
 	SyncPeriod, MinSyncPeriod, CheckPeriod, DrainTimeout time.Duration
@@ -174,7 +174,7 @@ func takenAtRunTime(s *Settings) atRunTime {
 
 // A changed setting either reaches the running agent or is reported as waiting for a restart, as the table specifies.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
-	// matters changes other settings that a setting needs to have an effect.
+	// matters changes the other settings on which the effect of a setting depends.
 	matters := map[string]func(*Settings){
 		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
 		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },
@@ -205,7 +205,8 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 	}
 }
 
-// A file system that hangs while the agent runs is an error of the file. Once it answers, the file is used again.
+// A file system that hangs while the agent runs is reported as an error of the file. Once the file system responds,
+// the file is used again.
 func TestFileWatchHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := parse(t)

@@ -51,7 +51,7 @@ func (l *Loaded) changed(row setting) bool {
 	return !slices.Equal(row.value(&l.Settings).words(), row.value(&defaults).words())
 }
 
-// document returns a file in our format with some settings, and a comment for each.
+// document returns a file in our format that contains some settings, with a comment for each.
 func (l *Loaded) document(selected func(setting) bool, comment func(path string) string) *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	add(root, "apiVersion", scalarNode(kindText, ourFormat.version))
@@ -76,7 +76,7 @@ func add(mapping *yaml.Node, name string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
 }
 
-// child finds or adds a mapping in a mapping.
+// child returns a nested mapping, and adds it if it is missing.
 func child(mapping *yaml.Node, name string) *yaml.Node {
 	for key, value := range entries(mapping) {
 		if key.Value == name {

@@ -96,7 +96,7 @@ func (s *Settings) compile(cpus int) compile.Settings {
 	}
 }
 
-// atNode are the values of externalIPs.nodeAddresses.
+// atNode maps the values of externalIPs.nodeAddresses.
 var atNode = map[string]compile.AtNode{"guarded": compile.AtNodeGuarded, "all": compile.AtNodeAll, "none": compile.AtNodeNone}
 
 // agentPorts are the ports on which the agent itself listens.

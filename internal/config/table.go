@@ -17,9 +17,9 @@ type setting struct {
 	kubeProxy kubeProxyField
 	// byDefault is the default value, as on a command line.
 	byDefault string
-	// applies is when a change in the file takes effect.
+	// applies is the time when a change in the file takes effect.
 	applies applies
-	// value returns the place of the setting.
+	// value returns a pointer to the setting's value.
 	value func(*Settings) value
 	// meaning is the help of the flag, and the description in the documentation.
 	meaning string
@@ -29,7 +29,7 @@ type setting struct {
 
 func (s *setting) kind() kind { return s.value(&Settings{}).kind }
 
-// words splits a text as on a command line.
+// words splits a default as it would be written on a command line.
 func (s *setting) words(text string) []string {
 	if s.kind().isList() {
 		return splitList(text)
@@ -37,7 +37,7 @@ func (s *setting) words(text string) []string {
 	return []string{text}
 }
 
-// kubeProxyField is what a field means in a KubeProxyConfiguration.
+// kubeProxyField is the meaning of a field in a KubeProxyConfiguration.
 type kubeProxyField int
 
 const (
@@ -46,7 +46,7 @@ const (
 	zeroIsUnset                       // kube-proxy and kubeadm write the zero value for "not set"
 )
 
-// applies is when a change takes effect.
+// applies is the time when a change takes effect.
 type applies string
 
 const (
@@ -58,7 +58,8 @@ var ruleBackends = []string{kernel.RulesAuto, kernel.RulesIPTables, kernel.Rules
 
 var dataPlanes = []string{kernel.DataPlaneAuto, kernel.DataPlaneIPVS, kernel.DataPlaneNFTables}
 
-// table has all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its defaults.
+// table lists all settings in print order. Settings shared with kube-proxy have its names and, except for strictARP, its
+// defaults.
 var table = []setting{
 	{path: "hostnameOverride", flag: "hostname-override", kubeProxy: zeroIsUnset, applies: afterRestart, planning: true,
 		value:   func(s *Settings) value { return anyText(&s.NodeName) },
@@ -239,7 +240,7 @@ var table = []setting{
 
 func notNegative(d time.Duration) bool { return d >= 0 }
 
-// rowOf returns the row of a path that exists.
+// rowOf returns the row for a path, which must exist.
 func rowOf(path string) *setting {
 	for i := range table {
 		if table[i].path == path {

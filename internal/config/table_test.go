@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// The trials themselves need a kernel.
+// The trials themselves require a kernel.
 func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 	wanted := map[string]bool{}
 	for _, row := range table {

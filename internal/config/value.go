@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// kind is the form of a value: which YAML types a file may use for it, and how many words it has. Help shows it after a flag.
+// kind is the form of a value: which YAML types a file may use for it, and how many words it has. Help shows the kind after a flag.
 type kind string
 
 const (
@@ -28,16 +28,16 @@ const (
 	kindUnused   kind = "ignored" // a field of kube-proxy that has no effect
 )
 
-// isList reports whether values of this kind have any number of words. All others have one.
+// isList reports whether values of this kind can have any number of words. All others have one.
 func (k kind) isList() bool { return k == kindList || k == kindPairs }
 
 // value parses and prints one setting in place.
 type value struct {
 	kind kind
-	// choices are the only valid words; bounds are the smallest and largest valid numbers. They are nil if the kind alone limits the value.
+	// choices are the only valid words; bounds are the smallest and largest valid numbers. Both are nil if only the kind limits the value.
 	choices []string
 	bounds  *[2]int
-	// set parses words. If one is invalid, the setting does not change.
+	// set parses words. If any word is invalid, the setting does not change.
 	set func(words []string) []invalidWord
 	// words returns the words that set would parse to the current value.
 	words func() []string
@@ -145,7 +145,8 @@ func filePath(at *string) value {
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && !strings.HasSuffix(s, "/") })
 }
 
-// maxInterfaceName is the kernel's limit for the name of an interface. A prefix must be one shorter: iptables counts the trailing +.
+// maxInterfaceName is the kernel's limit for the name of an interface. A prefix must be one character shorter, because iptables counts the
+// trailing +.
 const maxInterfaceName, maxInterfacePrefix = 15, 14
 
 func interfaceName(at *string) value { return partOfName(at, "an interface name", maxInterfaceName) }
@@ -246,7 +247,7 @@ func nodePorts(at *compile.NodePortAddresses) value {
 	}
 }
 
-// quote prints words in a message: everything except numbers and durations is quoted.
+// quote formats words for a message: everything except numbers and durations is quoted.
 func quote(k kind, words ...string) string {
 	joined := strings.Join(words, ",")
 	special := func(r rune) bool {

@@ -1,5 +1,5 @@
-// Package daemon puts the agent together: configuration, source, kernel, loop, telemetry and status socket. It decides nothing
-// itself. plan and cleanup open the same node with it.
+// Package daemon puts the agent together: configuration, source, kernel, loop, telemetry and status socket. It makes no decisions
+// itself. The plan and cleanup commands use it to open the same node.
 //
 // May import: every package that it wires, client-go's rest and zap.
 package daemon
@@ -27,10 +27,10 @@ const drainInterval = 5 * time.Second
 
 // Config is the initial configuration of a daemon.
 type Config struct {
-	// Version and Commit of this program.
+	// Version and Commit identify this program.
 	Version, Commit string
 	Machine         Machine
-	// Flags are the flags of the command line, which each reload applies again. Loaded is the initial configuration.
+	// Flags are the command-line flags, which each reload applies again. Loaded is the initial configuration.
 	Flags  *config.Flags
 	Loaded *config.Loaded
 	// Level is the level of Log; a reload can change it.
@@ -38,7 +38,7 @@ type Config struct {
 	Log   *zap.Logger
 }
 
-// errStopped means that the context ended before anything was changed.
+// errStopped means that the context ended before the agent changed anything.
 var errStopped = errors.New("stopped")
 
 // Run serves Services until the context ends. The kernel keeps serving after that.
@@ -125,7 +125,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	return err
 }
 
-// startProblems are the Problems of this node that are known before it serves anything.
+// startProblems returns the Problems of this node that are known before it serves any Service.
 func startProblems(node *Node, settings *config.Settings, second error) (all []model.Problem) {
 	if second != nil {
 		all = append(all, secondAgent(second))
@@ -136,7 +136,7 @@ func startProblems(node *Node, settings *config.Settings, second error) (all []m
 	return all
 }
 
-// secondAgent is the Problem of a process that may be a second agent.
+// secondAgent returns the Problem for a process that may be a second agent.
 func secondAgent(why error) model.Problem {
 	return model.Problem{
 		Field: "node lock", Reason: "another process could be a second agent: " + why.Error(),
@@ -144,7 +144,7 @@ func secondAgent(why error) model.Problem {
 	}
 }
 
-// withoutIPVS is the Problem of a node that balances with nftables although its configuration does not require it.
+// withoutIPVS returns the Problem for a node that uses nftables only because its kernel has no IPVS.
 func withoutIPVS(why string) model.Problem {
 	return model.Problem{
 		Field: "--data-plane", Value: kernel.DataPlaneAuto,
@@ -166,7 +166,7 @@ func loopSettings(s *config.Settings) agent.Config {
 	}
 }
 
-// signal is a channel with room for one message: sending again before it is received has no effect.
+// signal is a channel with a buffer of one: sending again before the message is received has no effect.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }

@@ -28,7 +28,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// recorder is a kernel in memory that records which goroutines write to it.
+// recorder is an in-memory kernel that records which goroutines write to it.
 type recorder struct {
 	*kerneltest.Fake
 	mu      sync.Mutex
@@ -40,7 +40,8 @@ type recorder struct {
 	looked bool
 }
 
-// HasDevice fails at the start, as it does if an interface of another type has the name. The agent starts anyway, and its syncs report the failure.
+// HasDevice fails on the first call, as it does if an interface of another type has the name. The agent must start anyway, and its syncs
+// report the failure.
 func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,10 +68,10 @@ func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return r.Fake.Apply(ctx, ops)
 }
 
-// crowd counts the calls that run now, and how many have run at a time.
+// crowd counts the calls in progress, and the maximum that ran at the same time.
 type crowd struct{ running, most int }
 
-// count counts a call that runs until the result is called.
+// count records the start of a call; the returned function records its end.
 func (r *recorder) count(c *crowd) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +105,7 @@ metadata: {name: bad}
 spec: {clusterIP: 10.96.0.300, ports: [{port: 80}]}
 `
 
-// running is a daemon that serves manifests on a kernel in memory.
+// running is a daemon that serves manifests on an in-memory kernel.
 type running struct {
 	kernel            *recorder
 	socket, manifests string
@@ -167,7 +168,7 @@ func (r *running) write(t *testing.T, name, text string) {
 	}
 }
 
-// await requests views until one has the wanted property.
+// await polls views until one has the wanted property.
 func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A call on a hung file system does not end, and nothing can interrupt it. The functions of this file leave its goroutine behind.
+// A call on a hung file system never returns, and nothing can interrupt it. The functions in this file abandon its goroutine.
 
 const (
-	// readLimit bounds how long the start waits for a file that is not required.
+	// readLimit is the maximum time that the start waits for an optional file.
 	readLimit = 5 * time.Second
-	// stopLimit bounds how long the shutdown waits for a file.
+	// stopLimit is the maximum time that the shutdown waits for a file.
 	stopLimit = 5 * time.Second
 )
 
@@ -34,7 +34,7 @@ func readWithin[T any](read func() (T, error)) (value T, err error) {
 	}
 }
 
-// stopsInTime runs a part until the context ends. It reports whether the part has ended stopLimit after that.
+// stopsInTime runs a part until the context ends. It reports whether the part returned within stopLimit after that.
 func stopsInTime(ctx context.Context, part func(context.Context)) bool {
 	ended := make(chan struct{})
 	go func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/lastknown"
 )
 
-// A snapshot on a hung file system does not stop the agent from starting.
+// A snapshot on a hung file system does not keep the agent from starting.
 func TestHungSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -35,7 +35,7 @@ func TestReadsInTimeReturnTheirResult(t *testing.T) {
 	}
 }
 
-// A part that waits for a hung file system does not stop the agent from ending. The agent waits for all other parts.
+// A part that waits for a hung file system does not keep the agent from exiting. The agent waits for all other parts.
 func TestHungFileAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -46,10 +46,10 @@ func TestHungFileAtTheEnd(t *testing.T) {
 			t.Error("a hung part ended")
 		}
 		if !stopsInTime(ctx, func(context.Context) { time.Sleep(stopLimit - 1) }) {
-			t.Error("the agent did not wait for the last write")
+			t.Error("the agent exited before the last write finished")
 		}
 		if !stopsInTime(t.Context(), func(context.Context) {}) {
-			t.Error("a part that ended by itself counts as hung")
+			t.Error("a part that returned on its own counts as hung")
 		}
 	})
 }
@@ -65,7 +65,8 @@ func (s stuckSource) Run(context.Context) error {
 	return nil
 }
 
-// A token file on a hung file system, or a credential plugin that hangs, does not stop the agent from ending: client-go does not interrupt them.
+// A token file on a hung file system, or a credential plugin that hangs, does not keep the agent from exiting, although client-go
+// interrupts neither.
 func TestHungCredentialsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -81,7 +82,7 @@ func TestHungCredentialsAtTheEnd(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Error("the source keeps the agent from ending")
+			t.Error("the source keeps the agent from exiting")
 		}
 		close(release)
 	})

@@ -21,7 +21,7 @@ func loopbackProblem(observer *telemetry.Telemetry) func(id model.ServiceID, err
 	}
 }
 
-// loopbackPorts are the node ports of the compiled Services.
+// loopbackPorts returns the loopback node ports of the compiled Services.
 func loopbackPorts(r *agent.Report) map[model.ServiceID][]model.LoopbackPort {
 	ports := make(map[model.ServiceID][]model.LoopbackPort, len(r.Served))
 	for id, served := range r.Served {

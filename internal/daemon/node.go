@@ -22,10 +22,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Machine is the part of the operating system that a daemon uses. Tests replace it.
+// Machine is the operating system as the daemon uses it. Tests replace it.
 type Machine struct {
-	// Check probes the machine and chooses its mode. Open opens its kernel in that mode; the ports are those from which the node's own
-	// connections start.
+	// Check probes the machine and chooses its mode. Open opens the machine's kernel in that mode; the ports are the source ports of the
+	// node's own connections.
 	Check func(context.Context, preflight.Needs) preflight.Result
 	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
 	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
@@ -43,12 +43,12 @@ func ThisMachine() Machine {
 type Kernel interface {
 	agent.Kernel
 	Watch(ctx context.Context, disturbed, moved func())
-	// LimitWaits bounds how long a call waits for iptables.
+	// LimitWaits limits the time that a call waits for the iptables lock.
 	LimitWaits()
 	Close() error
 }
 
-// Node is the machine as run, plan and cleanup use it.
+// Node is the machine as the run, plan and cleanup commands use it.
 type Node struct {
 	preflight.Choice
 	Kernel Kernel
@@ -82,7 +82,7 @@ func OpenAnyNode(ctx context.Context, m Machine, settings *config.Settings, log 
 	return m.open(settings, m.Preflight(ctx, settings), log)
 }
 
-// Preflight checks the machine for everything that the agent uses with these settings.
+// Preflight checks the machine for everything that the agent needs with these settings.
 func (m Machine) Preflight(ctx context.Context, settings *config.Settings) preflight.Result {
 	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settings.Compile()}
 	return m.Check(ctx, preflight.Needs{
@@ -100,7 +100,7 @@ func (m Machine) Preflight(ctx context.Context, settings *config.Settings) prefl
 	})
 }
 
-// Fatal returns errUnfit if something is broken.
+// Fatal returns errUnfit if a check failed that every Service depends on.
 func Fatal(found []finding.Finding) error {
 	if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Broken }) {
 		return errUnfit
@@ -123,7 +123,7 @@ func (m Machine) open(settings *config.Settings, found preflight.Result, log *za
 	return &Node{found.Choice, opened, compile.Host{NodeName: name, Families: found.Families, Mode: found.Mode, LocalPorts: ports}}, nil
 }
 
-// Config is the configuration of compile for this node.
+// Config returns compile's configuration for this node.
 func (n *Node) Config(settings *config.Settings) compile.Config {
 	return compile.Config{Host: n.host, Settings: settings.Compile()}
 }
@@ -159,7 +159,7 @@ func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap
 	return k, ports, nil
 }
 
-// records are the sets that mark the agent's objects.
+// records are the sets that identify the agent's objects.
 func records(families []inet.Family) (all []live.Records) {
 	base := compile.Base(compile.Config{Host: compile.Host{Families: families}})
 	for _, f := range families {
@@ -174,7 +174,8 @@ func records(families []inet.Family) (all []live.Records) {
 	return all
 }
 
-// sysctlNames returns the names of the sysctls that the agent sets, with these settings or after any reload: the kernel's reader gets the names only once.
+// sysctlNames returns the names of all sysctls that the agent sets, now or after a reload, because the kernel reader receives the names
+// only once.
 func sysctlNames(settings *config.Settings, mode kernel.Mode) []string {
 	all := *settings
 	all.StrictARP = true

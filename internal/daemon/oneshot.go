@@ -23,7 +23,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
-// planTimeout bounds the wait for an API server.
+// planTimeout limits the wait for an API server.
 const planTimeout = 30 * time.Second
 
 // LoadDir reads a directory of manifests. Its errors have a remedy.
@@ -41,7 +41,8 @@ func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
 	return changes, err
 }
 
-// PlanDir returns the wanted state for a directory of manifests, and the Problems of its objects. It uses nothing of this machine.
+// PlanDir returns the wanted state for a directory of manifests, and the Problems of its objects. It does not depend on this
+// machine.
 func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Problem, error) {
 	name, err := settings.Hostname()
 	if err != nil {
@@ -66,7 +67,7 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 	return cluster.Want(), problems, nil
 }
 
-// Plan returns what an agent would do on this node now.
+// Plan returns the operations that an agent would perform on this node now.
 func (n *Node) Plan(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (diff.Plan, error) {
 	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 )
 
-// configInterval is the interval for reading the configuration file.
+// configInterval is the interval at which the agent reads the configuration file.
 const configInterval = 5 * time.Second
 
-// current is the configuration in force. Every goroutine may read it.
+// current is the effective configuration. Every goroutine may read it.
 type current struct {
 	inForce atomic.Pointer[config.Loaded]
 	// refused is the error of the current configuration file; nil if it is valid.
@@ -30,7 +30,7 @@ func newCurrent(loaded *config.Loaded) *current {
 
 func (c *current) settings() *config.Settings { return &c.inForce.Load().Settings }
 
-// fileError is empty if the file is valid.
+// fileError returns the file's error; empty if the file is valid.
 func (c *current) fileError() string {
 	if why := c.refused.Load(); why != nil {
 		return *why

@@ -111,7 +111,7 @@ func TestReloadPassesOnEverySetting(t *testing.T) {
 	}
 }
 
-// logged reports whether there is a log line of that level with these words in it or its fields.
+// logged reports whether a log line of that level contains these words in its message or fields.
 func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) bool {
 	return slices.ContainsFunc(logs.FilterLevelExact(level).All(), func(e observer.LoggedEntry) bool {
 		text := e.Message
@@ -122,7 +122,7 @@ func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) b
 	})
 }
 
-// await waits for a condition that another goroutine establishes.
+// await waits until another goroutine makes the condition true.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -132,7 +132,8 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A reload may turn on any sysctl. The kernel's reader gets their names at the start: the agent would never learn whether an unread sysctl is set.
+// A reload may enable any sysctl. The kernel reader receives the names at startup, so it must read all of them: the agent could not check
+// any other sysctl.
 func TestSysctlsOfEveryReload(t *testing.T) {
 	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
 		var on config.Settings

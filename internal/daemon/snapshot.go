@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// freshFor is how recent the last message about each kind must be for a snapshot to be written. Watches without news
-// get about one bookmark a minute.
+// freshFor is the maximum age of the last message about each kind for a snapshot to be written. Watches without news get about
+// one bookmark a minute.
 const freshFor = 5 * time.Minute
 
 // snapshot is the file with the last known state of the cluster; nil if none is configured.
@@ -61,7 +61,7 @@ func openSnapshot(settings *config.Settings, node string, source *Source, log *z
 	return s
 }
 
-// use reads the file. The agent starts without it if the file system hangs.
+// use reads the file. If the file system hangs, the agent starts without the snapshot.
 func (s *snapshot) use(node string, read func() (*lastknown.State, error)) {
 	state, err := readWithin(read)
 	switch {
@@ -77,7 +77,8 @@ func (s *snapshot) use(node string, read func() (*lastknown.State, error)) {
 	}
 }
 
-// authorities lists the certificate authorities that the agent now trusts for the API server: client-go rereads a changed file.
+// authorities lists the certificate authorities that the agent currently trusts for the API server. They can change, because
+// client-go rereads a changed file.
 func authorities(api *rest.Config) ([]string, error) {
 	if api.Insecure {
 		return nil, nil
@@ -98,11 +99,11 @@ func (s *snapshot) lastKnown() *agent.LastKnown {
 		return nil
 	}
 	earlier := s.earlier
-	s.earlier = nil // the loop drops the state as soon as it is no longer needed
+	s.earlier = nil // the loop drops the state once it is no longer needed
 	return earlier
 }
 
-// record returns the source that the loop reads from.
+// record returns the source for the loop.
 func (s *snapshot) record(source agent.Source) agent.Source {
 	if s == nil {
 		return source
@@ -142,7 +143,7 @@ func (s *snapshot) wrote(at time.Time, err error) {
 	}
 }
 
-// lacking returns why the API server's objects are not known yet.
+// lacking returns the reason why the API server's objects are not known yet.
 func (s *snapshot) lacking() string {
 	if len(s.source.lastErrors()) > 0 {
 		return "API server unavailable"
@@ -168,14 +169,14 @@ func (s *snapshot) servedOnce(err error) {
 	s.err = err
 }
 
-// telemetry returns when the state was up to date, and whether it is served.
+// telemetry returns the time at which the state was up to date, and whether it is served.
 func (s *snapshot) telemetry() (at time.Time, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at, s.served && !s.source.Source.Synced()
 }
 
-// view is the snapshot as the status shows it; nil without one.
+// view returns the snapshot as the status shows it; nil if there is none.
 func (s *snapshot) view() *view.Snapshot {
 	if s == nil {
 		return nil

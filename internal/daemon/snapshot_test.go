@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// newAuthority returns the certificate of a new certificate authority.
+// newAuthority returns the certificate for a new certificate authority.
 func newAuthority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -40,8 +40,8 @@ func newAuthority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// A snapshot outlives a rotation of the certificate authority, even without a restart of the agent. A rebuilt cluster with the
-// same URL gets nothing from it.
+// A snapshot remains usable after the certificate authority is rotated, even if the agent is not restarted. A rebuilt cluster
+// with the same URL must not use it.
 func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	dir := t.TempDir()
 	bundle := filepath.Join(dir, "ca.crt")
@@ -91,7 +91,7 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	}
 }
 
-// The authorities are the ones trusted by the client.
+// authorities returns the certificate authorities that the client trusts.
 func TestTrustedAuthorities(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")

@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
-// Runner is a source of Services that must run.
+// Runner is a source of Services that runs in the background.
 type Runner interface {
 	agent.Source
 	Run(context.Context) error
@@ -34,11 +34,11 @@ type Source struct {
 	Source Runner
 	// api is the API server; nil for manifests.
 	api *rest.Config
-	// lastContact is the time of the last message about each kind of object; nil for manifests.
+	// lastContact returns the time of the last message about each kind of object; nil for manifests.
 	lastContact func() map[model.Kind]time.Time
-	// contacts are the addresses of the API server that are known so far; nil for manifests.
+	// contacts returns the addresses of the API server that are known so far; nil for manifests.
 	contacts func() []netip.AddrPort
-	// lastErrors are the errors of failing watches by kind; nil for manifests.
+	// lastErrors returns the errors of failing watches by kind; nil for manifests.
 	lastErrors func() map[model.Kind]error
 }
 
@@ -90,7 +90,7 @@ func openTelemetry(
 	})
 }
 
-// telemetry is the state of the source, for metrics and health.
+// telemetry returns the state of the source for metrics and health.
 func (s *Source) telemetry(last *snapshot) telemetry.Source {
 	t := telemetry.Source{
 		Synced: s.Source.Synced,
@@ -116,7 +116,8 @@ func (s *Source) telemetry(last *snapshot) telemetry.Source {
 	return t
 }
 
-// run runs the source until the context ends. A request may wait longer for a token file or a credential plugin that hangs.
+// run runs the source until the context ends. It does not wait for a request that hangs on a token file or a credential
+// plugin.
 func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	var failure error
 	if !stopsInTime(ctx, func(ctx context.Context) { failure = s.Source.Run(ctx) }) {

@@ -26,7 +26,7 @@ type statusServer struct {
 	current *current
 	node    *Node
 	source  *Source
-	// problems returns the problems of this node that the loop does not know.
+	// problems returns the problems of this node that the loop's views lack.
 	problems func() []model.Problem
 	// snapshot is nil if none is configured.
 	snapshot *snapshot
@@ -62,7 +62,7 @@ func (a *statusServer) complete(v *view.View) {
 	v.AddNodeProblems(a.problems())
 }
 
-// sources are the API server's kinds, or the directory of manifests, which has no last contact.
+// sources returns the API server's kinds of objects, or the directory of manifests, which has no last contact.
 func (a *statusServer) sources() []view.Source {
 	if a.source.lastContact == nil {
 		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}

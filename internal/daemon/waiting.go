@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// awaitLock takes the node lock. While another process holds it, the log, the health and metrics servers and the status socket show that, except
-// on addresses that the other process uses.
+// awaitLock takes the node lock. While another process holds the lock, the log, the health and metrics servers and the status socket report
+// that, except on addresses that the other process uses.
 func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	w := &waitingRoom{cfg: cfg}
 	defer w.close()
@@ -26,7 +26,7 @@ func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	return lock, err
 }
 
-// waitingRoom runs the servers while the agent waits. It starts them with the first reason to wait.
+// waitingRoom runs the servers while the agent waits. The servers start with the first reason to wait.
 type waitingRoom struct {
 	cfg       Config
 	telemetry *telemetry.Waiting
@@ -64,7 +64,7 @@ func (w *waitingRoom) open(ctx context.Context) {
 	w.running.Go(func() { server.Run(ctx) })
 }
 
-// view responds to every query with the reason.
+// view responds to every query with the reason for waiting.
 func (w *waitingRoom) view(context.Context, agent.Query) (*view.View, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

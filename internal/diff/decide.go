@@ -11,15 +11,15 @@ import (
 
 // Scope selects what to compare.
 type Scope struct {
-	// All compares everything; without it, only touched objects are compared.
+	// All compares everything; if false, only touched objects are compared.
 	All bool
-	// Touched are the objects whose wanted state may have changed. Decide adds the objects that it touches.
+	// Touched are the objects whose wanted state may have changed. Decide adds the objects that its decisions affect.
 	Touched *want.Touched
-	// Listed is true if have has just been listed. A list may lack virtual servers, and shows no connection limits.
+	// Listed is true if have comes from a fresh listing. A listing may lack virtual servers, and does not show connection limits.
 	Listed bool
 	// LookedUp reports whether a virtual server was looked up for this decision; nil if none was.
 	LookedUp func(kernel.ServerKey) bool
-	// Withhold removes objects that must wait from the touched ones; nil if none must wait.
+	// Withhold removes the objects that must wait from the touched ones; nil if no object must wait.
 	Withhold func(*want.Touched)
 }
 
@@ -29,9 +29,9 @@ type Decision struct {
 	Unclear []kernel.ServerKey
 	Plan    Plan
 
-	// The other fields are set only if everything was compared.
+	// The remaining fields are set only if everything was compared.
 
-	// Moved is true if a foreign virtual server that blocked one of ours has gone, or a lingering one has lost its last connection.
+	// Moved is true if a foreign virtual server no longer blocks one of ours, or if a lingering one has lost its last connection.
 	Moved bool
 	// Ours are the kernel's virtual servers that belong to the agent.
 	Ours map[kernel.ServerKey]struct{}
@@ -45,7 +45,7 @@ type Found struct {
 	IPv6Off bool
 }
 
-// Decide compares the target with the kernel state. It first decides which virtual servers are foreign, and which linger.
+// Decide compares the target with the kernel state. It first decides which virtual servers are foreign and which linger.
 //
 // In an incremental sync, an object is removed only if it has an owner record: have may contain foreign objects from the last full read, and an
 // address once wanted by a Service may now belong to another program.
@@ -100,8 +100,8 @@ func (t *Target) mayLinger(have *kernel.State) map[kernel.ServerKey]struct{} {
 	return keys
 }
 
-// nearTouched lists the virtual servers that may just have been replaced, and the lingering ones at the same addresses. A Service may
-// have thousands of virtual servers, so all others stay untouched.
+// nearTouched lists the virtual servers that may just have been replaced, and the lingering ones at the same addresses. A Service may have
+// thousands of virtual servers, so all others are left untouched.
 func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{} {
 	near, at := maps.Clone(touched.Servers), map[netip.Addr]struct{}{}
 	for key := range touched.Servers {
@@ -126,7 +126,7 @@ func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.Serv
 	return slices.DeleteFunc(keys, func(key kernel.ServerKey) bool { return s.LookedUp != nil && s.LookedUp(key) })
 }
 
-// Look finds what the kernel contains beyond the wanted state.
+// Look returns what the kernel contains beyond the wanted state.
 func Look(t *Target, have *kernel.State, opt Options) Found {
 	return Found{findLeftovers(t, have, opt), ipv6Missing(t, have)}
 }

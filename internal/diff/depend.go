@@ -14,20 +14,20 @@ import (
 // Failures decides which operations of a plan to skip because they depend on a failed operation (I8). All other operations are tried.
 type Failures struct {
 	want *Target
-	// have is the kernel's state, updated by the caller after each successful operation.
+	// have is the kernel state, which the caller updates after each successful operation.
 	have    *kernel.State
 	missing map[condition]error
 	// perPort groups the wanted virtual servers by the key of their all-ports server; nil until needed.
 	perPort map[kernel.ServerKey][]kernel.ServerKey
 }
 
-// NewFailures starts a full sync without failures. The caller advances have.
+// NewFailures returns the Failures for a full sync, without any failure. The caller advances have.
 func NewFailures(w *Target, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts an incremental sync. It does not compare the base that all Services depend on, so missing parts of the base stay missing.
-// Single objects are tried again.
+// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so missing parts of the base
+// stay missing. Single objects are tried again.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
 	for c, err := range f.missing {
@@ -51,7 +51,8 @@ func (f *Failures) Add(op kernel.Op, err error) {
 	}
 }
 
-// needsNoEntry reports whether a ledger is complete without a refused entry: its virtual server does not exist and will not be created.
+// needsNoEntry reports whether a ledger is complete even without a refused entry, because its virtual server does not exist and will not be
+// created.
 func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	m, ok := op.Object.(kernel.Member)
 	if !ok || !kernel.Refused(op, err) {
@@ -67,11 +68,11 @@ type skippedError struct{ cause error }
 func (e skippedError) Error() string { return "skipped: " + e.cause.Error() }
 func (e skippedError) Unwrap() error { return e.cause }
 
-// errUnserved is the reason why an address is not bound, or its last virtual server not deleted. An address with at least one wanted
-// virtual server is bound even if others could not be created: the ports of the others stay closed.
+// errUnserved is the reason why an address is not bound, or why its last virtual server is not deleted. An address with at least one wanted
+// virtual server is bound even if others could not be created; their ports stay closed.
 var errUnserved = errors.New("none of the address's wanted virtual servers exists")
 
-// Blocks returns why an operation must be skipped, or nil.
+// Blocks returns the reason why an operation must be skipped; nil if it can run.
 func (f *Failures) Blocks(op kernel.Op) error {
 	if len(f.missing) > 0 {
 		for _, c := range f.needs(op) {
@@ -101,7 +102,7 @@ func (f *Failures) served(addr netip.Addr) bool {
 	})
 }
 
-// condition is a fact about one object that one operation establishes and others need.
+// condition is a fact about one object that one operation establishes and other operations require.
 type condition struct {
 	fact     fact
 	family   inet.Family
@@ -130,10 +131,10 @@ const (
 	limitsRecorded       // the set of connection limits contains the virtual server
 )
 
-// All Services depend on the facts up to here.
+// All Services depend on the conditions above.
 const lastCommonFact = rulesReady
 
-// provides lists the conditions that are missing if the operation fails.
+// provides lists the conditions that the operation establishes, which are missing if it fails.
 func (f *Failures) provides(op kernel.Op) []condition {
 	switch o := op.Object.(type) {
 	case kernel.DummyDevice:
@@ -240,18 +241,18 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	switch {
 	case set.VIPs:
 		needed := []condition{address(addressGone, m.Element.Addr)}
-		for _, allPorts := range serversFor(m.Element) { // at a node address it would get the packets to every port
+		for _, allPorts := range serversFor(m.Element) { // at a node address, it would receive the packets to every port
 			needed = append(needed, server(serverGone, allPorts))
 		}
 		return needed
 	case f.isLedger(m.Set):
-		return []condition{server(serverGone, keyOf(m.Element)), address(addressGone, m.Element.Addr)} // the entry is also the address's record
+		return []condition{server(serverGone, keyOf(m.Element)), address(addressGone, m.Element.Addr)} // the entry is also the owner record of the address
 	case f.isLimited(m.Set):
 		// Without this entry, the agent would never look up the limit again.
 		return []condition{server(destinationsSet, keyOf(m.Element)), server(serverGone, keyOf(m.Element))}
 	case set.Timing == want.Guard:
-		// A virtual server that could not be deleted still gets packets, so its guards stay. The guards also stay if another guard could not be
-		// written that should drop or masquerade some of these packets.
+		// A virtual server that could not be deleted still receives packets, so its guards stay. They also stay if another guard that
+		// should drop or masquerade some of these packets could not be written.
 		var needed []condition
 		for _, key := range serversFor(m.Element) {
 			needed = append(needed, server(guarded, key), server(destinationsSet, key), server(serverGone, key))
@@ -280,7 +281,7 @@ func (f *Failures) guardsAddress(m kernel.Member) bool {
 	return set.Timing == want.Guard && m.Element.Protocol == 0
 }
 
-// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any of these ports.
+// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any port there.
 func (f *Failures) failedAt(addr netip.Addr) []condition {
 	var failed []condition
 	for c := range f.missing {
@@ -317,7 +318,7 @@ func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 		add(successor)
 	}
 	if key == key.AllPorts() {
-		for _, successor := range f.perPortOf(key) { // even if the address is now the node's own
+		for _, successor := range f.perPortOf(key) { // also if the address is now the node's own
 			add(successor)
 		}
 	}

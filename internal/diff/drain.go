@@ -6,10 +6,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Options tell what the caller knows beyond the two states. A nil function means that nothing is known.
+// Options contain what the caller knows beyond the two states. A nil function means that the caller does not know.
 type Options struct {
 	// Fresh reports whether the connection counts of a virtual server were read for this comparison. Counts from an earlier read never
-	// justify the removal of a destination.
+	// justify removing a destination.
 	Fresh func(kernel.ServerKey) bool
 	// Expired reports whether a destination has reached the drain timeout.
 	Expired func(kernel.ServerKey, kernel.Destination) bool
@@ -18,9 +18,9 @@ type Options struct {
 	// Contested reports whether a virtual server is foreign although it is in the ledger: another program created it between our lookup
 	// and our write, and its owner record could not be removed yet.
 	Contested func(kernel.ServerKey) bool
-	// Unsettable reports whether the kernel has refused an optional sysctl.
+	// Unsettable reports whether the kernel refuses to set an optional sysctl.
 	Unsettable func(kernel.SysctlSetting) bool
-	// Room returns how many more destinations of the virtual server's Service may drain. The destinations beyond that are removed.
+	// Room returns how many more destinations of the virtual server's Service may drain. Any further destinations are removed.
 	Room func(*want.Server) int
 	// Weight returns the current weight of a wanted destination in slow start. Nil means the full weight.
 	Weight func(*want.Server, kernel.Destination) uint32
@@ -55,8 +55,8 @@ func sends(server *want.Server, have kernel.ObservedDestination) bool {
 	return wanted
 }
 
-// release drains or removes a destination that is no longer wanted. TCP connections may end on their own. UDP and SCTP flows move to another
-// destination immediately, because the kernel does not see a flow end.
+// release drains or removes a destination that is no longer wanted. TCP connections are given time to end on their own. UDP and SCTP flows
+// move to another destination immediately, because the kernel cannot tell when a flow ends.
 func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt Options) {
 	key := server.Key
 	gone := key.Protocol != inet.TCP ||
@@ -84,7 +84,7 @@ func (b *builder) mayDrain(server *want.Server, opt Options) bool {
 	return b.drain[server.Owner.Service] <= opt.Room(server)
 }
 
-// IsRepair is false for the removal of a drained destination, which an audit may plan without any other change.
+// IsRepair is false for the removal of a drained destination, which a full sync may plan although nothing else has changed.
 func IsRepair(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	return !ok || op.Verb != kernel.Delete || d.Weight != 0

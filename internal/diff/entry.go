@@ -8,9 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// inEntryOrder sorts new destinations in the order in which they are added to their virtual server. The kernel keeps this order, newest
-// first, and round robin starts with the newest. The order differs between nodes, because otherwise all nodes of a cluster would send their
-// first client to the same endpoint. Hashing schedulers need the same order on every node to choose the same endpoint.
+// inEntryOrder sorts new destinations in the order in which they are added to their virtual server. The kernel lists destinations newest
+// first, and round robin starts with the newest. The order differs between nodes. Otherwise, all nodes of a cluster would send their first
+// client to the same endpoint. Hashing schedulers need the same order on every node to choose the same endpoint.
 func inEntryOrder(scheduler, seed string, ds []kernel.Destination) []kernel.Destination {
 	if hashing[scheduler] || len(ds) < 2 {
 		return ds
@@ -33,7 +33,7 @@ func inEntryOrder(scheduler, seed string, ds []kernel.Destination) []kernel.Dest
 // hashing are the schedulers that hash the client or the virtual address.
 var hashing = map[string]bool{"sh": true, "mh": true, "dh": true}
 
-// hash returns a destination's hash, which differs between nodes and is constant on each.
+// hash returns a destination's hash, which differs between nodes but is constant on each node.
 func hash(seed string, d kernel.Destination) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(seed))

@@ -19,8 +19,8 @@ func pods(family string, n int) []kernel.Destination {
 	return ds
 }
 
-// Nodes start with different endpoints: over many nodes, each endpoint is first about equally often. The kernel starts with the endpoint
-// added last.
+// Nodes start with different endpoints: across many nodes, each endpoint comes first about equally often. The kernel starts with the
+// endpoint added last.
 func TestNodesBeginAtDifferentEndpoints(t *testing.T) {
 	const nodes, endpoints = 1000, 10
 	for _, family := range []string{"IPv4", "IPv6"} {

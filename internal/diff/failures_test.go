@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// skipsAfter runs a plan in which one operation fails, and compares the operations that are skipped as a result.
+// skipsAfter runs a plan in which one operation fails, and checks which operations are skipped as a result.
 func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, fails string, skips []string) {
 	t.Helper()
 	failures := diff.NewFailures(w, have)
@@ -47,7 +47,7 @@ func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, f
 	}
 }
 
-// I8 for guards: for each operation on them, the operations that are skipped if it fails.
+// I8 for guards: which operations are skipped if an operation on a guard fails.
 func TestFailuresOfGuards(t *testing.T) {
 	const (
 		allow    = "ipset add KIPVS-4-ALLOWED 203.0.113.1,tcp:80,198.51.100.0/24"
@@ -107,7 +107,7 @@ func TestFailuresOfGuards(t *testing.T) {
 	}
 }
 
-// I8: for each operation, the operations that are skipped if it fails. All others are tried.
+// I8: which operations are skipped if an operation fails. All others are tried.
 func TestFailures(t *testing.T) {
 	const (
 		ledgerAdd = "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"
@@ -179,7 +179,8 @@ func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.
 	return diff.NewTarget(c.Want()), have, p
 }
 
-// An address is bound even if one of its virtual servers cannot be created, provided that another one exists: only the failed one's port stays closed.
+// An address is bound even if one of its virtual servers cannot be created, provided that another exists. Only the port of the missing
+// server stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -203,8 +204,8 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	}
 }
 
-// An incremental sync does not repair the base that all Services depend on, so a failure there is not forgotten. The failure of a single
-// object is forgotten.
+// An incremental sync does not repair the base that all Services depend on, so the agent remembers a failure there. It forgets the failure
+// of a single object.
 func TestFailuresNext(t *testing.T) {
 	w, have, p := failurePlan(t, "iptables-restore IPv4 chains")
 	failures := diff.NewFailures(w, have)
@@ -216,14 +217,14 @@ func TestFailuresNext(t *testing.T) {
 		t.Error("writes to a missing set")
 	}
 	if next.Blocks(opNamed(t, p, "ipset add KIPVS-4-LEDGER 127.0.0.1,tcp:1")) != nil {
-		t.Error("the failure of a single entry was not forgotten")
+		t.Error("the failure of a single entry is still remembered")
 	}
 	if next.Blocks(opNamed(t, p, "ipvsadm -A -t 10.96.0.1:80 -s rr")) == nil {
 		t.Error("creates a server without rules")
 	}
 }
 
-// An adopted virtual server is not written before it is in the ledger.
+// An adopted virtual server is written only after it is in the ledger.
 func TestAdoptionNeedsTheLedger(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	w := diff.NewTarget(clusterOf(web).Want())

@@ -40,7 +40,7 @@ func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), services, compiletest.At())
 }
 
-// anyWant draws a wanted state of a node with both families: Services of all kinds, and surroundings.
+// anyWant draws the wanted state of a node with both families, from Services of all kinds in any surroundings.
 func anyWant(t *rapid.T, label string) *diff.Target { return anyWantOf(t, inet.Families, label) }
 
 func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
@@ -49,12 +49,12 @@ func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
 	return diff.NewTarget(compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want())
 }
 
-// anyFamilies draws the families of a node.
+// anyFamilies draws the families that a node serves.
 func anyFamilies(t *rapid.T) []inet.Family {
 	return rapid.SampledFrom([][]inet.Family{inet.Families, {inet.IPv4}, {inet.IPv6}}).Draw(t, "families")
 }
 
-// plan compares everything like the agent, and looks up nothing.
+// plan compares everything as the agent does, but without lookups.
 func plan(w *diff.Target, have *kernel.State, opt diff.Options) diff.Plan {
 	return diff.Decide(w, have, diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: everything}, opt).Plan
 }
@@ -67,10 +67,11 @@ func touchedPlan(w *diff.Target, have *kernel.State, touched *want.Touched) diff
 
 func everything(kernel.ServerKey) bool { return true }
 
-// read is the option for freshly read states.
+// read contains the options for freshly read states.
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
-// apply applies a plan one operation at a time. The kernel must accept each, and the resulting state must be safe for every packet.
+// apply applies a plan one operation at a time. The kernel must accept each operation, and the resulting state must be safe for every
+// packet.
 func apply(t tester, fake *kerneltest.Fake, w *diff.Target, p diff.Plan) {
 	t.Helper()
 	checker := difftest.New(*w.Base()).Wanting(w).Since(fake.State())
@@ -112,7 +113,8 @@ func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 	return ops
 }
 
-// keepsScheduler checks that no plan replaces a scheduler by an equivalent one: the kernel refuses new connections during the change.
+// keepsScheduler checks that no plan replaces a scheduler with an equivalent one, because the kernel refuses new connections during
+// the change.
 func keepsScheduler(t tester, have *kernel.State, w *diff.Target, op kernel.Op) {
 	t.Helper()
 	server, ok := op.Object.(kernel.Server)

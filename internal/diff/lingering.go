@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// settleLingering decides which of the checked virtual servers stay because of open connections although they are replaced: per-port servers
-// by an all-ports server, or vice versa. Deleting the virtual server would end connections without a reason in the cluster (I13), so there is
-// no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately. ended is true if a virtual
-// server no longer stays.
+// settleLingering decides which of the checked virtual servers stay because of open connections although another one replaces them: an
+// all-ports server for per-port servers, or vice versa. Deleting the virtual server would end connections that nothing in the cluster asks
+// to end (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately.
+// ended is true if a virtual server no longer stays.
 func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
 	var lingered []kernel.ServerKey
 	for key := range keys {
@@ -37,8 +37,8 @@ func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]s
 	return slices.ContainsFunc(lingered, func(key kernel.ServerKey) bool { return !t.Lingers(key) })
 }
 
-// isUsed reports whether one of our virtual servers is known to have open connections. A virtual server that kube-proxy left behind, of
-// any protocol, also lingers and so becomes ours: as a foreign one it would never be removed, and would send its port's packets to outdated
+// isUsed reports whether one of our virtual servers is known to have open connections. A virtual server of any protocol that kube-proxy
+// left behind also lingers and becomes ours. As a foreign one, it would never be removed, and would send its port's packets to outdated
 // endpoints.
 func isUsed(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
@@ -82,11 +82,11 @@ func limitedMember(w *Target, allPorts *want.Server, key kernel.ServerKey) []ker
 	return []kernel.Member{{Set: w.Base().Limited[key.Family()], Element: want.LedgerEntry(w.Base().Ledger, key).Element}}
 }
 
-// besidePerPort returns a lingering all-ports server that per-port servers replace. It gets no new connections, because the unserved ports
-// stay closed.
+// besidePerPort returns the wanted state of a lingering all-ports server that per-port servers replace. It gets no new connections, because
+// the unserved ports stay closed.
 func besidePerPort(w *Target, key kernel.ServerKey, observed kernel.ObservedServer) *want.Server {
 	perPort := perPortAt(w, key)
-	if len(perPort) == 0 { // even if the address is now the node's own, where the server would get the packets to every port
+	if len(perPort) == 0 { // also if the address is now the node's own: the server would receive the packets to every port
 		return nil
 	}
 	lingering := &want.Server{Server: observed.Server, Owner: w.Server(perPort[0]).Owner}

@@ -5,23 +5,24 @@ type phaseIndex int
 
 // The phases in order, each with the reason for its position.
 const (
-	// Without these, IPVS forwards nothing, or forwards packets wrongly.
+	// Without these settings, IPVS forwards packets wrongly or not at all.
 	phaseSysctls phaseIndex = iota
 	phaseDevice
-	// A rule can only name an existing set.
+	// A rule can refer only to an existing set.
 	phaseSets
 	// The ledger comes before the virtual server: an agent killed in between leaves an owner record without a server, never a server without
 	// an owner. Hairpin entries also come first, because replies need them.
 	phaseEarlyMembersIn
 	// Guards drop or masquerade packets before the port opens or its destinations change.
 	phaseGuardsIn
-	// Guards of a port that already has only the wanted endpoints are removed early: with them, the new rules would drop packets that are served now.
+	// Guards of a port that already has only the wanted endpoints are removed early: otherwise the new rules would drop packets that are
+	// served now.
 	phaseIdleGuardsOut
 	// These entries belong to ports that already answer, because kube-proxy or an earlier agent programmed them. They come before the
 	// rules, so that no packet is rejected or left unmasqueraded.
 	phaseAnsweringMembersIn
 	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
-	// before that. An agent that captures the API server's address minutes before it masquerades cuts the node off.
+	// before that. An agent that captures the API server's address minutes before it masquerades would cut the node off.
 	phaseRules
 	// The seal comes after all entries of the ledger: if the agent is killed in between, the next one continues the adoption.
 	phaseSeal
@@ -38,11 +39,11 @@ const (
 	phaseLateMembersOut
 	phaseDestinationsOut
 	phaseServersOut
-	// Now all destinations are open to every client. Entries that let clients pass a guard are removed after the guard (early members). At an
-	// address that is now the node's own, packets keep arriving. No all-ports server is left there, so the node's own ports may open.
+	// Now all destinations are open to every client. Entries that let clients pass a guard (early members) are removed after the guard. At
+	// an address that is now the node's own, packets keep arriving. No all-ports server remains there, so the node's own ports may open.
 	phaseGuardsOut
 	phaseEarlyMembersOut
-	// Sets that no rule refers to.
+	// These sets are no longer used by any rule.
 	phaseSetsOut
 
 	numPhases

@@ -10,12 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Parts splits a plan into parts of at most size operations. The Services with the fewest operations come first. So a Service waits only for
-// smaller changes, and on a new node, the first Services are served before work on the last ones starts. For every virtual server, the
-// operations have the plan's order (I7). The agent may stop after any part. A plan that changes what all Services depend on stays whole.
+// Parts splits a plan into parts of at most size operations. The Services with the fewest operations come first. A Service therefore waits
+// only for smaller changes, and on a new node, the first Services are served before work on the last ones starts. The operations on each
+// virtual server keep the plan's order (I7). The agent may stop after any part. A plan that changes objects on which all Services depend
+// stays whole.
 //
-// waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is for the Services that have
-// waited most, so that a stream of small changes delays no Service forever.
+// waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is reserved for the Services
+// that have waited most, so that a stream of small changes delays no Service forever.
 func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
@@ -35,7 +36,7 @@ func (p Plan) changesBase(w *Target) bool {
 	})
 }
 
-// divide collects groups in parts. A part exceeds size only for a group with more operations than size.
+// divide collects groups in parts. A part exceeds size only if a single group does.
 func (p Plan) divide(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	part, last := newGrouping(p, w, waited).parts(size)
 	parts := make([]Plan, last+1)
@@ -87,13 +88,13 @@ type group struct {
 	ops int
 	// service is the number of operations of the group's Service, or of the smallest if there are several.
 	service int
-	// waited is how often one of the group's Services has waited; turn is true if it is now the group's turn.
+	// waited counts how often one of the group's Services has waited; turn is true if it is now the group's turn.
 	waited int
 	turn   bool
 	part   int
 }
 
-// rank is the least number of operations that complete a Service of the group.
+// rank is the smallest number of operations that completes one of the group's Services.
 func (g *group) rank() int { return max(g.ops, g.service) }
 
 func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
@@ -126,7 +127,8 @@ func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	return g
 }
 
-// removesServer reports whether a virtual server is deleted. If its address stays bound, another virtual server must exist first.
+// removesServer reports whether the operation deletes a virtual server. If its address stays bound, another virtual server must exist
+// first.
 func removesServer(op kernel.Op) bool {
 	_, isServer := op.Object.(kernel.Server)
 	return isServer && op.Verb == kernel.Delete
@@ -164,7 +166,7 @@ func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.Ser
 
 func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
 
-// ownerOf identifies the Service of an operation; zero for an operation on objects that no Service has any longer.
+// ownerOf returns the Service that an operation belongs to; zero if no Service has the object any longer.
 func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	if server := w.Server(placeOf(op)); server != nil {
 		return server.Owner.Service
@@ -190,7 +192,7 @@ func (g *grouping) keyOf(op kernel.Op) kernel.ServerKey {
 	return key
 }
 
-// parts assigns the groups to parts. An entry about an endpoint is added before any virtual server gets the endpoint, and removed last.
+// parts assigns the groups to parts. An entry about an endpoint is added before any virtual server receives the endpoint, and removed last.
 func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
 	order := make([]*group, len(g.groups))
 	for i := range g.groups {
@@ -223,7 +225,7 @@ func (g *grouping) parts(size int) (part func(kernel.Op) int, last int) {
 	}, last
 }
 
-// placeOf is the virtual server that an operation is about. Without a port, it is about the whole address.
+// placeOf returns the virtual server that an operation affects. If the key has no port, the operation affects the whole address.
 func placeOf(op kernel.Op) kernel.ServerKey {
 	switch o := op.Object.(type) {
 	case kernel.Member:
@@ -238,6 +240,6 @@ func placeOf(op kernel.Op) kernel.ServerKey {
 	return kernel.ServerKey{}
 }
 
-// addressOf is the destination address of the object's packets, or the endpoint's address for an entry about an endpoint. Objects that all
-// Services depend on have no such address.
+// addressOf returns the destination address of the packets that the object affects, or the endpoint's address for an entry about an
+// endpoint. Objects that all Services depend on have no such address.
 func addressOf(op kernel.Op) netip.Addr { return placeOf(op).Addr.Addr() }

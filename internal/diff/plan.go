@@ -38,7 +38,7 @@ func (p Plan) Ops() []kernel.Op {
 	return ops
 }
 
-// Without returns the plan without some operations.
+// Without returns the plan minus some operations.
 func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
 	for _, phase := range p.Phases {
 		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), drops)
@@ -88,7 +88,7 @@ func sortOps(ops []kernel.Op) {
 	}
 }
 
-// sortBy first checks whether sorting is needed: large plans are built in order if that is cheaper.
+// sortBy first checks whether the operations need sorting, because large plans are mostly built in order.
 func sortBy[T kernel.Object](ops []kernel.Op, compare func(a, b T) int) {
 	compareOps := func(a, b kernel.Op) int { return compare(a.Object.(T), b.Object.(T)) }
 	if !slices.IsSortedFunc(ops, compareOps) {

@@ -240,7 +240,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 	}
 }
 
-// Configured timeouts are corrected in one operation. The others keep their values.
+// One operation corrects all configured timeouts. The others keep their values.
 func TestTimeouts(t *testing.T) {
 	cfg := config4()
 	cfg.Timeouts = kernel.Timeouts{TCP: time.Hour, UDP: 30 * time.Second}
@@ -261,7 +261,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// When and how a TCP endpoint is removed.
+// A TCP endpoint is removed immediately if a fresh read shows no connections, and drains otherwise.
 func TestDrain(t *testing.T) {
 	yes, no := func(kernel.ServerKey) bool { return true }, func(kernel.ServerKey) bool { return false }
 	expired := func(kernel.ServerKey, kernel.Destination) bool { return true }

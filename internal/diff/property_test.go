@@ -36,7 +36,7 @@ func TestConvergesFromAnyState(t *testing.T) {
 
 		w := anyWantOf(t, families, "wanted")
 		p := converge(t, fake, w, read())
-		for range w.Lingering() { // it has no connections, and is removed now that it is in the ledger
+		for range w.Lingering() { // without connections, it is removed now that it is in the ledger
 			p = converge(t, fake, w, read())
 			break
 		}
@@ -47,8 +47,8 @@ func TestConvergesFromAnyState(t *testing.T) {
 	})
 }
 
-// I7: kube-proxy, or an agent that lost some of its rules and sets, has served before. At every step of the plan, packets to a port that
-// stays served are accepted, and masqueraded on the way to the endpoint.
+// I7: the starting state is from kube-proxy, or from an agent that lost some of its rules and sets. At every step of the plan, packets to
+// a port that stays served are accepted, and masqueraded on the way to the endpoint.
 func TestTakeoverHasNoGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
@@ -74,7 +74,7 @@ func TestTakeoverHasNoGap(t *testing.T) {
 	})
 }
 
-// holds compares the kernel with the wanted state without package diff.
+// holds compares the kernel with the wanted state without using package diff.
 func holds(t tester, w *diff.Target, have *kernel.State, began string) {
 	t.Helper()
 	for key, server := range w.Servers {
@@ -200,7 +200,7 @@ func check(err error) {
 	}
 }
 
-// damage changes the kernel like operators and other programs.
+// damage changes the kernel as operators and other programs do.
 func damage(t *rapid.T, fake *kerneltest.Fake, base want.Base) {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "damage"), 0))
 	n := rapid.IntRange(0, 12).Draw(t, "damages")
@@ -224,7 +224,7 @@ func dropRules(fake *kerneltest.Fake, base want.Base) {
 	}
 }
 
-// damages may fail, because their target may not exist.
+// Each of damages may fail, because its target may not exist.
 var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
@@ -331,7 +331,7 @@ func anyServer(f *kerneltest.Fake, r *rand.Rand) kernel.ServerKey {
 
 func anySet(base want.Base, r *rand.Rand) want.Set { return base.Sets[r.IntN(len(base.Sets))] }
 
-// While no other program writes, an incremental sync finds the same as a full sync.
+// While no other program writes, an incremental sync finds the same differences as a full sync.
 func TestTouchedIsEnough(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, next := compiletest.Services(t, "from"), compiletest.Services(t, "to")
@@ -380,7 +380,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll applies a plan like the agent, and returns the violations that are explained by failures.
+// tryAll applies a plan as the agent does, and returns the violations that failures explain.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *diff.Target, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {

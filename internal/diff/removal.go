@@ -9,7 +9,8 @@ import (
 
 // Removal plans the removal of everything that is ours (I5); foreign objects stay. have must be freshly read, and w must have no Services.
 //
-// The addresses are removed first, so that no more packets arrive. The ledger is removed last, so that a killed cleanup can run again.
+// The addresses are removed first, so that no more packets arrive. The ledger is removed last, so that an interrupted cleanup can be
+// repeated.
 func Removal(w *Target, have *kernel.State) Plan {
 	var plan Plan
 	add := func(name string, ops []kernel.Op) {

@@ -9,8 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// What is ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on kube-ipvs0 by the ledger or
-// the set of virtual addresses, or all of them (OnlyUser). Everything else is foreign and does not change.
+// This file decides which objects are ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on
+// kube-ipvs0 by the ledger or the set of virtual addresses, or all addresses there (OnlyUser). Everything else is foreign and stays
+// unchanged.
 
 // foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
@@ -25,7 +26,7 @@ func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options
 	return found
 }
 
-// ours lists our virtual servers in the kernel: the wanted ones, and the no longer wanted ones in the ledger.
+// ours lists our virtual servers in the kernel: the wanted ones, and those in the ledger that are no longer wanted.
 func ours(w *Target, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
 	own := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
@@ -77,10 +78,11 @@ func recorded(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) 
 	return have.HasMember(entry) && entry != want.Seal(w.Base().Ledger, key.Family()) || opt.Known != nil && opt.Known(key)
 }
 
-// adoptable reports whether a wanted virtual server without an owner record may be adopted. With an intact ledger, it must be on an address
-// on kube-ipvs0 and have only this Service's endpoints. If the ledger is lost, or was never written because kube-proxy ran here before, one
-// of the two suffices. If there are other addresses on kube-ipvs0, kube-proxy left them. Then a virtual server may also be adopted if it
-// sends no connections to other endpoints, such as kube-proxy's at the node ports of Services without endpoints.
+// adoptable reports whether a wanted virtual server without an owner record may be adopted. If the ledger is intact, the virtual server's
+// address must be on kube-ipvs0 and all its destinations must be this Service's endpoints. If the ledger is lost, or was never written
+// because kube-proxy ran here before, one of the two suffices. Any other addresses on kube-ipvs0 were left by kube-proxy. In that case, a
+// virtual server may also be adopted if it sends no connections to other endpoints, such as kube-proxy's virtual servers at the node ports
+// of Services without endpoints.
 func adoptable(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base().Ledger, key.Family()))
@@ -96,7 +98,7 @@ func wanted(w *Target, key kernel.ServerKey) *want.Server {
 	return w.Foreign()[key]
 }
 
-// idleExcept reports whether only this Service's endpoints get connections.
+// idleExcept reports whether only this Service's endpoints receive connections.
 func idleExcept(w *want.Server, observed kernel.ObservedServer) bool {
 	return w != nil && !slices.ContainsFunc(observed.Destinations, func(d kernel.ObservedDestination) bool {
 		return d.Forwarding != kernel.ForwardMasq || d.Weight > 0 && !sends(w, d)
@@ -115,7 +117,7 @@ func sameEndpoints(w *want.Server, observed kernel.ObservedServer) bool {
 	return true
 }
 
-// Leftovers are unwanted objects on our device without an owner record. They are reported, never deleted.
+// Leftovers lists unwanted objects on our device that have no owner record. They are reported, never deleted.
 type Leftovers struct {
 	Servers   []kernel.ServerKey
 	Addresses []netip.Addr
@@ -175,8 +177,8 @@ func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]s
 	return ours
 }
 
-// listedAddress reports whether a set of virtual addresses contains the address. The set gets every address before it is bound and loses it
-// after it is released, so a listed address is ours unless another program writes the set.
+// listedAddress reports whether a set of virtual addresses contains the address. The agent adds an address to the set before it binds the
+// address, and removes it after releasing the address. A listed address is therefore ours, unless another program writes the set.
 func listedAddress(w *Target, have *kernel.State, addr netip.Addr) bool {
 	return slices.ContainsFunc(w.Base().Sets, func(set want.Set) bool {
 		return set.VIPs && have.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: addr}})

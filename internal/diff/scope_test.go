@@ -121,7 +121,7 @@ func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Me
 	return fake.State()
 }
 
-// fate is a plan's effect on a virtual server.
+// fate describes a plan's effect on a virtual server.
 func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
 	switch {
 	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
@@ -251,7 +251,7 @@ func TestSealComesLast(t *testing.T) {
 	}
 }
 
-// A foreign virtual server at the seal's address does not count as ours.
+// A foreign virtual server at the seal's address is not ours.
 func TestSealIsNoServer(t *testing.T) {
 	fake := newFake()
 	w := diff.NewTarget(clusterOf().Want())

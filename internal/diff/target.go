@@ -14,13 +14,14 @@ import (
 // earlier ones that linger. Only Decide changes it, and Follow after a change of the wanted state.
 type Target struct {
 	want *want.State
-	// foreign are the wanted virtual servers whose keys are taken by foreign ones. They are not written (I5), nor is anything that depends on them.
+	// foreign contains the wanted virtual servers whose keys foreign ones occupy. They are not written (I5), nor is anything that depends
+	// on them.
 	foreign map[kernel.ServerKey]*want.Server
-	// lingering virtual servers keep their connections next to a Service's new virtual server: the Service changed which ports share an affinity,
-	// and the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
+	// lingering virtual servers keep their connections while a Service's new virtual server exists alongside: the Service changed which
+	// ports share an affinity, and the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
-	// members counts by how much the users of a member differ from the wanted state.
+	// members contains, for each member, the difference between its number of users here and in the wanted state.
 	members map[kernel.Member]int
 }
 
@@ -32,13 +33,13 @@ func NewTarget(w *want.State) *Target {
 	}
 }
 
-// Base is the part that does not depend on Services.
+// Base returns the part that does not depend on Services.
 func (t *Target) Base() *want.Base { return &t.want.Base }
 
 // Set returns the declaration of one of our sets.
 func (t *Target) Set(name string) (want.Set, bool) { return t.want.Set(name) }
 
-// Server returns the virtual server with the key; nil if there should be none.
+// Server returns the wanted virtual server with the key, or nil.
 func (t *Target) Server(key kernel.ServerKey) *want.Server {
 	if server := t.lingering[key]; server != nil {
 		return server
@@ -76,7 +77,7 @@ func (t *Target) Keys() []kernel.ServerKey {
 // Count counts the virtual servers.
 func (t *Target) Count() int { return len(t.want.Servers) - len(t.foreign) + len(t.lingering) }
 
-// Foreign returns the wanted virtual servers that are not written because their key is taken by a foreign one.
+// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
 func (t *Target) Foreign() map[kernel.ServerKey]*want.Server { return t.foreign }
 
 // Lingering iterates over the keys of the virtual servers that linger, in no order.
@@ -183,13 +184,13 @@ func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// forget records that this virtual server's key is not taken by a foreign one.
+// forget records that no foreign virtual server has this key.
 func (t *Target) forget(server *want.Server, touched *want.Touched) {
 	delete(t.foreign, server.Key)
 	t.touch(server, +1, touched)
 }
 
-// linger adds a virtual server that no Service wants.
+// linger adds a virtual server that no Service needs any longer.
 func (t *Target) linger(server *want.Server, touched *want.Touched) {
 	if t.foreign[server.Key] != nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A target that follows changes of Services and of the kernel state equals a newly created target.
+// A target that follows changes of Services and kernel state equals a newly created target.
 func TestTargetFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -41,7 +41,8 @@ func TestTargetFollows(t *testing.T) {
 	})
 }
 
-// otherServers are virtual servers with some of the keys, from other programs or from an agent that has lost its ledger.
+// otherServers returns virtual servers with some of the keys, created by other programs or by an agent that has lost its
+// ledger.
 func otherServers(t *rapid.T, keys map[kernel.ServerKey]struct{}) *kernel.State {
 	have := newFake().State()
 	for _, key := range slices.SortedFunc(maps.Keys(keys), kernel.ServerKey.Compare) {

@@ -18,7 +18,7 @@ const (
 	shown = 5
 )
 
-// examples returns the beginning of a list.
+// examples truncates a list to its first entries and the number of the rest.
 func examples(all []string) []string {
 	if len(all) <= shown {
 		return all
@@ -72,7 +72,7 @@ func checkConflicts(f Facts) []finding.Finding {
 		servers = append(servers, "ipvsadm -D "+o.Server)
 	}
 	if len(foreign) > 0 {
-		found = append(found, finding.New(finding.Warning, "virtual servers", "another program's virtual servers have the addresses of Services, which are not served there",
+		found = append(found, finding.New(finding.Warning, "virtual servers", "another program's virtual servers use Service addresses; the Services are not served there",
 			examples(foreign), "give the Services other addresses or, if nothing needs these virtual servers, "+run(servers)))
 	}
 	left := f.View.Agent.Leftovers
@@ -85,13 +85,13 @@ func checkConflicts(f Facts) []finding.Finding {
 		}
 	}
 	if len(left) > 0 {
-		found = append(found, finding.New(finding.Warning, "addresses", "kube-ipvs0 has addresses that another program added and no Service uses, or virtual servers there",
+		found = append(found, finding.New(finding.Warning, "addresses", "another program added addresses to kube-ipvs0 that no Service uses, or virtual servers at such addresses",
 			examples(left), "if nothing needs them, "+run(removals)))
 	}
 	return found
 }
 
-// run is the part of a remedy that names commands, as Finding.Commands reads it.
+// run formats commands for a remedy, so that Finding.Commands can extract them.
 func run(commands []string) string {
 	return "run `" + strings.Join(commands[:min(len(commands), shown)], " && ") + "`"
 }
@@ -106,7 +106,7 @@ func checkDrift(f Facts) []finding.Finding {
 		"stop the program that changes them")
 }
 
-// drifts says what was changed, since when, and how often.
+// drifts describes each kind of drift: the changed objects, the time of the first and last repair, and the count.
 func drifts(f Facts) []string {
 	var all []string
 	for _, d := range f.View.Agent.Drifts {
@@ -124,7 +124,7 @@ func number(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// checkServices reports the problems of single Services. Those of the node are among view.Findings.
+// checkServices reports the problems of individual Services. view.Findings reports the node's.
 func checkServices(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil

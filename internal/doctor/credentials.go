@@ -18,17 +18,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// Credential is what the agent and the API server identify themselves with, while it is valid.
+// Credential is a certificate or token of the agent or the API server, with its validity period.
 type Credential struct {
 	Name         string
 	Begins, Ends time.Time
-	// Renew is what to do.
+	// Renew is the remedy once it expires.
 	Renew string
 }
 
 const (
 	serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
-	// expiresSoon is when a warning is useful, but not before a tenth of the lifetime is left: some tokens and certificates live for an hour.
+	// doctor warns this long before the expiry, but no earlier than in the last tenth of the lifetime: some tokens live
+	// for an hour.
 	expiresSoon     = 30 * 24 * time.Hour
 	soonOfLifetime  = 10
 	credentials     = "certificates and token"
@@ -40,7 +41,7 @@ const (
 	certificateKind = "CERTIFICATE"
 )
 
-// kubeconfig is the part of a kubeconfig that doctor reads.
+// kubeconfig has the fields of a kubeconfig that doctor reads.
 type kubeconfig struct {
 	Current  string `yaml:"current-context"`
 	Contexts []struct {
@@ -73,7 +74,7 @@ type kubeconfigUser struct {
 	AuthProvider    any `yaml:"auth-provider"`
 }
 
-// used returns the cluster and the user of the current context. Other contexts are not the agent's.
+// used returns the cluster and the user of the current context, the only context that the agent uses.
 func (k kubeconfig) used() (cluster kubeconfigCluster, user kubeconfigUser, err error) {
 	for _, c := range k.Contexts {
 		if c.Name != k.Current {
@@ -94,7 +95,7 @@ func (k kubeconfig) used() (cluster kubeconfigCluster, user kubeconfigUser, err 
 	return cluster, user, fmt.Errorf("it has no context %q", k.Current)
 }
 
-// readCredentials reads what the agent uses for the API server.
+// readCredentials reads the credentials with which the agent connects to the API server.
 func (f *Facts) readCredentials(h reader) {
 	if f.setting("manifests", "") != "" {
 		return
@@ -134,7 +135,7 @@ func (f *Facts) readServiceAccount(h reader) {
 	file := serviceAccount + "ca.crt"
 	content, err := h.ReadFile(file)
 	if err != nil {
-		f.unread(credentials, fmt.Errorf("those of the agent's ServiceAccount are in its pod; run doctor there (%w)", err))
+		f.unread(credentials, fmt.Errorf("the credentials of the agent's ServiceAccount are in its pod; run doctor there (%w)", err))
 		return
 	}
 	token := serviceAccount + "token"
@@ -142,7 +143,7 @@ func (f *Facts) readServiceAccount(h reader) {
 	f.readServer(h, f.setting("clientConnection.master", h.APIServer()), "", bundle{file, parsePEM(content)})
 }
 
-// bundle is a file with CAs.
+// bundle is a CA file.
 type bundle struct {
 	file string
 	all  []*x509.Certificate
@@ -153,8 +154,8 @@ func (f *Facts) authorities(h reader, file string, cluster kubeconfigCluster) bu
 	return bundle{name, parsePEM(content)}
 }
 
-// pemOf returns the content of a field of a kubeconfig, and its name: data in the kubeconfig itself comes before a file. The name is empty if the
-// field is not set.
+// pemOf returns the PEM content of a kubeconfig field, and a name for it. Inline data takes precedence over a file. The
+// name is empty if the field is not set.
 func (r reader) pemOf(kubeconfig, field, file, data string) (content []byte, name string) {
 	switch {
 	case data != "":
@@ -181,7 +182,7 @@ func parsePEM(content []byte) (all []*x509.Certificate) {
 	return all
 }
 
-// earliest returns the certificate that ends first; nil without one.
+// earliest returns the certificate that expires first, or nil if there is none.
 func earliest(all []*x509.Certificate) *x509.Certificate {
 	if len(all) == 0 {
 		return nil
@@ -193,7 +194,7 @@ func (f *Facts) addCredential(name string, begins, ends time.Time, renew string)
 	f.Credentials = append(f.Credentials, Credential{name, begins, ends, renew})
 }
 
-// addTokens adds the token of a user in a kubeconfig.
+// addTokens adds the token of a kubeconfig user.
 func (f *Facts) addTokens(h reader, kubeconfig string, user kubeconfigUser) {
 	switch {
 	case user.TokenFile != "":
@@ -205,11 +206,11 @@ func (f *Facts) addTokens(h reader, kubeconfig string, user kubeconfigUser) {
 	case user.Token != "":
 		f.addToken("token in "+kubeconfig, user.Token)
 	case user.Exec != nil || user.AuthProvider != nil:
-		f.unread("token", fmt.Errorf("a program gets it (exec or auth-provider in %s)", kubeconfig))
+		f.unread("token", fmt.Errorf("an external program provides it (exec or auth-provider in %s)", kubeconfig))
 	}
 }
 
-// addToken adds a token. One that is no JSON web token, or has no end, is valid until it is deleted.
+// addToken adds a token, unless it never expires: an opaque token, or a JSON web token without an expiry time.
 func (f *Facts) addToken(name, token string) {
 	var claims struct{ Exp, Iat, Nbf int64 }
 	_, rest, _ := strings.Cut(strings.TrimSpace(token), ".")
@@ -230,7 +231,7 @@ func (f *Facts) addToken(name, token string) {
 	}
 }
 
-// readServer adds the API server's certificate, and the CA that signs it. Other CAs of the bundle do not matter.
+// readServer adds the API server's certificate, and the CA that signed it. It ignores the other CAs of the bundle.
 func (f *Facts) readServer(h reader, server, name string, authorities bundle) {
 	chain, err := f.handshake(h, server, name)
 	if err != nil {
@@ -261,7 +262,7 @@ func signs(ca *x509.Certificate, chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return c.Equal(ca) || c.CheckSignatureFrom(ca) == nil })
 }
 
-// handshake returns the certificates that the API server presents; none if the connection is not encrypted.
+// handshake returns the certificates that the API server presents, or none if the connection is not encrypted.
 func (f *Facts) handshake(h reader, server, name string) ([]*x509.Certificate, error) {
 	if server == "" {
 		return nil, errors.New("its address is unknown here")
@@ -292,7 +293,7 @@ func (f *Facts) handshake(h reader, server, name string) ([]*x509.Certificate, e
 	return all, nil
 }
 
-// checkCredentials finds certificates and tokens that have ended or soon end.
+// checkCredentials finds certificates and tokens that have expired or expire soon.
 func checkCredentials(f Facts) []finding.Finding {
 	var found []finding.Finding
 	for _, c := range f.Credentials {
@@ -308,7 +309,7 @@ func checkCredentials(f Facts) []finding.Finding {
 		}
 	}
 	if f.OldAuthorities != "" && len(found) == 0 {
-		found = finding.One(finding.Notice, "certificates", "some CAs have expired; the one that signs the API server's certificate has not", []string{f.OldAuthorities},
+		found = finding.One(finding.Notice, "certificates", "some CAs have expired, but the CA that signed the API server's certificate is valid", []string{f.OldAuthorities},
 			"remove the old ones")
 	}
 	return found

@@ -16,13 +16,14 @@ const (
 	pinned    = "pinned eBPF maps"
 )
 
-// watched are programs that serve Services in some of their configurations, or keep the clock or interfaces of the node.
+// watched are programs that serve Services in some configurations, or manage the node's network interfaces.
 var watched = []string{cilium, ovn, k3sServer, k3sAgent, "antrea-agent", networkManager, networkd}
 
-// serviceMaps are the beginnings of the names of pinned eBPF maps that exist only where a network plugin replaces kube-proxy.
+// serviceMaps are name prefixes of pinned eBPF maps that exist only if a network plugin replaces kube-proxy.
 var serviceMaps = []string{"cilium_nodeport_neigh", "cali_v4_nat_", "cali_v6_nat_"}
 
-// readDataPlanes looks for eBPF programs and maps that take connections to Services before IPVS does, and for the settings of K3s.
+// readDataPlanes looks for eBPF programs and maps that redirect connections before they reach IPVS, and reads the
+// settings of K3s.
 func (f *Facts) readDataPlanes(h reader) {
 	n, err := h.ConnectPrograms()
 	if err != nil {
@@ -51,7 +52,7 @@ func (f *Facts) readDataPlanes(h reader) {
 	}
 }
 
-// turnsProxyOff reports whether K3s has the setting disable-kube-proxy, which is a flag or a field of its configuration.
+// turnsProxyOff reports whether K3s runs with disable-kube-proxy, set by a flag or in its configuration file.
 func turnsProxyOff(settings string) bool {
 	for line := range strings.Lines(settings) {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -64,7 +65,7 @@ func turnsProxyOff(settings string) bool {
 	return false
 }
 
-// running returns the program with a name, as text; empty if none runs.
+// running returns the description of a running program, or "" if the program does not run.
 func (f *Facts) running(name string) string {
 	for _, p := range f.Programs {
 		if p.name == name {
@@ -74,7 +75,8 @@ func (f *Facts) running(name string) string {
 	return ""
 }
 
-// serving is what shows that another program serves Services: with eBPF, with Open vSwitch, or with kube-proxy inside.
+// serving returns the evidence that another program serves Services: with eBPF, with Open vSwitch, or with an embedded
+// kube-proxy.
 func (f *Facts) serving() (serves []string) {
 	if f.ConnectPrograms > 0 {
 		serves = append(serves, number(f.ConnectPrograms, "eBPF program")+" may redirect the connections of processes (`bpftool cgroup tree` shows them)")
@@ -88,12 +90,12 @@ func (f *Facts) serving() (serves []string) {
 		serves = append(serves, "the interface ovn-k8s-mp0 of OVN-Kubernetes, which serves Services in Open vSwitch, is up")
 	}
 	if p := f.running(k3sServer); p != "" && !f.K3sProxyOff {
-		serves = append(serves, p+" runs kube-proxy inside, and none of its settings turns that off (disable-kube-proxy)")
+		serves = append(serves, p+" runs an embedded kube-proxy, which none of its settings disables (disable-kube-proxy)")
 	}
 	return serves
 }
 
-// able are programs that can serve Services.
+// able returns the programs that could serve Services.
 func (f *Facts) able() (may []string) {
 	for _, name := range []string{cilium, "antrea-agent", k3sAgent} {
 		if p := f.running(name); p != "" {
@@ -102,7 +104,7 @@ func (f *Facts) able() (may []string) {
 	}
 	for _, name := range f.Uplinks {
 		if i, known := f.named(name); known && i.XDP {
-			may = append(may, "an eBPF program (XDP) sees the packets of "+name+" first")
+			may = append(may, "an eBPF program (XDP) processes the packets of "+name+" first")
 		}
 	}
 	return may
@@ -116,11 +118,11 @@ func checkDataPlanes(f Facts) []finding.Finding {
 		return finding.One(finding.Notice, "other data plane", "another program serves its own Services on this node, as configured with service-proxy-name", append(serves, may...),
 			"nothing to do")
 	case len(serves) > 0:
-		return finding.One(finding.Warning, "other data plane", "another program serves Services on this node; connections that it takes never reach IPVS", append(serves, may...),
-			"let only one serve Services: turn it off there (Cilium: kubeProxyReplacement: false; Calico: bpfEnabled: false; K3s: disable-kube-proxy: true), "+
+		return finding.One(finding.Warning, "other data plane", "another program serves Services on this node; connections that it redirects never reach IPVS", append(serves, may...),
+			"let only one program serve Services: disable the other one (Cilium: kubeProxyReplacement: false; Calico: bpfEnabled: false; K3s: disable-kube-proxy: true), "+
 				"or remove kube-ipvs from this node; see docs/when-not-to-use.md")
 	case len(may) > 0:
-		return finding.One(finding.Notice, "other data plane", "a program that can serve Services runs on this node; nothing shows that it does", may,
+		return finding.One(finding.Notice, "other data plane", "a program that can serve Services runs on this node; there is no evidence that it does", may,
 			"nothing to do, unless connections to Services do not appear in `kube-ipvs conns`")
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 const denials = "denials of AppArmor and SELinux"
 
-// recentDenial is how long a denial matters if no agent says when it started.
+// doctor reports denials of this period if no agent responds with its start time.
 const recentDenial = 24 * time.Hour
 
 var (
@@ -22,13 +22,13 @@ var (
 	auditPID  = regexp.MustCompile(`\bpid=(\d+)\b`)
 )
 
-// readDenials looks for actions of the agent that a security module has denied: in the kernel's log, or with auditd in its log.
+// readDenials searches the kernel's log and auditd's log for actions of the agent that a security module denied.
 func (f *Facts) readDenials(h reader) {
 	apparmor := h.word("/sys/module/apparmor/parameters/enabled", denials) == "Y"
 	_, selinux := h.may("/sys/fs/selinux/enforce", denials)
 	if !apparmor && !selinux {
 		if f.Container && !apparmor {
-			f.unread(denials, errors.New("whether SELinux is on is not visible from here"))
+			f.unread(denials, errors.New("the state of SELinux is not visible from this container"))
 		}
 		return
 	}
@@ -49,7 +49,7 @@ func (f *Facts) readDenials(h reader) {
 	}
 }
 
-// isDenial reports whether a line of a log is a denial of the running agent.
+// isDenial reports whether a log line records a denied action of the running agent.
 func (f *Facts) isDenial(line string) bool {
 	if !strings.Contains(line, `apparmor="DENIED"`) && !strings.Contains(line, "avc:  denied") {
 		return false
@@ -69,11 +69,11 @@ func (f *Facts) isDenial(line string) bool {
 	return err != nil || !time.Unix(seconds, 0).Before(since)
 }
 
-// checkDenials finds a security module that keeps the agent from its work.
+// checkDenials finds a security module that denies actions of the agent.
 func checkDenials(f Facts) []finding.Finding {
 	if len(f.Denials) == 0 {
 		return nil
 	}
-	return finding.One(finding.Warning, "security module", "it denies what the agent does", examples(f.Denials),
-		"allow it in the profile of AppArmor (aa-logprof) or the policy of SELinux (audit2allow), and restart the agent")
+	return finding.One(finding.Warning, "security module", "it denies actions of the agent", examples(f.Denials),
+		"allow these actions in the AppArmor profile (aa-logprof) or the SELinux policy (audit2allow), and restart the agent")
 }

@@ -53,7 +53,7 @@ var breakages = []breakage{
 	{"failed source", func(_ *testing.T, n *node) { n.View.Sources[0].Error = "forbidden" }, finding.Broken, []string{"source Service", "forbidden"}},
 	{"stale source", func(_ *testing.T, n *node) { old := noon.Add(-20 * time.Minute); n.View.Sources[0].LastContact = &old }, finding.Broken,
 		[]string{"source Service", "20m0s ago"}},
-	{"long sync", func(_ *testing.T, n *node) { n.View.Agent.Busy = true }, finding.Warning, []string{"a sync takes long", "state of 2026-03-01T12:00:00Z"}},
+	{"long sync", func(_ *testing.T, n *node) { n.View.Agent.Busy = true }, finding.Warning, []string{"a sync takes a long time", "state as of 2026-03-01T12:00:00Z"}},
 	{"not ready", func(_ *testing.T, n *node) {
 		n.answers["http://127.0.0.1:10256/readyz"] = Answer{Status: 503, Body: "waiting\n"}
 	}, finding.Broken, []string{"/readyz", "503", "waiting"}},
@@ -102,8 +102,9 @@ var breakages = []breakage{
 		n.set("serviceProxyName", "kube-ipvs")
 	}, finding.Notice,
 		[]string{"as configured with service-proxy-name"}},
-	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"takes every packet", "-A PREROUTING -j DROP"}},
-	{"rule in front of all, with a comment", func(_ *testing.T, n *node) { n.rules("-m comment --comment closed -j DROP", ourJump) }, finding.Broken, []string{"takes every packet"}},
+	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"drops or redirects every packet", "-A PREROUTING -j DROP"}},
+	{"rule in front of all, with a comment", func(_ *testing.T, n *node) { n.rules("-m comment --comment closed -j DROP", ourJump) }, finding.Broken,
+		[]string{"drops or redirects every packet"}},
 	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, finding.Notice, []string{"--to-ports 8080"}},
 	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
 	{"rules behind", func(_ *testing.T, n *node) { n.rules("-j FIREWALL", "-i lo -j ACCEPT", ourJump, "-j DROP") }, "", nil},
@@ -116,7 +117,7 @@ var breakages = []breakage{
 	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, finding.Warning, []string{"60000 virtual servers and destinations", "6.2"}},
 	{"estimators of a newer kernel", func(_ *testing.T, n *node) { n.Destinations, n.Release = 60_000, "6.12.0" }, "", nil},
 	{"no estimation", func(_ *testing.T, n *node) { n.files["/proc/sys/"+runEstimation] = "0\n" }, finding.Notice, []string{"run_estimation = 0"}},
-	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, finding.Notice, []string{"br_netfilter", "not at boot"}},
+	{"module not at boot", func(_ *testing.T, n *node) { delete(n.files, "/etc/modules-load.d/k8s.conf") }, finding.Notice, []string{"br_netfilter", "not loaded at boot"}},
 	{"reverse path", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] += strings.ReplaceAll(strings.SplitAfter(routes, "\n")[1], "eth0", "eth1")
 		n.files["/proc/sys/net/ipv4/conf/all/rp_filter"], n.files["/proc/sys/net/ipv4/conf/eth1/rp_filter"] = "0\n", "1\n"
@@ -217,7 +218,7 @@ func TestFindings(t *testing.T) {
 			if n.mode().RulesInNFTables() { // which is always worth a notice
 				i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Subject == "rules" && f.Severity == finding.Notice })
 				if i < 0 {
-					t.Fatalf("findings %+v; none says that the rules are in nftables", report.Findings)
+					t.Fatalf("findings %+v, want a notice that the rules are in nftables", report.Findings)
 				}
 				report.Findings = slices.Delete(report.Findings, i, i+1)
 			}

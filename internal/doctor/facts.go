@@ -28,19 +28,19 @@ type Host interface {
 	Names(dir string) ([]string, error)
 	// Get requests a URL of this host.
 	Get(url string) (status int, body string, err error)
-	// Leftovers lists what kube-proxy has in the kernel, or has left there.
+	// Leftovers lists the kernel objects that kube-proxy uses, or has left behind.
 	Leftovers() ([]kernel.Leftover, error)
 	// ClockSynchronized reports whether a time service corrects the kernel's clock.
 	ClockSynchronized() (bool, error)
-	// Interfaces are the network interfaces, sorted by name.
+	// Interfaces returns the network interfaces, sorted by name.
 	Interfaces() ([]kernel.Interface, error)
-	// APIServer is the address of the API server that the kubelet gives to a pod; empty outside a pod.
+	// APIServer is the API server's address from the pod's environment, or "" outside a pod.
 	APIServer() string
 	// ServerCertificates returns the certificates that a TLS server presents, unverified. The server name may be empty.
 	ServerCertificates(address, serverName string) (chain [][]byte, err error)
-	// KernelLog is the end of the kernel's log.
+	// KernelLog returns the end of the kernel's log.
 	KernelLog() (string, error)
-	// ConnectPrograms counts the eBPF programs that see the connect calls of processes.
+	// ConnectPrograms counts the eBPF programs attached to the connect system call.
 	ConnectPrograms() (int, error)
 }
 
@@ -51,66 +51,70 @@ type Facts struct {
 	View      *view.View
 	Silence   string
 	Preflight []finding.Finding
-	// Mode is the one that this machine's next agent would choose.
+	// Mode is the mode that an agent started now would choose.
 	Mode kernel.Mode
 	// Release is the kernel release, as uname -r prints it.
 	Release string
 	// VirtualServers, Destinations and Connections count all objects in the kernel, including foreign ones.
 	VirtualServers, Destinations int
 	Connections                  uint64
-	// IPv6Servers are those of the virtual servers that have an IPv6 address, and NodePorts the ports of those at the node's own addresses.
+	// IPv6Servers counts the virtual servers with an IPv6 address. NodePorts are the ports of virtual servers at the
+	// node's own addresses.
 	IPv6Servers int
 	NodePorts   []uint16
 	Rules       map[inet.Family]kernel.RuleListing
 	Chains      []kernel.BaseChain
-	// Variant of iptables whose rules these are: nft or legacy; empty if iptables is not in use.
+	// Variant is the iptables variant in use, nft or legacy, or "" if iptables is not in use.
 	Variant string
-	// Walks are paths of packets to Services, and what happens on them.
+	// Walks are the traced paths of packets to Services.
 	Walks []Walk
-	// Unread says what could not be read, and why.
+	// Unread lists the facts that could not be read, with the reasons.
 	Unread []string
 
-	// Read fills in the rest.
+	// Read sets the fields below.
 
 	Sysctls map[string]string
 	// TableSize is the number of hash buckets of IPVS's connection table; 0 if unknown.
 	TableSize int
 	Modules   []string
-	// BootModules are loaded at boot; nil if the host's files are not visible.
+	// BootModules are the modules loaded at boot; nil if the host's files are not visible.
 	BootModules []string
-	// Processes are running programs from the list proxies, as "name (PID)".
+	// Processes are the running programs among proxies, as "name (PID)".
 	Processes []string
-	// Programs are the other running programs of the list watched.
+	// Programs are the running programs among watched.
 	Programs []program
-	// Container is true if the host's processes are not visible from here.
+	// Container is true if doctor runs in a container, where the host's processes are not visible.
 	Container bool
-	// Uplinks are interfaces with a default route, and IPv6Only is true if none is for IPv4.
+	// Uplinks are the interfaces with a default route. IPv6Only is true if all these routes are IPv6 routes.
 	Uplinks  []string
 	IPv6Only bool
 	// Advertised are uplinks whose IPv6 default route comes from router advertisements.
 	Advertised []string
 	Interfaces []kernel.Interface
-	// Announcers are running programs from the list announcers, as "name (process PID)".
+	// Announcers are the running programs among announcers, as "name (process PID)".
 	Announcers  []string
 	Answers     []Answer
 	Credentials []Credential
-	// OldAuthorities are CAs that have expired, beside one that is valid; empty if there are none.
+	// OldAuthorities names expired CAs in a bundle that also contains a valid CA.
 	OldAuthorities string
 	// Leftovers are the objects of kube-proxy.
 	Leftovers []kernel.Leftover
-	// ClockFree is true if nothing corrects the clock.
+	// ClockFree is true if no time service corrects the clock.
 	ClockFree bool
 	// Memory and MemoryLeft are kilobytes; 0 if unknown.
 	Memory, MemoryLeft uint64
 	Neighbors          map[inet.Family]int
-	// ConnectPrograms see the connect calls of processes. BPFMaps are the pinned maps of other data planes.
+	// ConnectPrograms counts the eBPF programs attached to the connect system call. BPFMaps are the pinned maps of
+	// other data planes.
 	ConnectPrograms int
 	BPFMaps         []string
-	// K3sProxyOff is true if the files of K3s turn its kube-proxy off.
+	// K3sProxyOff is true if a setting of K3s disables its kube-proxy.
 	K3sProxyOff bool
-	// Managers are the network services that manage kube-ipvs0, and Unlisted those that are not told to leave it alone.
+	// Managers are the network services that manage kube-ipvs0. Unlisted are the services whose configuration does not
+	// exclude it.
 	Managers, Unlisted []string
-	// Log is the end of the kernel's log, or LogUnread why it could not be read. Uptime is how many seconds the kernel has run.
+	// Log is the end of the kernel's log. LogUnread is the error from reading it. Uptime is the kernel's uptime in
+	// seconds.
 	Log       string
 	LogUnread error
 	Uptime    int
@@ -118,7 +122,7 @@ type Facts struct {
 	Denials []string
 }
 
-// Answer is the response of a port on this host.
+// Answer is the HTTP response from a port on this host.
 type Answer struct {
 	URL    string
 	Status int
@@ -141,7 +145,7 @@ const (
 	kubeProxyMode     = "http://127.0.0.1:10249/proxyMode"
 )
 
-// Read adds the facts from the host's files and ports.
+// Read reads the facts in the host's files and at its ports.
 func (f *Facts) Read(host Host) {
 	h := reader{host, f}
 	f.readProcesses(h)
@@ -182,7 +186,7 @@ func (f *Facts) readSysctls(h reader) {
 	for _, name := range f.Advertised {
 		names = append(names, ipv6Conf+name+acceptRA)
 	}
-	needed := map[string]bool{} // others do not exist in every kernel
+	needed := map[string]bool{} // other sysctls do not exist in every kernel
 	if f.View != nil {
 		for _, s := range f.View.Base.Sysctls {
 			names, needed[s.Name] = append(names, s.Name), true
@@ -205,16 +209,16 @@ func (f *Facts) readSysctls(h reader) {
 	}
 }
 
-// number is a sysctl's value; ok is false if it is unknown.
+// number returns the value of a sysctl; ok is false if the value is unknown.
 func (f *Facts) number(sysctl string) (n int, ok bool) {
 	n, err := strconv.Atoi(f.Sysctls[sysctl])
 	return n, err == nil
 }
 
-// Modules lists the loaded modules whose names begin with a prefix, sorted.
+// Modules lists the loaded modules with a name prefix, sorted.
 func Modules(h Host, prefix string) []string {
 	modules := []string{}
-	text, _ := h.ReadFile("/proc/modules") // a kernel without modules lacks it
+	text, _ := h.ReadFile("/proc/modules") // missing in a kernel without module support
 	for line := range strings.Lines(string(text)) {
 		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, prefix) {
 			modules = append(modules, name)
@@ -247,7 +251,7 @@ func (f *Facts) readModules(h reader) {
 	}
 }
 
-// program is a running program.
+// program is a running program of the host.
 type program struct{ name, pid string }
 
 func (p program) String() string { return fmt.Sprintf("%s (process %s)", p.name, p.pid) }
@@ -279,8 +283,8 @@ func (f *Facts) readProcesses(h reader) {
 }
 
 var (
-	errHostFiles     = errors.New("the host's /etc is not visible from here")
-	errHostProcesses = errors.New("the host's processes are not visible from here")
+	errHostFiles     = errors.New("the host's /etc is not visible from this container")
+	errHostProcesses = errors.New("the host's processes are not visible from this container")
 )
 
 // readRoutes finds the interfaces with a default route: destination and mask 0 in /proc/net/route.
@@ -293,7 +297,7 @@ func (f *Facts) readRoutes(h reader) {
 		}
 	}
 	f.IPv6Only = len(f.Uplinks) == 0
-	text, _ := h.may("/proc/net/ipv6_route", subject) // a kernel without IPv6 lacks it
+	text, _ := h.may("/proc/net/ipv6_route", subject) // missing in a kernel without IPv6
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) < 10 || strings.Trim(fields[0], "0") != "" || fields[1] != "00" || fields[9] == "lo" { // lo rejects
@@ -309,7 +313,7 @@ func (f *Facts) readRoutes(h reader) {
 	}
 }
 
-// addressConfigured is the flag of a route that a router has advertised: RTF_ADDRCONF in linux/ipv6_route.h.
+// addressConfigured marks a route from a router advertisement: RTF_ADDRCONF in linux/ipv6_route.h.
 const addressConfigured = 0x40000
 
 func (f *Facts) addUplink(name string) {
@@ -318,7 +322,7 @@ func (f *Facts) addUplink(name string) {
 	}
 }
 
-// Needs returns what the running agent needs of the kernel, except sysctls, which checkSysctls compares.
+// Needs returns the kernel features that the running agent requires. checkSysctls covers the sysctls.
 func (f *Facts) Needs() preflight.Needs {
 	needs := preflight.Needs{Schedulers: []string{model.LastResort}, DataPlane: f.mode().DataPlane(), Rules: f.mode().Rules()}
 	if own := f.setting("ipvs.scheduler", model.LastResort); own != model.LastResort {
@@ -332,7 +336,7 @@ func (f *Facts) Needs() preflight.Needs {
 	return needs
 }
 
-// mode is that of the running agent, or of the next one.
+// mode returns the mode of the running agent, or the mode that an agent started now would choose.
 func (f *Facts) mode() kernel.Mode {
 	if f.View != nil {
 		return f.View.Node.Mode
@@ -352,7 +356,8 @@ func (f *Facts) setting(name, byDefault string) string {
 	return byDefault
 }
 
-// readPorts queries the agent's ports. On kube-proxy's ports, unless they are the agent's, another proxy may respond.
+// readPorts queries the agent's ports. It also queries kube-proxy's port, unless the agent uses that port itself:
+// another proxy may respond.
 func (f *Facts) readPorts(h reader) {
 	health, metrics := f.setting("healthzBindAddress", defaultHealth), f.setting("metricsBindAddress", defaultMetrics)
 	var urls []string
@@ -383,7 +388,7 @@ func (f *Facts) readPorts(h reader) {
 	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
 }
 
-// local replaces the unspecified address, which a server listens on, with a loopback address to connect to.
+// local replaces the unspecified address with a loopback address, because a client cannot connect to the former.
 func local(address string) string {
 	for _, every := range []string{"0.0.0.0:", "[::]:", ":"} {
 		if port, ok := strings.CutPrefix(address, every); ok {

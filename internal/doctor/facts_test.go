@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAnotherProxyOnOurPort: without an agent, a response on its port comes from another proxy.
+// TestAnotherProxyOnOurPort: if no agent runs, a response from its port comes from another proxy.
 func TestAnotherProxyOnOurPort(t *testing.T) {
 	n := well()
 	n.View, n.Silence = nil, "no agent responds"
@@ -22,7 +22,7 @@ func TestAnotherProxyOnOurPort(t *testing.T) {
 	}
 }
 
-// TestInAContainer: without the host's files, doctor lists the checks that it could not make.
+// TestInAContainer: if the host's files are not visible, doctor lists the checks that it skipped.
 func TestInAContainer(t *testing.T) {
 	n := well()
 	delete(n.files, "/etc/os-release")
@@ -40,8 +40,8 @@ func TestInAContainer(t *testing.T) {
 	}
 }
 
-// TestTunnelsWithoutMTU: tunnels whose routes limit the packets, such as cilium_vxlan at 1500 and those of Open vSwitch, are no finding. What
-// limits the pods is not visible.
+// TestTunnelsWithoutMTU: doctor does not report tunnels whose packets are limited by routes, such as cilium_vxlan at
+// 1500 and Open vSwitch tunnels. The limit is set in the pods' routes, which doctor cannot read.
 func TestTunnelsWithoutMTU(t *testing.T) {
 	for _, i := range []kernel.Interface{
 		{Name: "cilium_vxlan", Kind: "vxlan", MTU: 1500, Up: true, PerPacket: true}, {Name: "genev_sys_6081", Kind: "geneve", MTU: 65000, Up: true, PerPacket: true},
@@ -56,7 +56,7 @@ func TestTunnelsWithoutMTU(t *testing.T) {
 	}
 }
 
-// TestUnreadableContent: a file without what doctor looks for is not checked.
+// TestUnreadableContent: if a file lacks the expected content, doctor reports the subject as unchecked.
 func TestUnreadableContent(t *testing.T) {
 	for file, content := range map[string]string{"/proc/meminfo": "x", "/proc/sys/" + localPorts: "a b", serviceAccount + "ca.crt": "x", "/proc/net/route": "x"} {
 		n := well()
@@ -68,21 +68,21 @@ func TestUnreadableContent(t *testing.T) {
 	}
 }
 
-// TestLegacyTables: rules of iptables-legacy affect packets, but are not read where iptables-nft is in use.
+// TestLegacyTables: iptables-legacy rules affect packets, but doctor does not read them if iptables-nft is in use.
 func TestLegacyTables(t *testing.T) {
 	n := well()
 	n.Variant = "nft"
 	n.files["/proc/net/ip_tables_names"], n.files["/proc/net/ip6_tables_names"] = "nat\nfilter\n", ""
 	n.Read(n)
-	if unchecked := Examine(n.Facts).Unchecked; len(unchecked) != 1 || !strings.HasPrefix(unchecked[0], "rules of iptables-legacy: it has the tables nat filter") {
+	if unchecked := Examine(n.Facts).Unchecked; len(unchecked) != 1 || !strings.HasPrefix(unchecked[0], "rules of iptables-legacy: the tables nat filter exist") {
 		t.Errorf("%q", unchecked)
 	}
 }
 
-// TestOpaqueCredentials: what does not say when it ends is not checked, unless it never ends.
+// TestOpaqueCredentials: doctor reports a credential as unchecked if its expiry is unreadable, unless it never expires.
 func TestOpaqueCredentials(t *testing.T) {
 	for name, c := range map[string]struct{ cluster, user, want string }{
-		"exec":          {"server: https://192.0.2.10:6443", "exec: {command: aws}", "token: a program gets it"},
+		"exec":          {"server: https://192.0.2.10:6443", "exec: {command: aws}", "token: an external program provides it"},
 		"broken token":  {"server: https://192.0.2.10:6443", "token: a.b.c", "token in /etc/kubeconfig: "},
 		"opaque token":  {"server: https://192.0.2.10:6443", "token: 0123456789abcdef", ""},
 		"no server":     {"server: https://192.0.2.77:6443", "token: abc", serverChecked + ": dial 192.0.2.77:6443"},
@@ -102,7 +102,7 @@ func TestOpaqueCredentials(t *testing.T) {
 	}
 }
 
-// TestNeeds: the needs of a node follow its agent's settings, not the defaults.
+// TestNeeds: the kernel requirements depend on the agent's settings, not on the defaults.
 func TestNeeds(t *testing.T) {
 	n := well()
 	n.set("ipvs.scheduler", "mh")
@@ -120,7 +120,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestModeWithoutAgent: without an agent, the mode that the next one would choose decides what is examined.
+// TestModeWithoutAgent: if no agent runs, the checks depend on the mode that an agent started now would choose.
 func TestModeWithoutAgent(t *testing.T) {
 	for mode, examined := range map[kernel.Mode]bool{kernel.IPVSWithIPTables: true, kernel.IPVSWithNFTables: true, kernel.NFTablesOnly: false} {
 		n := well()

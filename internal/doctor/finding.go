@@ -9,23 +9,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// Well is the verdict if there is nothing worse than a notice.
+// Well is the verdict if no finding is worse than a notice.
 const Well = "well"
 
 // Report is the result of all checks.
 type Report struct {
-	// Verdict is the most serious severity: broken, warning, or else well.
+	// Verdict is the highest severity, broken or warning, or else well.
 	Verdict string `json:"verdict"`
-	// Findings are sorted, the most serious first.
+	// Findings are sorted by severity, the most serious first.
 	Findings []finding.Finding `json:"findings"`
-	// Paths counts the paths of packets that were followed, Connected those on which this node also connected.
+	// Paths counts the traced paths of packets. Connected counts the paths on which this node also opened a connection.
 	Paths     int `json:"paths"`
 	Connected int `json:"connected"`
-	// Unchecked says what could not be checked, and why.
+	// Unchecked lists the subjects that could not be checked, with the reasons.
 	Unchecked []string `json:"unchecked"`
 }
 
-// checks are all checks, in the order in which findings of one severity are listed.
+// checks run in this order, which is also the order of findings with the same severity.
 var checks = []func(Facts) []finding.Finding{
 	checkPreflight, checkAgent, checkVital, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
 	checkConntrack, checkModules, checkReversePath, checkCredentials,
@@ -33,7 +33,7 @@ var checks = []func(Facts) []finding.Finding{
 	checkManagers, checkDenials, checkLog,
 }
 
-// ipvsChecks are those of IPVS itself.
+// ipvsChecks run only if IPVS balances.
 var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, checkIdle, checkDropping}
 
 // Examine runs all checks.
@@ -75,7 +75,7 @@ func (r Report) Print(w io.Writer) error {
 	return errors.Join(err, failed)
 }
 
-// checkPreflight returns the findings of preflight, and a notice if the rules are in nftables.
+// checkPreflight returns preflight's findings, and a notice if the rules are in nftables.
 func checkPreflight(f Facts) []finding.Finding {
 	found := slices.Clone(f.Preflight)
 	if f.View != nil && f.mode().RulesInNFTables() {

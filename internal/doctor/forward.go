@@ -10,8 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// checkForward finds a firewall that drops new connections to pods in FORWARD: what nftables balances on this node, and what other nodes have
-// balanced to the pods of this node. (What IPVS balances here leaves through OUTPUT.)
+// checkForward finds a firewall that drops new connections to pods in FORWARD: connections that nftables balances on
+// this node, or that other nodes have balanced to this node's pods. (Connections that IPVS balances on this node pass
+// OUTPUT instead.)
 func checkForward(f Facts) []finding.Finding {
 	if !f.mode().NFTablesBalances() && !slices.ContainsFunc(f.Interfaces, f.podInterface) {
 		return nil
@@ -34,10 +35,10 @@ func checkForward(f Facts) []finding.Finding {
 		}
 	}
 	what, remedy := "packets to pods",
-		"accept connections to pods there: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
+		"accept connections to pods in this chain: `iptables -I FORWARD -d PODS -j ACCEPT`, in nftables `ip daddr PODS accept`; network plugins usually add such a rule"
 	if f.mode().NFTablesBalances() {
-		what, remedy = "packets of every Service", "accept the connections of Services there: "+run(accept)+
-			", and make that permanent in the firewall's configuration"
+		what, remedy = "packets of every Service", "accept connections to Services in this chain: "+run(accept)+
+			", and add the rule to the firewall's configuration"
 	}
 	if len(dropped) > 0 {
 		return finding.One(finding.Broken, "FORWARD", "the policy drops the "+what, examples(dropped), remedy)
@@ -51,7 +52,8 @@ func checkForward(f Facts) []finding.Finding {
 
 var forward = kernel.ChainID{Table: "filter", Chain: "FORWARD"}
 
-// acceptsForwarded reports whether a rule of FORWARD, or of a chain to which it leads, accepts new connections from an uplink to pods.
+// acceptsForwarded reports whether a rule in FORWARD, or in a chain that FORWARD jumps to, accepts new connections from
+// an uplink to pods.
 func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 	seen := map[string]bool{}
 	for next := []string{forward.Chain}; len(next) > 0; next = next[1:] {
@@ -75,8 +77,8 @@ func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 	return false
 }
 
-// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It ignores conditions that can
-// match such packets.
+// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It ignores
+// conditions that such packets can match.
 func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 	return !slices.ContainsFunc(r.Conditions, func(c kernel.Condition) bool {
 		negated, not := c.(kernel.Negated)

@@ -21,7 +21,8 @@ const (
 	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
 )
 
-// neighborLimits are the sysctls that limit the neighbors of a family, and neighborCounts where the kernel counts them.
+// neighborLimits are the sysctls that limit the neighbor table of a family. neighborCounts are the files with the
+// number of entries.
 var (
 	neighborLimits = map[inet.Family]string{inet.IPv4: "net/ipv4/neigh/default/gc_thresh3", inet.IPv6: "net/ipv6/neigh/default/gc_thresh3"}
 	neighborCounts = map[inet.Family]string{inet.IPv4: "/proc/net/stat/arp_cache", inet.IPv6: "/proc/net/stat/ndisc_cache"}
@@ -38,13 +39,13 @@ func (f *Facts) readInterfaces(h reader) {
 	f.Interfaces = all
 }
 
-// isVirtual reports whether packets of an interface come from this machine, or from a tunnel.
+// isVirtual reports whether the packets of an interface come from this machine or from a tunnel.
 func isVirtual(i kernel.Interface) bool {
 	return i.Name == "lo" || i.Container || slices.Contains([]string{"veth", "dummy", "tun", "ifb", "vrf", "nlmon"}, i.Kind) || overheads[i.Kind] > 0
 }
 
-// podInterface reports whether pods are behind an interface: the node's end of a pod's link, or the bridge of such ends. Docker's bridges have
-// containers of Docker.
+// podInterface reports whether an interface leads to pods: the node's end of a pod's veth pair, or a bridge with such
+// ports. Docker's bridges lead to Docker's own containers.
 func (f *Facts) podInterface(i kernel.Interface) bool {
 	if i.Kind != "bridge" {
 		return i.Kind == "veth" && i.Container && !isDockers(i.Master)
@@ -52,14 +53,15 @@ func (f *Facts) podInterface(i kernel.Interface) bool {
 	return !isDockers(i.Name) && slices.ContainsFunc(f.Interfaces, func(port kernel.Interface) bool { return port.Master == i.Name && port.Container })
 }
 
-// isDockers reports whether Docker, or a manager of virtual machines, names its bridges like this.
+// isDockers reports whether the name is one that Docker or libvirt gives to its bridges.
 func isDockers(bridge string) bool {
 	id, named := strings.CutPrefix(bridge, "br-")
 	_, err := strconv.ParseUint(id, 16, 64)
 	return bridge == "docker0" || named && len(id) == 12 && err == nil || strings.HasPrefix(bridge, "virbr")
 }
 
-// routed are the interfaces on which requests from other machines may arrive: uplinks, and others with an address.
+// routed returns the interfaces on which requests from other machines may arrive: the uplinks, and other interfaces
+// with an address.
 func (f *Facts) routed() []string {
 	names := slices.Clone(f.Uplinks)
 	for _, i := range f.Interfaces {
@@ -70,7 +72,8 @@ func (f *Facts) routed() []string {
 	return names
 }
 
-// leadsOut reports whether an interface leads to other machines: it is hardware or on top of it, or a bridge with such a port.
+// leadsOut reports whether an interface leads to other machines: a hardware interface, a VLAN or bond on top of it, or
+// a bridge with such a port.
 func (f *Facts) leadsOut(i kernel.Interface) bool {
 	if i.Kind != "bridge" {
 		return !isVirtual(i)
@@ -78,7 +81,7 @@ func (f *Facts) leadsOut(i kernel.Interface) bool {
 	return slices.ContainsFunc(f.Interfaces, func(port kernel.Interface) bool { return port.Master == i.Name && !isVirtual(port) })
 }
 
-// word returns the content of a file without surrounding space; empty if it does not exist.
+// word returns the content of a file without surrounding space, or "" if the file does not exist.
 func (r reader) word(file, subject string) string {
 	text, _ := r.may(file, subject)
 	return strings.TrimSpace(text)
@@ -101,8 +104,8 @@ func (f *Facts) readMemory(h reader) {
 	}
 }
 
-// readNeighbors reads the size of the neighbor tables, which all network namespaces share. Only the machine's own namespace shows it; elsewhere,
-// /proc/net/arp has the part of this namespace.
+// readNeighbors reads the size of the neighbor tables, which all network namespaces share. Only the initial namespace
+// shows the total; in others, /proc/net/arp lists the entries of that namespace.
 func (f *Facts) readNeighbors(h reader) {
 	f.Neighbors = map[inet.Family]int{}
 	for _, family := range inet.Families {
@@ -122,7 +125,7 @@ func (f *Facts) readNeighbors(h reader) {
 	}
 }
 
-// firstOfSecondLine is the number of entries, in hexadecimal, which is the same for each CPU.
+// firstOfSecondLine parses the number of entries, in hexadecimal, which the kernel repeats for each CPU.
 func firstOfSecondLine(text string) int {
 	_, rest, _ := strings.Cut(text, "\n")
 	first, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
@@ -133,17 +136,19 @@ func firstOfSecondLine(text string) int {
 	return int(n)
 }
 
-// readLegacy notes rules that doctor does not read: tables of iptables-legacy, on a node whose rules are elsewhere. They affect packets, too.
+// readLegacy reports iptables-legacy tables as unread if the node uses another variant: their rules affect packets,
+// too.
 func (f *Facts) readLegacy(h reader) {
 	const subject = "rules of iptables-legacy"
 	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
 		if tables := strings.Fields(h.word(file, subject)); len(tables) > 0 && f.Variant != "legacy" {
-			f.unread(subject, fmt.Errorf("it has the tables %s, beside the rules in use; look at `iptables-legacy-save` and `ip6tables-legacy-save`", strings.Join(tables, " ")))
+			f.unread(subject, fmt.Errorf("the tables %s exist in addition to the rules in use; inspect them with `iptables-legacy-save` and `ip6tables-legacy-save`",
+				strings.Join(tables, " ")))
 		}
 	}
 }
 
-// readClock notes whether a program keeps the clock right.
+// readClock reads whether a time service corrects the clock.
 func (f *Facts) readClock(h reader) {
 	synchronized, err := h.ClockSynchronized()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// node is a host with all facts about it. Each test breaks one thing.
+// node is a fake host with the facts about it. Each test breaks one thing.
 type node struct {
 	files    map[string]string
 	answers  map[string]Answer
@@ -32,7 +32,7 @@ type node struct {
 	clock    error
 	wrong    bool // nothing corrects the clock
 	links    []kernel.Interface
-	server   string // the API server's address in a pod
+	server   string // the API server's address as a pod receives it
 	chain    [][]byte
 	log      string
 	programs int
@@ -60,7 +60,7 @@ func (n *node) Tail(name string) ([]byte, error) { return n.ReadFile(name) }
 
 func (n *node) ConnectPrograms() (int, error) { return n.programs, nil }
 
-// link adds an interface, or replaces the one of the same name.
+// link adds an interface, or replaces an interface of the same name.
 func (n *node) link(i kernel.Interface) {
 	for at := range n.links {
 		if n.links[at].Name == i.Name {
@@ -83,7 +83,7 @@ func (n *node) pods(mtu int) {
 	n.link(kernel.Interface{Name: "veth1", Kind: "veth", MTU: mtu, Up: true, Master: "cni0", Container: true})
 }
 
-// second adds an interface without a default route.
+// second adds a second interface, without a default route.
 func (n *node) second() {
 	n.link(kernel.Interface{Name: "eth1", Kind: "device", MTU: 1500, Up: true, Addressed: true})
 }
@@ -129,10 +129,10 @@ const (
 	stat      = "entries  allocs   destroys\n%08x  00000000 00000000\n%08x  00000000 00000000\n"
 )
 
-// itsJump is one of kube-proxy's rules.
+// itsJump is a rule of kube-proxy's.
 var itsJump = kernel.Leftover{Place: "nft", Family: inet.IPv4, ChainID: kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, Spec: "-j KUBE-SERVICES"}
 
-// well is a node that lacks nothing.
+// well is a node without any defect.
 func well() *node {
 	contact := noon.Add(-time.Minute)
 	ca, token := authority("ca", noon.AddDate(10, 0, 0)), jwt(noon.Add(-10*time.Minute), noon.Add(50*time.Minute))
@@ -192,7 +192,7 @@ func (n *node) set(name, value string) {
 // balance makes nftables balance.
 func (n *node) balance() { n.View.Node.Mode = kernel.NFTablesOnly }
 
-// forward makes FORWARD drop what these rules do not accept.
+// forward makes FORWARD drop packets that these rules do not accept.
 func (n *node) forward(specs ...string) {
 	l := n.Rules[inet.IPv4]
 	l.Policies = map[kernel.ChainID]string{forward: "DROP"}
@@ -209,7 +209,7 @@ func (n *node) rules(specs ...string) {
 	}
 }
 
-// kubeconfig gives the agent a kubeconfig with a context in use, and another one whose certificates have expired.
+// kubeconfig gives the agent a kubeconfig with a valid current context and another context with expired certificates.
 func (n *node) kubeconfig(cluster, user string) {
 	old := base64.StdEncoding.EncodeToString(authority("old", noon.AddDate(-1, 0, 0)).pem)
 	n.files["/etc/kubeconfig"] = "current-context: here\ncontexts:\n- {name: there, context: {cluster: there, user: there}}\n- {name: here, context: {cluster: here, user: here}}\n" +
@@ -218,7 +218,7 @@ func (n *node) kubeconfig(cluster, user string) {
 	n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
 }
 
-// certificate gives the agent a kubeconfig with a certificate.
+// certificate gives the agent a kubeconfig with a client certificate.
 func (n *node) certificate(ends time.Time) {
 	n.kubeconfig("server: https://192.0.2.10:6443", "client-certificate-data: "+base64.StdEncoding.EncodeToString(authority("agent", ends).pem))
 }
@@ -234,7 +234,7 @@ func (n *node) authorities(all ...issuer) {
 // serve makes the API server present a certificate.
 func (n *node) serve(c issuer) { n.chain = [][]byte{c.der} }
 
-// jwt is a token of a ServiceAccount.
+// jwt returns a ServiceAccount token.
 func jwt(begins, ends time.Time) string {
 	claims, err := json.Marshal(map[string]int64{"iat": begins.Unix(), "nbf": begins.Unix(), "exp": ends.Unix()})
 	if err != nil {
@@ -243,14 +243,14 @@ func jwt(begins, ends time.Time) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".c2ln\n"
 }
 
-// issuer is a certificate and its key.
+// issuer is a CA certificate and its key.
 type issuer struct {
 	cert     *x509.Certificate
 	key      *ecdsa.PrivateKey
 	der, pem []byte
 }
 
-// authority is a CA that signs itself.
+// authority returns a self-signed CA.
 func authority(name string, ends time.Time) issuer { return issuer{}.issue(name, ends) }
 
 func (i issuer) issue(name string, ends time.Time) issuer {

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// logWithin is how long a message of the kernel matters.
+// doctor ignores kernel messages older than this.
 const logWithin = time.Hour
 
-// complaint is a message of the kernel, and what it means for Services.
+// complaint describes a kernel message and its effect on Services.
 type complaint struct {
 	message *regexp.Regexp
 	subject string
@@ -31,22 +31,22 @@ var complaints = []complaint{
 		"raise net.ipv4.neigh.default.gc_thresh3 or net.ipv6.neigh.default.gc_thresh3, and make it permanent (/etc/sysctl.d)",
 	},
 	{
-		regexp.MustCompile(`Killed process \d+ \(kube-ipvs\)`), "agent", "the kernel killed it, because memory was short",
+		regexp.MustCompile(`Killed process \d+ \(kube-ipvs\)`), "agent", "the kernel killed it because the memory ran out",
 		"raise its memory limit, or find the program that uses the node's memory",
 	},
 	{
-		regexp.MustCompile(`unregister_netdevice: waiting for`), "network interfaces", "the kernel cannot remove one, because something still uses it",
+		regexp.MustCompile(`unregister_netdevice: waiting for`), "network interfaces", "the kernel cannot remove one of them because it is still in use",
 		"restart the node, and update its kernel",
 	},
 	{
-		regexp.MustCompile(`(RIP|pc) ?:.*\b(ip_vs|nf_conntrack|nf_nat|ip_set|nft)_`), "kernel", "it crashed in a part that Services use",
+		regexp.MustCompile(`(RIP|pc) ?:.*\b(ip_vs|nf_conntrack|nf_nat|ip_set|nft)_`), "kernel", "it crashed in code that Services depend on",
 		"restart the node, and update its kernel",
 	},
 }
 
 var logTime = regexp.MustCompile(`^(?:<\d+>)?\[ *(\d+)\.\d+\]`)
 
-// readLog reads the kernel's log, and how long the kernel has run, which the times in the log refer to.
+// readLog reads the kernel's log and its uptime, because the timestamps in the log are relative to boot.
 func (f *Facts) readLog(h reader) {
 	const subject = "kernel's log"
 	text, err := h.KernelLog()
@@ -59,7 +59,7 @@ func (f *Facts) readLog(h reader) {
 	f.Uptime, _ = strconv.Atoi(uptime)
 }
 
-// checkLog finds complaints of the kernel in the last hour.
+// checkLog finds kernel messages of the last hour that affect Services.
 func checkLog(f Facts) (found []finding.Finding) {
 	for _, c := range complaints {
 		count, last := 0, ""
@@ -73,7 +73,8 @@ func checkLog(f Facts) (found []finding.Finding) {
 			}
 		}
 		if count > 0 {
-			found = append(found, finding.New(finding.Warning, c.subject, c.problem, []string{number(count, "message") + " of the kernel in the last hour, the last: " + last}, c.remedy))
+			found = append(found, finding.New(finding.Warning, c.subject, c.problem,
+				[]string{number(count, "message") + " in the kernel's log in the last hour, the latest: " + last}, c.remedy))
 		}
 	}
 	return found

@@ -14,11 +14,12 @@ import (
 
 const (
 	networkManager = "NetworkManager"
-	networkd       = "systemd-network" // the kernel cuts names of processes
+	networkd       = "systemd-network" // the kernel truncates process names
 	managers       = "network services that manage " + kernel.Device
 )
 
-// readManagers finds out whether NetworkManager or systemd-networkd manages kube-ipvs0: they may set it down, or remove its addresses.
+// readManagers detects whether NetworkManager or systemd-networkd manages kube-ipvs0: either may set it down or remove
+// its addresses.
 func (f *Facts) readManagers(h reader) {
 	if f.Container {
 		f.unread(managers, errHostFiles)
@@ -33,7 +34,7 @@ func (f *Facts) readManagers(h reader) {
 	}
 }
 
-// readNetworkManager reads the state of the device, and without one the configuration.
+// readNetworkManager reads the state of the device or, if it has none, the configuration.
 func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/NetworkManager/devices/%d", index)
@@ -46,7 +47,7 @@ func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 			return
 		}
 		if known {
-			f.unread(managers, errors.New(file+" does not say whether NetworkManager manages it"))
+			f.unread(managers, errors.New(file+" does not show whether NetworkManager manages it"))
 		}
 	}
 	files := h.mayReadAll(managers, ".conf", "/etc/NetworkManager/conf.d", "/run/NetworkManager/conf.d", "/usr/lib/NetworkManager/conf.d")
@@ -56,7 +57,7 @@ func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 	}
 }
 
-// leavesAlone reports whether a configuration of NetworkManager keeps it from managing the device.
+// leavesAlone reports whether a NetworkManager configuration excludes the device.
 func leavesAlone(config string) bool {
 	for line := range strings.Lines(config) {
 		name, value, _ := strings.Cut(line, "=")
@@ -78,7 +79,7 @@ func matchesDevice(pattern string) bool {
 	return err == nil && matched
 }
 
-// readNetworkd reads the state of the device, and without one the .network files.
+// readNetworkd reads the state of the device or, if it has none, the .network files.
 func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/systemd/netif/links/%d", index)
@@ -89,7 +90,7 @@ func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 			return
 		}
 	}
-	files := map[string]string{} // a file replaces one of the same name in a later directory
+	files := map[string]string{} // a file overrides files of the same name in later directories
 	for _, dir := range []string{"/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network"} {
 		for _, name := range h.mayList(dir, managers) {
 			if _, known := files[name]; !known && strings.HasSuffix(name, ".network") {
@@ -107,7 +108,7 @@ func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 	}
 }
 
-// matchesNetwork reports whether the section Match of a .network file matches the device.
+// matchesNetwork reports whether the [Match] section of a .network file matches the device.
 func matchesNetwork(config string) bool {
 	_, section, found := strings.Cut(config, "[Match]")
 	section, _, _ = strings.Cut(section, "\n[")
@@ -121,13 +122,14 @@ func matchesNetwork(config string) bool {
 	return len(names) == 0 || matchesNames(names)
 }
 
-// matchesNames reports whether one of the names matches the device or, if the first begins with an exclamation mark, none does.
+// matchesNames reports whether a name in the list matches the device. An exclamation mark before the first name inverts
+// the result.
 func matchesNames(names []string) bool {
 	first, negated := strings.CutPrefix(names[0], "!")
 	return slices.ContainsFunc(append([]string{first}, names[1:]...), matchesDevice) != negated
 }
 
-// setting returns a value of a file with lines name=value; empty if it has none.
+// setting returns a value from a file of name=value lines, or "" if the file does not set it.
 func setting(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, found := strings.Cut(line, "="); found && strings.TrimSpace(key) == name {
@@ -146,7 +148,7 @@ func checkManagers(f Facts) []finding.Finding {
 		return finding.One(finding.Warning, kernel.Device, "another service manages it, and may set it down or remove the addresses of Services",
 			append(slices.Clone(f.Managers), f.Unlisted...), remedy)
 	case len(f.Unlisted) > 0:
-		return finding.One(finding.Notice, kernel.Device, "a network service is not told to leave it alone", f.Unlisted, remedy)
+		return finding.One(finding.Notice, kernel.Device, "the configuration of a network service does not exclude it", f.Unlisted, remedy)
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ var overheads = map[string]int{"vxlan": 50, "geneve": 50, "wireguard": 60, "ipip
 
 const overIPv6 = 20
 
-// overlays are the tunnels that network plugins send pods' packets through. Others, such as a VPN, may lead elsewhere.
+// overlays are the tunnel types that network plugins use for pod traffic. Other tunnels, such as a VPN, may lead
+// elsewhere.
 var overlays = map[string]bool{"vxlan": true, "geneve": true, "ipip": true}
 
 // checkMTU finds tunnels whose packets are too large for the widest uplink, and pods whose packets are too large for the tunnels or the uplink.
@@ -27,11 +28,11 @@ func checkMTU(f Facts) []finding.Finding {
 	if len(evidence) == 0 {
 		return nil
 	}
-	return finding.One(finding.Warning, "MTU", "too large on the way of pods' packets to other nodes; large packets to endpoints there are fragmented or lost", examples(evidence),
-		"set the MTU of pods in the network plugin to at most the uplink's MTU less the tunnel's bytes")
+	return finding.One(finding.Warning, "MTU", "too large on the path between pods on different nodes; large packets to endpoints on other nodes are fragmented or lost",
+		examples(evidence), "in the network plugin, set the pods' MTU to at most the uplink's MTU minus the tunnel's overhead")
 }
 
-// wideTunnels are the tunnels whose packets do not fit through an uplink with this MTU.
+// wideTunnels finds tunnels whose packets exceed this uplink MTU.
 func (f *Facts) wideTunnels(widest int) (evidence []string) {
 	for _, i := range f.Interfaces {
 		more := overheads[i.Kind]
@@ -48,7 +49,7 @@ func (f *Facts) wideTunnels(widest int) (evidence []string) {
 	return evidence
 }
 
-// widePods are the interfaces of pods whose packets do not fit through the overlay or, without one, an uplink with this MTU.
+// widePods finds pod interfaces whose packets exceed the MTU of the overlay or, if there is none, this uplink MTU.
 func (f *Facts) widePods(widest int) (evidence []string) {
 	path, through := widest, "the uplink"
 	for _, i := range f.Interfaces {
@@ -58,13 +59,13 @@ func (f *Facts) widePods(widest int) (evidence []string) {
 	}
 	for _, i := range f.Interfaces {
 		if f.podInterface(i) && i.Up && i.MTU > path && !f.plugin() {
-			evidence = append(evidence, fmt.Sprintf("%s (%s), which pods are behind, has MTU %d, %s has MTU %d", i.Name, i.Kind, i.MTU, through, path))
+			evidence = append(evidence, fmt.Sprintf("%s (%s), which leads to pods, has MTU %d, %s has MTU %d", i.Name, i.Kind, i.MTU, through, path))
 		}
 	}
 	return evidence
 }
 
-// uplinkMTU is that of the widest uplink, with what is wrong with uplinks themselves; 0 if it is unknown.
+// uplinkMTU returns the MTU of the widest uplink, or 0 if it is unknown, and the defects of the uplinks themselves.
 func (f *Facts) uplinkMTU() (widest int, wrong []string) {
 	for _, name := range f.Uplinks {
 		uplink, known := f.named(name)
@@ -95,7 +96,7 @@ func (f *Facts) named(name string) (kernel.Interface, bool) {
 	return kernel.Interface{}, false
 }
 
-// plugin reports whether the network plugin limits pods' packets with routes inside the pods, and tunnels that take any size.
+// plugin reports whether the network plugin limits the packet size in the pods' routes and uses tunnels without an MTU.
 func (f *Facts) plugin() bool {
 	for _, i := range f.Interfaces {
 		if i.PerPacket && i.Up {
@@ -105,9 +106,9 @@ func (f *Facts) plugin() bool {
 	return false
 }
 
-// noteMTU says what checkMTU cannot see.
+// noteMTU reports the MTU of pods as unread if checkMTU cannot check it.
 func (f *Facts) noteMTU() {
 	if f.plugin() {
-		f.unread("MTU of pods", errors.New("the network plugin sets it in the pods' routes, which are not visible from here"))
+		f.unread("MTU of pods", errors.New("the network plugin sets it in the pods' routes, which doctor does not read"))
 	}
 }

@@ -13,22 +13,22 @@ import (
 const (
 	memoryLow     = 5  // percent
 	neighborsHigh = 80 // percent
-	// clockLeeway is how much earlier than the API server's a clock may be.
+	// clockLeeway is the tolerated lag behind the API server's clock.
 	clockLeeway = time.Minute
 )
 
-// checkClock finds a clock that nothing corrects: certificates and tokens are valid only at the right time.
+// checkClock finds a clock that is wrong or not synchronized: certificates and tokens are valid only at the right time.
 func checkClock(f Facts) []finding.Finding {
 	var found []finding.Finding
 	for _, c := range f.Credentials {
 		if f.Now.Add(clockLeeway).Before(c.Begins) {
-			found = append(found, finding.New(finding.Broken, "clock", "earlier than the beginning of a certificate or token that the agent uses",
+			found = append(found, finding.New(finding.Broken, "clock", "behind the start of validity of a certificate or token that the agent uses",
 				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.Name, c.Begins.UTC().Format(timeFormat))},
 				"set the clock, and start a time service such as chronyd"))
 		}
 	}
 	if f.ClockFree && len(found) == 0 {
-		found = append(found, finding.New(finding.Notice, "clock", "no time service keeps it right; certificates and tokens fail if it is wrong",
+		found = append(found, finding.New(finding.Notice, "clock", "no time service corrects it; certificates and tokens fail if it is wrong",
 			[]string{"the kernel reports an unsynchronized clock"}, "start a time service such as chronyd or systemd-timesyncd"))
 	}
 	return found
@@ -60,7 +60,8 @@ func checkNeighbors(f Facts) (found []finding.Finding) {
 	return found
 }
 
-// checkForwarding finds interfaces from which the kernel forwards nothing, although the node forwards: a network service may set them back.
+// checkForwarding finds interfaces on which forwarding is off although the node forwards: a network service may have
+// reset it.
 func checkForwarding(f Facts) (found []finding.Finding) {
 	var off []string
 	for _, name := range f.routed() {
@@ -72,7 +73,7 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 		off = append(off, fmt.Sprintf("%s = 0, and this node serves %d IPv6 virtual servers", ipv6Forwarding, f.IPv6Servers))
 	}
 	if len(off) > 0 {
-		found = finding.One(finding.Warning, "forwarding", "off; packets to pods, and replies of endpoints, that arrive there are dropped", off,
+		found = finding.One(finding.Warning, "forwarding", "off; packets to pods and replies from endpoints that arrive there are dropped", off,
 			"sysctl -w SYSCTL=1, and make it permanent (/etc/sysctl.d, or IPv4Forwarding= and IPv6Forwarding= of systemd-networkd)")
 	}
 	var lost []string
@@ -82,7 +83,7 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 		}
 	}
 	if len(lost) > 0 {
-		found = append(found, finding.New(finding.Warning, "IPv6 default route", "a router advertises it, but a node that forwards ignores advertisements; the route ends", lost,
+		found = append(found, finding.New(finding.Warning, "IPv6 default route", "a router advertises it, but a node that forwards ignores advertisements; the route will expire", lost,
 			"sysctl -w net.ipv6.conf.INTERFACE.accept_ra=2, and make it permanent (/etc/sysctl.d)"))
 	}
 	return found
@@ -91,7 +92,8 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 // defaultNodePorts is the API server's default of --service-node-port-range.
 var defaultNodePorts = kernel.PortRange{First: 30000, Last: 32767}
 
-// checkLocalPorts: if the node's own connection starts from a node port, its replies go to the Service.
+// checkLocalPorts finds node ports in the range of local ports: replies to a connection from a node port go to the
+// Service.
 func checkLocalPorts(f Facts) []finding.Finding {
 	all, err := parsePorts(f.Sysctls[localPorts])
 	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
@@ -114,12 +116,12 @@ func checkLocalPorts(f Facts) []finding.Finding {
 		return nil
 	}
 	evidence = append([]string{localPorts + " = " + f.Sysctls[localPorts], reservedPorts + " = " + f.Sysctls[reservedPorts]}, evidence...)
-	return finding.One(finding.Warning, "node ports", "this node's own connections may start from node ports; their replies then go to a Service", examples(evidence),
-		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (with the other ports in it), and make it permanent (/etc/sysctl.d)")
+	return finding.One(finding.Warning, "node ports", "this node's own connections may use node ports as source ports; their replies then go to a Service", examples(evidence),
+		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (plus the ports already reserved), and make it permanent (/etc/sysctl.d)")
 }
 
-// checkARP finds nodes that answer ARP requests for every virtual address, beside the program that announces it. If the agent sets these
-// sysctls, checkSysctls compares them.
+// checkARP finds a node that answers ARP requests for every virtual address, although another program announces it. If
+// the agent sets these sysctls, checkSysctls covers them.
 func checkARP(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil

@@ -21,7 +21,7 @@ const (
 	ipvsTCPTimeout = 15 * time.Minute
 )
 
-// checkProxies finds another proxy, or rules that one left.
+// checkProxies finds another proxy, or rules that a proxy left behind.
 func checkProxies(f Facts) []finding.Finding {
 	evidence := slices.Clone(f.Processes)
 	for _, a := range f.Answers {
@@ -46,7 +46,7 @@ func checkProxies(f Facts) []finding.Finding {
 		return finding.One(finding.Warning, "other proxy", "another proxy runs on this node; if it serves the same Services, the two undo each other's changes",
 			evidence, replace)
 	}
-	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy runs on this node, or has left them behind", evidence,
+	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy runs on this node or left them behind", evidence,
 		"if kube-proxy runs, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
 }
 
@@ -77,7 +77,7 @@ func checkRulesInFront(f Facts) []finding.Finding {
 	var found []finding.Finding
 	const remedy = "put the agent's jump first: delete that rule, restart the agent, and add the rule again"
 	if len(all) > 0 {
-		found = append(found, finding.New(finding.Broken, "firewall", "a rule before the agent's rules takes every packet", examples(all), remedy))
+		found = append(found, finding.New(finding.Broken, "firewall", "a rule before the agent's rules drops or redirects every packet", examples(all), remedy))
 	}
 	if len(some) > 0 {
 		found = append(found, finding.New(finding.Notice, "firewall", "rules before the agent's rules drop or redirect some packets", examples(some),
@@ -141,7 +141,7 @@ func (f *Facts) older(major, minor int) bool {
 	return err == nil && (x < major || x == major && y < minor)
 }
 
-// checkTable finds a connection table with long buckets. Since Linux 7.1 it grows automatically.
+// checkTable finds a connection table with long buckets. Since Linux 7.1, the table grows automatically.
 func checkTable(f Facts) []finding.Finding {
 	if f.TableSize == 0 || f.Connections <= uint64(f.TableSize)*connectionsPerBucket || !f.older(7, 1) {
 		return nil
@@ -157,16 +157,16 @@ func checkEstimators(f Facts) []finding.Finding {
 			"if you need rates, run `sysctl -w net.ipv4.vs.run_estimation=1`")
 	}
 	if n := f.VirtualServers + f.Destinations; n > manyEstimators && f.older(6, 2) {
-		return finding.One(finding.Warning, "IPVS rates", "every two seconds this kernel estimates all rates in one interrupt, which delays packets",
+		return finding.One(finding.Warning, "IPVS rates", "this kernel updates all rates in one interrupt every two seconds, which delays packets",
 			[]string{fmt.Sprintf("%d virtual servers and destinations, kernel %s", n, f.Release)}, "use Linux 6.2 or newer")
 	}
 	return nil
 }
 
-// dropping are the defenses of IPVS against floods. The kernel drops connections or packets with them.
+// dropping are the sysctls of IPVS's defenses against floods, which drop connections or packets.
 var dropping = []string{"net/ipv4/vs/drop_entry", "net/ipv4/vs/drop_packet", "net/ipv4/vs/secure_tcp"}
 
-// checkDropping finds defenses of IPVS that are on: off is the default.
+// checkDropping finds active IPVS defenses. They are off by default.
 func checkDropping(f Facts) []finding.Finding {
 	var on []string
 	for _, name := range dropping {
@@ -177,7 +177,7 @@ func checkDropping(f Facts) []finding.Finding {
 	if len(on) == 0 {
 		return nil
 	}
-	return finding.One(finding.Warning, "IPVS defense", "on; the kernel drops connections or packets to Services, or ends connections early", on, "sysctl -w SYSCTL=0")
+	return finding.One(finding.Warning, "IPVS defense", "on; the kernel drops connections or packets to Services, or expires connections early", on, "sysctl -w SYSCTL=0")
 }
 
 // checkModules finds a module that is not loaded at boot.
@@ -185,12 +185,13 @@ func checkModules(f Facts) []finding.Finding {
 	if f.BootModules == nil || !slices.Contains(f.Modules, bridgeModule) || slices.Contains(f.BootModules, bridgeModule) {
 		return nil
 	}
-	return finding.One(finding.Notice, "kernel module "+bridgeModule, "loaded now, but not at boot; pods on a bridge need it to reach each other through Services",
+	return finding.One(finding.Notice, "kernel module "+bridgeModule, "loaded now, but not loaded at boot; pods on a bridge need it to reach each other through Services",
 		[]string{"it is not in /etc/modules-load.d"},
 		"unless another program loads it, run `echo "+bridgeModule+" > /etc/modules-load.d/"+bridgeModule+".conf` on the host")
 }
 
-// checkReversePath: with several networks, a client's request may arrive on another interface than the one that routes back to it.
+// checkReversePath finds strict reverse path filters on a node in several networks: a client's request may arrive on an
+// interface other than the one that routes back to the client.
 func checkReversePath(f Facts) []finding.Finding {
 	routed := f.routed()
 	if len(routed) < 2 {
@@ -199,7 +200,7 @@ func checkReversePath(f Facts) []finding.Finding {
 	var strict, commands []string
 	for _, name := range routed {
 		if len(f.Uplinks) == 1 && name == f.Uplinks[0] {
-			continue // the route to every client that no other interface is connected to
+			continue // routes to every client outside the networks of other interfaces
 		}
 		// The kernel uses the larger of the two.
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
@@ -212,7 +213,7 @@ func checkReversePath(f Facts) []finding.Finding {
 		return nil
 	}
 	return finding.One(finding.Warning, "reverse path filter",
-		"strict, and this node is in several networks: requests of clients that another interface routes to are dropped", strict,
+		"strict, and this node is in several networks: requests are dropped if the route to the client uses another interface", strict,
 		run(commands)+", and make it permanent (/etc/sysctl.d)")
 }
 

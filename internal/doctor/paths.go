@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Sender is where the packets of a path come from.
+// Sender is the kind of client at the start of a path.
 type Sender string
 
 // The senders.
@@ -24,38 +24,39 @@ const (
 	fromOutside Sender = "outside"
 )
 
-// Path is the way of a client's packets to a frontend that the agent serves.
+// Path leads from a client to a frontend that the agent serves.
 type Path struct {
 	explain.Question
 	Service string
 	Sender  Sender
-	// Vital is true for the Services that every pod needs.
+	// Vital is true for Services that every pod needs.
 	Vital bool
-	// Open is true if the node may try to connect.
+	// Open is true if doctor may open a connection from this node.
 	Open bool
 	kind view.Kind
 }
 
-// Walk is a path and what happens to a new connection on it.
+// Walk is a path and the outcome of a new connection on it.
 type Walk struct {
 	Path
 	Verdict explain.Verdict
 	Reasons []string
-	// Connect is the result of a real connection, if there was one: empty if it succeeded.
+	// Connected is true if doctor tried to open a connection. Failure is its error, or "" if it succeeded.
 	Connected bool
 	Failure   string
 }
 
-// MaxPaths and MaxConnects bound the paths that doctor follows, and its connections.
+// MaxPaths and MaxConnects limit the paths that doctor traces and the connections that it opens.
 const (
 	MaxPaths    = 64
 	MaxConnects = 20
 )
 
-// outsiders are addresses for documentation. No packet is sent from them: their packets are only traced.
+// outsiders are documentation addresses. doctor only traces packets from them and sends none.
 var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
 
-// Paths chooses paths to the Services of a view: those that every pod needs first, and of each Service one frontend of each kind and family.
+// Paths selects paths to the Services of a view. Services that every pod needs come first. Each Service has one
+// frontend of each kind and family.
 func Paths(v *view.View) []Path {
 	if v == nil {
 		return nil
@@ -71,7 +72,7 @@ func Paths(v *view.View) []Path {
 	return evenly(all)
 }
 
-// evenly orders paths so that the first ones are of every kind of frontend, family and sender, and returns as many as doctor follows.
+// evenly selects up to MaxPaths paths that cover every kind of frontend, family and sender.
 func evenly(all []Path) []Path {
 	type sort struct {
 		kind   view.Kind
@@ -105,7 +106,7 @@ func rank(s view.Service) int {
 	return 1
 }
 
-// oneOfEach returns the first served frontend with endpoints of each kind and family, with TCP if there is one.
+// oneOfEach returns, for each kind and family, the first served frontend that has endpoints. It prefers TCP.
 func oneOfEach(s view.Service) []view.Frontend {
 	type sort struct {
 		kind   view.Kind
@@ -134,7 +135,7 @@ func getsConnections(e view.Endpoint) bool {
 	return e.State == view.Ready && e.Wanted != nil && *e.Wanted > 0
 }
 
-// pathsTo returns the paths to a frontend. A ClusterIP is for pods and nodes.
+// pathsTo returns the paths to a frontend. Only pods and nodes use a ClusterIP.
 func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 	protocol, err := inet.ParseProtocol(f.Protocol)
 	if err != nil {
@@ -164,7 +165,8 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 	return all
 }
 
-// clientOf returns a pod of the frontend's family. Packets of its own endpoints may return to the pod itself, so others are better.
+// clientOf returns a pod of the frontend's family. It prefers a pod that is not an endpoint, because an endpoint's
+// packets may return to itself.
 func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 	for _, pod := range pods {
 		switch {
@@ -178,7 +180,7 @@ func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 	return client
 }
 
-// localPods lists the endpoints on this node that are not the node itself.
+// localPods lists the endpoints that are pods on this node.
 func localPods(v *view.View) []netip.Addr {
 	var pods []netip.Addr
 	for _, s := range v.Services {
@@ -193,12 +195,12 @@ func localPods(v *view.View) []netip.Addr {
 	return pods
 }
 
-// Walked is a path with its explanation.
+// Walked combines a path with its explanation.
 func Walked(p Path, x explain.Explanation) Walk {
 	return Walk{Path: p, Verdict: x.Verdict, Reasons: x.Reasons}
 }
 
-// ToConnect lists the walks on which doctor connects: each Service once, then at other frontends.
+// ToConnect lists the walks on which doctor opens a connection: each Service once, and then the other frontends.
 func ToConnect(walks []Walk) []int {
 	var first, others []int
 	seen := map[string]bool{}
@@ -215,20 +217,20 @@ func ToConnect(walks []Walk) []int {
 	return all[:min(len(all), MaxConnects)]
 }
 
-// unfollowed says which paths could not be followed, and why.
+// unfollowed lists the paths that could not be traced, with the reasons.
 func unfollowed(f Facts) []string {
 	switch {
-	case f.View == nil: // which is a finding
+	case f.View == nil: // checkAgent reports it
 		return nil
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
-		return []string{"paths of packets to Services: none of the Services in the sample is served with a ready endpoint"}
+		return []string{"paths of packets to Services: no Service in the sample is served with a ready endpoint"}
 	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
-		return []string{"paths from pods: no endpoint of the Services in the sample is a pod of this node"}
+		return []string{"paths from pods: no endpoint of the Services in the sample is a pod on this node"}
 	}
 	return nil
 }
 
-// checkVital finds Services that every pod needs and that no path leads to.
+// checkVital finds Services that every pod needs but that no path reaches.
 func checkVital(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
@@ -246,10 +248,10 @@ func checkVital(f Facts) []finding.Finding {
 		return nil
 	}
 	return finding.One(finding.Broken, "Services that every pod needs", "not served with a ready endpoint", examples(evidence),
-		"look at their pods: `kubectl -n NAMESPACE get pods,endpointslices`")
+		"inspect their pods: `kubectl -n NAMESPACE get pods,endpointslices`")
 }
 
-// checkPaths reports each cause that stops, or may stop, packets of Services, with the paths that it affects.
+// checkPaths reports each cause that stops, or may stop, packets to Services, with the affected paths.
 func checkPaths(f Facts) []finding.Finding {
 	var found []finding.Finding
 	var order []string
@@ -288,7 +290,8 @@ func (w Walk) String() string {
 	return text
 }
 
-// judge returns what is wrong with a path; nothing if packets arrive. Where explain does not know, a real connection does.
+// judge returns the problem of a path, or "" if packets arrive. If explain has no clear verdict, the result of a real
+// connection decides.
 func (w Walk) judge() (finding.Severity, string) {
 	why, failed, severity := strings.Join(w.Reasons, "; "), w.Failure != "", finding.Warning
 	if failed && w.Vital {
@@ -298,16 +301,16 @@ func (w Walk) judge() (finding.Severity, string) {
 	case explain.Stops, explain.Partly, explain.NoService:
 		switch {
 		case w.Connected && !failed:
-			return finding.Warning, "explain finds that packets do not arrive, but a connection succeeded: " + why
+			return finding.Warning, "explain reports that packets do not arrive, but a connection succeeded: " + why
 		case w.Sender == fromOutside:
 			return finding.Warning, "clients outside this node do not reach Services: " + why
 		}
 		return finding.Broken, "packets to Services do not arrive: " + why
 	case explain.Differs:
 		if failed {
-			return severity, "connections fail, and the kernel differs from what the agent wants: " + why
+			return severity, "connections fail, and the kernel differs from the wanted state: " + why
 		}
-		return severity, "the kernel differs from what the agent wants: " + why
+		return severity, "the kernel differs from the wanted state: " + why
 	case explain.Passes:
 		if failed {
 			return severity, "no rule or object on this node stops the packets, but connections fail"
@@ -326,7 +329,7 @@ func (w Walk) judge() (finding.Severity, string) {
 func (w Walk) remedy() string {
 	command := fmt.Sprintf("`kube-ipvs explain %s/%s --from %s`", w.To.Addr, w.To.Protocol, w.From)
 	if w.Failure != "" && w.Verdict == explain.Passes {
-		return command + " lists the endpoints: connect to them directly; if that fails, too, look at the pods, the network policies and the pod network"
+		return command + " lists the endpoints: connect to them directly; if that fails, too, check the pods, the network policies and the pod network"
 	}
 	return command + " shows every step; change the rule or object that it names"
 }

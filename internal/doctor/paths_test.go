@@ -17,14 +17,14 @@ import (
 
 func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// ready returns an endpoint that gets connections.
+// ready returns an endpoint that receives connections.
 func ready(addr, node string) view.Endpoint {
 	weight := uint32(1)
 	return view.Endpoint{Address: at(addr), Node: node, State: view.Ready, Wanted: &weight}
 }
 
-// TestPaths: each kind of frontend has paths from those that may use it. A pod is its own client only if there is no other; the node connects with TCP only, and
-// not where source ranges limit the clients.
+// TestPaths: each kind of frontend has a path from every kind of client that may use it. A pod is its own client only
+// if no other pod exists. The node opens TCP connections only, and none to frontends with source ranges.
 func TestPaths(t *testing.T) {
 	here, far := ready("10.244.0.7:8080", "node-a"), ready("10.244.1.7:8080", "node-b")
 	served := func(kind view.Kind, addr, protocol string, ends ...view.Endpoint) view.Frontend {
@@ -61,7 +61,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestPathsAreOfEveryKind: if there are too many paths, those that are left out are of a kind that others have.
+// TestPathsAreOfEveryKind: even if some paths are dropped, the rest cover every kind.
 func TestPathsAreOfEveryKind(t *testing.T) {
 	frontend := func(kind view.Kind, addr string) view.Frontend {
 		return view.Frontend{Kind: kind, Address: at(addr), Protocol: "tcp", State: view.Served, Endpoints: []view.Endpoint{ready("10.244.1.7:8080", "node-b")}}
@@ -80,7 +80,8 @@ func TestPathsAreOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestPathsAreBounded: whatever the Services are, the paths and the connections have a limit, and connections are spread over Services.
+// TestPathsAreBounded: for any set of Services, the number of paths and connections is limited, and connections are
+// spread over Services.
 func TestPathsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := &view.View{Node: view.Node{Name: "node-a"}}
@@ -121,7 +122,7 @@ func TestPathsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEveryVerdictIsJudged: only a packet that explain follows to an endpoint, or a connection, is well.
+// TestEveryVerdictIsJudged: a path is well only if explain traces the packet to an endpoint or a connection succeeds.
 func TestEveryVerdictIsJudged(t *testing.T) {
 	const refused = "connection refused"
 	type connection struct {

@@ -22,7 +22,7 @@ var programs = []breakage{
 	{"Cilium beside a proxy", func(_ *testing.T, n *node) {
 		n.run(cilium)
 		n.files["/sys/fs/bpf/tc/globals/cilium_lb4_services_v2"] = ""
-	}, finding.Notice, []string{"nothing shows that it does", "cilium-agent"}},
+	}, finding.Notice, []string{"there is no evidence that it does", "cilium-agent"}},
 	{"Calico's eBPF", func(_ *testing.T, n *node) { n.files["/sys/fs/bpf/tc/globals/cali_v4_nat_fe3"] = "" }, finding.Warning, []string{"cali_v4_nat_fe3"}},
 	{"a program that doctor does not know", func(_ *testing.T, n *node) { n.programs = 1 }, finding.Warning, []string{"1 eBPF program may redirect", "bpftool cgroup tree"}},
 	{"eBPF before IPVS at the uplink", func(_ *testing.T, n *node) {
@@ -34,7 +34,7 @@ var programs = []breakage{
 		n.link(kernel.Interface{Name: "ovn-k8s-mp0", Kind: "openvswitch", Up: true})
 	}, finding.Warning,
 		[]string{"ovn-k8s-mp0"}},
-	{"K3s", func(_ *testing.T, n *node) { n.run(k3sServer) }, finding.Warning, []string{"k3s-server (process 700) runs kube-proxy inside", "disable-kube-proxy: true"}},
+	{"K3s", func(_ *testing.T, n *node) { n.run(k3sServer) }, finding.Warning, []string{"k3s-server (process 700) runs an embedded kube-proxy", "disable-kube-proxy: true"}},
 	{"K3s without a proxy", func(_ *testing.T, n *node) {
 		n.run(k3sServer)
 		n.files["/etc/rancher/k3s/config.yaml"] = "write-kubeconfig-mode: '0644'\ndisable-kube-proxy: true\n"
@@ -126,7 +126,7 @@ var programs = []breakage{
 	}, "", nil},
 	{"full table", func(_ *testing.T, n *node) {
 		n.log = strings.Repeat("<4>[86300.123456] nf_conntrack: nf_conntrack: table full, dropping packet\n", 3)
-	}, finding.Warning, []string{"connection tracking", "3 messages of the kernel in the last hour, the last: <4>[86300"}},
+	}, finding.Warning, []string{"connection tracking", "3 messages in the kernel's log in the last hour, the latest: <4>[86300"}},
 	{"full neighbor table", func(_ *testing.T, n *node) { n.log = "[86300.1] arp_cache: neighbor table overflow!\n" }, finding.Warning, []string{"neighbor table"}},
 	{"killed agent", func(_ *testing.T, n *node) {
 		n.log = "<3>[86300.1] Memory cgroup out of memory: Killed process 4242 (kube-ipvs) total-vm:1kB\n<3>[86301.1] Out of memory: Killed process 9 (java) total-vm:1kB\n"
@@ -149,7 +149,7 @@ var programs = []breakage{
 // run starts a program.
 func (n *node) run(name string) { n.files["/proc/700/comm"] = name + "\n" }
 
-// denied is a line of the kernel's log.
+// denied is a line from the kernel's log.
 func denied(at time.Time, what string) string {
 	return fmt.Sprintf("<5>[  12.345678] audit: type=1400 audit(%d.123:45): %s\n", at.Unix(), what)
 }

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// reader reads the host, and notes what it could not read: without a note, doctor would give an all-clear for what it has not seen.
+// reader reads the host and records failed reads, so that doctor never mistakes an unread subject for a healthy one.
 type reader struct {
 	Host
 	f *Facts
 }
 
-// unread notes why a subject is not checked. Only the first reason counts.
+// unread records why a subject is not checked. It keeps only the first reason.
 func (f *Facts) unread(subject string, why error) {
 	prefix := subject + ": "
 	if !slices.ContainsFunc(f.Unread, func(noted string) bool { return strings.HasPrefix(noted, prefix) }) {
@@ -22,7 +22,7 @@ func (f *Facts) unread(subject string, why error) {
 	}
 }
 
-// must reads a file that every host has; empty if it cannot be read.
+// must reads a file that every host has. It returns "" if the file cannot be read.
 func (r reader) must(file, subject string) string {
 	text, err := r.ReadFile(file)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r reader) must(file, subject string) string {
 	return string(text)
 }
 
-// may reads a file that a host may lack. Its absence is an answer.
+// may reads a file that a host may lack. A missing file is not an error.
 func (r reader) may(file, subject string) (text string, exists bool) {
 	content, err := r.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -40,7 +40,7 @@ func (r reader) may(file, subject string) (text string, exists bool) {
 	return string(content), err == nil
 }
 
-// mayList lists a directory that a host may lack, sorted.
+// mayList returns the sorted content of a directory that a host may lack.
 func (r reader) mayList(dir, subject string) []string {
 	names, err := r.Names(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +49,7 @@ func (r reader) mayList(dir, subject string) []string {
 	return slices.Sorted(slices.Values(names))
 }
 
-// mayReadAll reads the files of directories that a host may lack, if their names have the suffix.
+// mayReadAll reads the files with the suffix in directories that a host may lack.
 func (r reader) mayReadAll(subject, suffix string, dirs ...string) (texts []string) {
 	for _, dir := range dirs {
 		for _, name := range r.mayList(dir, subject) {

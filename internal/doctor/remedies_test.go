@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryCommandHasAStory: a story runs each command in a remedy on the damage that it is for. The commands are complete.
+// TestEveryCommandHasAStory: for each command in a remedy, a story runs it on the defect that it repairs. The commands
+// are complete.
 func TestEveryCommandHasAStory(t *testing.T) {
 	stories, err := os.ReadFile("../../e2e/stories/host/remedies_test.go")
 	if err != nil {
@@ -40,6 +41,6 @@ func TestEveryCommandHasAStory(t *testing.T) {
 
 var (
 	placeholder = regexp.MustCompile(`\b(VALUE|ADDRESS|INTERFACE|NAME|NODE)\b`)
-	// beginning finds the beginning of a command without backticks.
+	// beginning matches the start of a command that is not in backquotes.
 	beginning = regexp.MustCompile(`\b(sysctl -w|ip addr|ipvsadm -[A-Z]|iptables -|nft [a-z]+ |echo |modprobe )`)
 )

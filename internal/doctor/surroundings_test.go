@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// surroundings are defects around the agent: networks, credentials, other programs.
+// surroundings are defects outside the agent: networks, credentials, other programs.
 var surroundings = []breakage{
 	// MTU
 	{"MTU above a VLAN", func(_ *testing.T, n *node) {
@@ -32,9 +32,9 @@ var surroundings = []breakage{
 		n.link(kernel.Interface{Name: "eth0", Kind: "device", MTU: 1500, Up: true, Master: "br0"})
 		n.link(kernel.Interface{Name: "br0", Kind: "bridge", MTU: 1500, Up: true, Addressed: true})
 		n.link(kernel.Interface{Name: "veth1", Kind: "veth", MTU: 9000, Up: true, Master: "br0", Container: true})
-	}, finding.Warning, []string{"veth1 (veth), which pods are behind, has MTU 9000, the uplink has MTU 1500"}},
+	}, finding.Warning, []string{"veth1 (veth), which leads to pods, has MTU 9000, the uplink has MTU 1500"}},
 	{"pods on a bridge, wider than the tunnel", func(_ *testing.T, n *node) { n.tunnel(1450, 1500); n.pods(1500) }, finding.Warning,
-		[]string{"cni0 (bridge), which pods are behind, has MTU 1500, flannel.1 has MTU 1450"}},
+		[]string{"cni0 (bridge), which leads to pods, has MTU 1500, flannel.1 has MTU 1450"}},
 	{"pods on a bridge that fit", func(_ *testing.T, n *node) { n.tunnel(1450, 1500); n.pods(1450) }, "", nil},
 	{"containers of Docker", func(_ *testing.T, n *node) {
 		n.tunnel(1450, 1500)
@@ -133,7 +133,7 @@ var surroundings = []breakage{
 		n.pods(1500)
 		n.forward(`-m comment --comment "kube-ipvs:0123456789 replies" -m mark --mark 0x4000/0x4000 -j ACCEPT`)
 	}, finding.Broken, []string{"no rule of 1 accepts them"}},
-	{"FORWARD that accepts pods by their bridge", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-o cni0 -j ACCEPT") }, "", nil},
+	{"FORWARD accepts packets to the pods' bridge", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-o cni0 -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts pods by a prefix", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-i eth+ -o veth+ -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts by address", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-d 10.244.0.0/16 -j ACCEPT") }, "", nil},
 	{"FORWARD in nftables before pods", func(_ *testing.T, n *node) {
@@ -142,12 +142,12 @@ var surroundings = []breakage{
 	}, finding.Broken, []string{"nft list chain inet guard fwd"}},
 }
 
-// replaceUplink returns a routing table with a default route over another interface.
+// replaceUplink returns a routing table whose default route uses another interface.
 func replaceUplink(name string) string {
 	return "Iface\tDestination\n" + name + "\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
 }
 
-// onlyIPv6 leaves the node one default route, of IPv6, with these flags.
+// onlyIPv6 leaves the node a single default route, an IPv6 route with these flags.
 func (n *node) onlyIPv6(flags string) {
 	n.files["/proc/net/route"] = "Iface\tDestination\n"
 	n.files["/proc/net/ipv6_route"] = lookback6 + fmt.Sprintf(route6, flags)

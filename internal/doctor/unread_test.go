@@ -101,7 +101,7 @@ func (h *failing) ConnectPrograms() (int, error) {
 	return h.node.ConnectPrograms()
 }
 
-// examineFailing examines a node on which a read fails.
+// examineFailing examines a node on which one read fails.
 func examineFailing(spoil func(*node), read string, err error) (report Report, all []string) {
 	n := well()
 	spoil(n)
@@ -110,7 +110,7 @@ func examineFailing(spoil func(*node), read string, err error) (report Report, a
 	return Examine(n.Facts), h.all
 }
 
-// surrounded are nodes on which together doctor reads everything that it can read.
+// surrounded are nodes that together cover every read of doctor.
 var surrounded = map[string]func(*node){
 	"well": func(*node) {},
 	"everything": func(n *node) {
@@ -134,7 +134,7 @@ var surrounded = map[string]func(*node){
 	"no agent": func(n *node) { n.View, n.Silence = nil, "no agent" },
 }
 
-// TestNothingIsSilent: for every fact that doctor reads, if reading it fails, the report says so.
+// TestNothingIsSilent: if doctor fails to read any fact, the report lists it.
 func TestNothingIsSilent(t *testing.T) {
 	boom := errors.New("boom")
 	for name, spoil := range surrounded {
@@ -147,13 +147,13 @@ func TestNothingIsSilent(t *testing.T) {
 			told := slices.ContainsFunc(report.Unchecked, func(u string) bool { return strings.Contains(u, "boom") || strings.Contains(u, "not visible") })
 			told = told || slices.ContainsFunc(report.Findings, func(f finding.Finding) bool { return strings.Contains(f.String(), "boom") })
 			if !told {
-				t.Errorf("%s: %s fails, and the report is silent: %+v", name, read, report)
+				t.Errorf("%s: %s fails, but the report does not list it: %+v", name, read, report)
 			}
 		}
 	}
 }
 
-// mayLack are the files whose absence is an answer, with the reason.
+// mayLack are the files that a host may lack, with the reason.
 var mayLack = map[string]string{
 	"/proc/modules": "a kernel without modules", "/proc/net/ip_vs": "a kernel without IPVS", "/proc/net/ipv6_route": "a kernel without IPv6",
 	"/proc/net/stat/arp_cache": "another network namespace, with /proc/net/arp",
@@ -166,7 +166,7 @@ var mayLack = map[string]string{
 	"/usr/lib/modules-load.d*": "most systems", "/run/modules-load.d*": "most systems", "/etc/modules-load.d": "most systems",
 }
 
-// TestMissingFiles: a file that every host has cannot be missing in silence. Others are listed with the reason.
+// TestMissingFiles: if a file that every host has is missing, the report lists it.
 func TestMissingFiles(t *testing.T) {
 	for name, spoil := range surrounded {
 		before, all := examineFailing(spoil, "", nil)
@@ -177,7 +177,7 @@ func TestMissingFiles(t *testing.T) {
 			}
 			report, _ := examineFailing(spoil, read, fmt.Errorf("open %s: %w", file, fs.ErrNotExist))
 			if slices.Equal(report.Unchecked, before.Unchecked) && len(report.Findings) == len(before.Findings) {
-				t.Errorf("%s: %s is missing, and the report does not say so", name, file)
+				t.Errorf("%s: %s is missing, but the report does not list it", name, file)
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func maySilentlyLack(file string) bool {
 	return false
 }
 
-// TestRulesUnread: what the kernel did not tell is in the report, too.
+// TestRulesUnread: the report lists kernel state that could not be read.
 func TestRulesUnread(t *testing.T) {
 	n := well()
 	n.Unread = []string{"rules: boom"}

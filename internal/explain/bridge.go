@@ -7,8 +7,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// bypass follows the reply of an endpoint on the client's bridge. If netfilter does not see packets between the bridge's ports,
-// IPVS cannot put the Service's address into the reply, and the client drops it. bypass reports whether no client gets a reply.
+// bypass follows the reply of an endpoint on the client's bridge. If netfilter does not process packets between the
+// bridge's ports, IPVS cannot restore the Service's address in the reply, and the client drops the reply. bypass
+// reports whether all clients are affected.
 func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (everyone bool) {
 	masqueraded := w.masquerades != "" && (p.from.IsValid() || !e.someExempt())
 	if p.sent || masqueraded {
@@ -23,7 +24,7 @@ func (e *explaining) bypass(w *walk, p *packet, d kernel.ObservedDestination) (e
 	if everyone {
 		client, verdict = "the client", Stops
 	}
-	says := fmt.Sprintf("%s on the bridge %s gets no reply from endpoint %s, which is on the same bridge: netfilter does not see packets "+
+	says := fmt.Sprintf("%s on the bridge %s gets no reply from endpoint %s, which is on the same bridge: netfilter does not process packets "+
 		"between the bridge's ports, so the reply keeps the endpoint's own address; run on the host: %s",
 		client, p.out, d.Addr, kernel.FilterBridges(p.family))
 	e.step("reply", "bridge "+p.out, says, verdict)

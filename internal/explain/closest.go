@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Closest returns the base with the most rules in the kernel, or the first of several. If no agent responds, this distinguishes
-// an agent beside another proxy, which has its own chains, from an agent without another proxy.
+// Closest returns the base whose rules match the kernel best, preferring the first. If no agent responds, this shows
+// whether the agent ran beside another proxy, because it then uses its own chains.
 func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	closest := first
 	for _, b := range others {
@@ -20,7 +20,7 @@ func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	return closest
 }
 
-// has counts the rules of a base that the kernel has.
+// has counts the rules of a base that exist in the kernel.
 func (k *Kernel) has(b view.Base) int {
 	count := 0
 	for _, family := range inet.Families {

@@ -12,14 +12,15 @@ import (
 // endingStates are the TCP states in which IPVS schedules a new connection from the same client port.
 var endingStates = []string{"TIME_WAIT", "FIN_WAIT", "CLOSE"}
 
-// connection finds the connection that IPVS tracks from the client's port. It continues to its endpoint regardless of weights.
+// connection finds the IPVS connection from the client's port. An existing connection keeps its endpoint regardless of
+// weights.
 func (e *explaining) connection() (kernel.Connection, bool) {
 	if e.q.FromPort == 0 {
 		return kernel.Connection{}, false
 	}
 	if e.k.Mode.NFTablesBalances() {
 		e.step("connection", fmt.Sprintf("conntrack -L --orig-src %s --sport %d", e.q.From, e.q.FromPort),
-			"explain does not read connection tracking: if it has this connection, that one continues to its endpoint; the other steps are for a new one", Passes)
+			"explain does not read connection tracking: if this connection exists, it continues to its endpoint; the other steps are for a new connection", Passes)
 		return kernel.Connection{}, false
 	}
 	from := netip.AddrPortFrom(e.q.From, e.q.FromPort)
@@ -29,13 +30,13 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 		}
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)
 		if slices.Contains(endingStates, c.State) {
-			e.step("connection", object, "the connection from this port has ended; a new one is scheduled again", Passes)
+			e.step("connection", object, "the connection from this port has ended; a new connection is scheduled again", Passes)
 			return kernel.Connection{}, false
 		}
 		e.step("connection", object, "IPVS tracks this connection; its packets go to its endpoint regardless of scheduler and weights", Passes)
 		return c, true
 	}
-	e.step("connection", "ipvsadm -Lnc", "IPVS tracks no connection from this port; this is a new one", Passes)
+	e.step("connection", "ipvsadm -Lnc", "IPVS tracks no connection from this port; this is a new connection", Passes)
 	return kernel.Connection{}, false
 }
 
@@ -52,7 +53,7 @@ func (e *explaining) otherConnections() {
 	}
 	if len(there) > 0 {
 		e.step("connection", "ipvsadm -Lnc", "open connections of this client continue to "+strings.Join(sortedNames(there), ", ")+
-			"; the other steps are for a new one (use --from ADDRESS:PORT for an existing one)", Passes)
+			"; the other steps are for a new connection (for an existing one, use --from ADDRESS:PORT)", Passes)
 	}
 }
 
@@ -61,7 +62,7 @@ func (e *explaining) existing(p *packet, server kernel.ObservedServer, c kernel.
 	i := slices.IndexFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == c.Destination })
 	if i < 0 {
 		e.fail("ipvs", "ipvsadm -L "+server.Key.String(),
-			fmt.Sprintf("the connection's endpoint %s is no longer a destination of %s; IPVS ends the connection", c.Destination, server.Key))
+			fmt.Sprintf("the connection's endpoint %s is no longer a destination of %s; IPVS expires the connection", c.Destination, server.Key))
 		return
 	}
 	e.reach(*p, server.Destinations[i])

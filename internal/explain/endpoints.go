@@ -38,7 +38,7 @@ func accepts(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
 }
 
-// eligible names the endpoint if the command that shows it does not.
+// eligible names the endpoint if the step's command does not.
 func (e *explaining) eligible(d kernel.ObservedDestination) string {
 	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
@@ -49,14 +49,15 @@ func (e *explaining) eligible(d kernel.ObservedDestination) string {
 func (e *explaining) whyNot(d kernel.ObservedDestination) string {
 	switch {
 	case d.Weight == 0 && e.k.Mode.NFTablesBalances():
-		return fmt.Sprintf("%s has weight 0: keeps its open connections and gets no new ones", d.Addr)
+		return fmt.Sprintf("%s has weight 0: it keeps its open connections and gets no new ones", d.Addr)
 	case d.Weight == 0:
 		return "weight 0: keeps its open connections and gets no new ones"
 	}
 	return fmt.Sprintf("at its limit of %d connections", d.Upper)
 }
 
-// template finds the endpoint that session affinity keeps for this client. It ignores an endpoint that accepts no new connections.
+// template finds the endpoint that session affinity has assigned to this client. It ignores an endpoint that accepts no
+// new connections.
 func (e *explaining) template(server kernel.ObservedServer, open []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
@@ -87,13 +88,13 @@ func (e *explaining) template(server kernel.ObservedServer, open []kernel.Observ
 		})
 		object = fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s, %d s left", client, c.Virtual, c.Destination, c.Expires)
 		if i < 0 {
-			e.step("affinity", object, "the client's endpoint accepts no new connections; the client gets another", Passes)
+			e.step("affinity", object, "the client's endpoint accepts no new connections; another endpoint is selected", Passes)
 			return nil, false
 		}
 		e.step("affinity", object, "the client keeps this endpoint", Passes)
 		return open[i : i+1], true
 	}
-	e.step("affinity", object, fmt.Sprintf("no persistence template for %s; it keeps the endpoint selected now for %d s", client, server.Timeout), Passes)
+	e.step("affinity", object, fmt.Sprintf("no persistence template for %s; the client keeps the endpoint selected now for %d s", client, server.Timeout), Passes)
 	return nil, false
 }
 
@@ -138,7 +139,7 @@ func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) b
 	if !passed {
 		last = w.steps[len(w.steps)-1]
 	}
-	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) }) // another endpoint has already added it
+	w.steps = slices.DeleteFunc(w.steps, func(s Step) bool { return slices.Contains(e.out.Steps, s) }) // drop steps that another endpoint has already added
 	e.add(w, subject)
 	if !passed {
 		e.partly = true
@@ -151,11 +152,11 @@ func (e *explaining) through(w *walk, p *packet, hooks []segment, what string) b
 func (e *explaining) source(w *walk, p *packet) string {
 	switch {
 	case p.tracking == established:
-		return "the same as when the connection started"
+		return "unchanged since the connection started"
 	case w.masquerades != "" && e.q.From.IsValid():
 		return "this node"
 	case w.masquerades != "" && e.someExempt():
-		return "this node, except for clients that a rule above exempts"
+		return "this node, unless a rule above exempts the client"
 	case w.masquerades != "":
 		return "this node"
 	case len(w.depends) > 0:
@@ -164,7 +165,7 @@ func (e *explaining) source(w *walk, p *packet) string {
 	return "the client"
 }
 
-// someExempt reports whether a rule may have exempted some clients from masquerading.
+// someExempt reports whether a rule may exempt some clients from masquerading.
 func (e *explaining) someExempt() bool {
 	return slices.ContainsFunc(e.out.Steps, func(s Step) bool {
 		return s.Verdict == Depends && strings.HasPrefix(s.At, "nat ") && strings.Contains(s.Object, "-j ACCEPT")

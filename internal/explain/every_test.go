@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// everyKind are Services of both families that together have an entry in every ipset that rules match.
+// everyKind returns Services of both families that fill every ipset used by a rule.
 func everyKind() []*model.Service {
 	var all []*model.Service
 	for family, at := range map[string][3]string{
@@ -49,7 +49,7 @@ func everyKind() []*model.Service {
 	return all
 }
 
-// damage removes one object. An explanation must then contain want.
+// damage removes one object. The explanation must then contain want.
 type damage struct {
 	object string
 	family inet.Family // 0 for both
@@ -103,7 +103,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 	return all
 }
 
-// addRules removes each rule of a chain, and all of them together.
+// addRules adds the removal of each rule of a chain, and of all its rules together.
 func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(string, inet.Family, string, func(*explain.Kernel))) {
 	for id, tags := range places {
 		if len(tags) == 0 {
@@ -126,7 +126,8 @@ func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(s
 	}
 }
 
-// TestEveryObjectBroken removes each owned object: the explanation of a packet that needs it names it, and does not report success.
+// TestEveryObjectBroken removes each owned object: the explanation of a packet that needs the object names it and does
+// not report success.
 func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	questions := w.questions()
@@ -141,7 +142,7 @@ func TestEveryObjectBroken(t *testing.T) {
 			e := explain.Explain(k, w.view, w.view.Base, q)
 			return e.Verdict != explain.Passes && says(e, d.want)
 		}) {
-			t.Errorf("without %s no explanation says %q", d.object, d.want)
+			t.Errorf("without %s: no explanation contains %q", d.object, d.want)
 		}
 		met[strings.Fields(d.object)[0]] = true
 	}
@@ -156,7 +157,7 @@ func TestEveryObjectBroken(t *testing.T) {
 	}
 }
 
-// questions ask about every frontend.
+// questions returns a question for every frontend.
 func (w *world) questions() (questions []explain.Question) {
 	for _, s := range w.view.Services {
 		for _, f := range s.Frontends {
@@ -170,7 +171,7 @@ func (w *world) questions() (questions []explain.Question) {
 	return questions
 }
 
-// TestParsedRules: the agent's rules as text, such as those of another version, give the same explanations.
+// TestParsedRules: rules of another agent version, which are parsed from text, give the same explanations.
 func TestParsedRules(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	parsed := copied(w.kernel)
@@ -194,7 +195,8 @@ func TestParsedRules(t *testing.T) {
 	}
 }
 
-// TestTextsWithoutIPVS: where nftables balances, no explanation speaks of IPVS, ipset or iptables, whatever is broken.
+// TestTextsWithoutIPVS: if nftables balances, no explanation mentions IPVS, ipset or iptables, whichever object is
+// broken.
 func TestTextsWithoutIPVS(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Mode = kernel.NFTablesOnly

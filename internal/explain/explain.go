@@ -42,19 +42,19 @@ type explaining struct {
 	accepting []netip.Addr
 	answered  bool // an agent responded
 	out       Explanation
-	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate, partly if
-	// packets to some endpoints do not arrive, and different if the kernel differs from the wanted state.
+	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate,
+	// partly if packets do not reach some endpoints, and different if the kernel differs from the wanted state.
 	depends, unclear, partly, different bool
 	// elsewhere is set if kube-ipvs does not handle such packets.
 	elsewhere bool
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
 	stopped  bool
-	// unknown is set if the answer depends on something that could not be read, or on another proxy.
+	// unknown is set if the answer depends on state that could not be read, or on another proxy.
 	unknown bool
 }
 
-// findFrontend finds the Service that serves the frontend, or else one that lost it to another Service.
+// findFrontend finds the Service that serves the frontend, or else a Service that lost the frontend to another one.
 func (e *explaining) findFrontend(v *view.View) {
 	e.answered, e.accepting = true, v.Node.LoopbackAddresses
 	for s := range v.Services {
@@ -87,8 +87,8 @@ func (e *explaining) fail(at, object, says string) {
 	e.stopped = true
 }
 
-// absent is fail for an object that the agent creates. If no agent is known to be active, another proxy may serve the Service
-// without it.
+// absent records a missing object of the agent. If no agent is known to be active, this is not a failure: another proxy
+// may serve the Service without the object.
 func (e *explaining) absent(at, object, says string) {
 	if e.active() {
 		e.fail(at, object, says)
@@ -134,13 +134,13 @@ func (e *explaining) follow() {
 	}
 }
 
-// arrival inserts the incoming interface as the first step, if the question names one or a rule matches it.
+// arrival inserts the incoming interface as the first step, if the question names an interface or a rule matches it.
 func (e *explaining) arrival(p *packet) {
 	step := Step{At: "arrival", Object: "ip route get " + p.from.String(), Verdict: Passes}
 	switch {
 	case e.q.Interface != "" && p.sent:
 		step.Object, step.Message = "ip route get "+e.q.To.Addr.Addr().String()+" from "+p.from.String(),
-			"the client is this node itself; its packets arrive on no interface, so --interface has no effect"
+			"the client is this node itself; its packets have no incoming interface, so --interface has no effect"
 	case e.q.Interface != "":
 		step.Object, step.Message = "ip link show "+p.in, "the packet arrives on "+p.in
 	case !p.arrivalAsked:
@@ -150,12 +150,12 @@ func (e *explaining) arrival(p *packet) {
 	case p.in == "":
 		step.Message = "rules match the incoming interface, and the node has no route to the client; use --interface"
 	default:
-		step.Message = "assumed to arrive on " + p.in + ", the interface of the route to the client; use --interface if it arrives on another"
+		step.Message = "assumed to arrive on " + p.in + ", the interface of the route to the client; use --interface if the packet arrives on another"
 	}
 	e.out.Steps = slices.Insert(e.out.Steps, 0, step)
 }
 
-// address checks that the destination is local: IPVS handles no other packets.
+// address checks that the destination is local, because IPVS handles only local packets.
 func (e *explaining) address(p *packet) bool {
 	addr := p.to.Addr()
 	bound := kernel.BoundAddress{Addr: addr}
@@ -163,7 +163,7 @@ func (e *explaining) address(p *packet) bool {
 	case e.required(Addresses):
 		return true
 	case p.sent && p.from.IsLoopback():
-		e.fail("route", "ip route get "+addr.String()+" from "+p.from.String(), "loopback addresses do not leave the node; the kernel rejects them as a source")
+		e.fail("route", "ip route get "+addr.String()+" from "+p.from.String(), "the kernel rejects loopback addresses as the source of packets that leave the node")
 		return false
 	case e.k.isVirtual(addr):
 		e.step("address", "ip addr "+bound.String(), "local to this node; the packet is delivered here", Passes)
@@ -188,17 +188,17 @@ func (e *explaining) address(p *packet) bool {
 	return false
 }
 
-// loopback explains what happens to a packet to a loopback address.
+// loopback explains the path of a packet to a loopback address.
 func (e *explaining) loopback(p *packet) {
 	object := "ip route get " + p.to.Addr().String()
 	if e.nodePort == "" {
 		e.elsewhere = true
-		e.step("address", object, "a loopback address; only processes of this node receive such packets", NoService)
+		e.step("address", object, "a loopback address; only processes on this node receive such packets", NoService)
 		return
 	}
 	if slices.Contains(e.accepting, p.to.Addr()) {
 		e.elsewhere, e.accepted = true, true
-		e.step("address", object, "the agent's process accepts connections to node ports here and passes them on", NoService)
+		e.step("address", object, "the agent's process accepts connections to node ports at this address and forwards them", NoService)
 		return
 	}
 	e.fail("address", object, fmt.Sprintf("node ports are not served at loopback addresses, because the kernel drops packets from a loopback address that "+
@@ -206,7 +206,7 @@ func (e *explaining) loopback(p *packet) {
 		netip.PrefixFrom(p.to.Addr(), p.to.Addr().BitLen())))
 }
 
-// ipsets lists the agent's sets that have the address or port; the rules match them.
+// ipsets lists the agent's sets that contain the address or port. The rules match these sets.
 func (e *explaining) ipsets(p *packet) {
 	if e.required(Sets) {
 		return
@@ -224,7 +224,7 @@ func (e *explaining) ipsets(p *packet) {
 		if e.k.Mode.RulesInNFTables() {
 			show = "nft list sets table inet kube-ipvs"
 		}
-		e.step("sets", show, "none of the agent's sets has the address or the port", Passes)
+		e.step("sets", show, "none of the agent's sets contains the address or the port", Passes)
 		return
 	}
 	object := "ipset test " + in[0] + " " + p.element(e.k.Sets[in[0]].Type).String()
@@ -239,13 +239,13 @@ func (e *explaining) otherChains(p *packet) {
 	for _, c := range e.k.Chains {
 		if c.Hook == kernel.HookOther && (c.Rules > 0 || c.Drops) && !p.sent {
 			e.unclear = true
-			e.stepOnce("nftables", c.String(), "explain does not read the rules of this chain", Unclear)
-			e.reason("packets may be stopped by rules that explain does not read: %s", c)
+			e.stepOnce("nftables", c.String(), "explain does not read this chain's rules", Unclear)
+			e.reason("rules that explain does not read may stop packets: %s", c)
 		}
 	}
 }
 
-// beforeIPVS walks the rules that the packet passes before IPVS.
+// beforeIPVS walks the rules that the packet traverses before IPVS.
 func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
 	e.otherChains(p)
@@ -279,7 +279,7 @@ func (e *explaining) add(w *walk, what string) {
 			continue
 		}
 		e.depends = true
-		e.reason("this rule stops, or may stop, some clients: %s", rule)
+		e.reason("this rule stops, or may stop, the packets of some clients: %s", rule)
 	}
 	for _, chain := range w.unread {
 		e.unclear = true
@@ -326,7 +326,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	return server, true
 }
 
-// balancer is what selects endpoints.
+// balancer names the stage that selects endpoints.
 func (e *explaining) balancer() string {
 	if e.k.Mode.NFTablesBalances() {
 		return "balancing"
@@ -334,7 +334,8 @@ func (e *explaining) balancer() string {
 	return "ipvs"
 }
 
-// shown is the command that shows a virtual server or its destinations: that of ipvsadm, unless nftables balances.
+// shown returns the command that shows a virtual server or its destinations: the given ipvsadm command, or an nft
+// command if nftables balances.
 func (e *explaining) shown(ipvsadm string) string {
 	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("nft list map inet kube-ipvs slots%d", e.q.To.Family())

@@ -47,7 +47,7 @@ func toOtherNode(s *model.Service) *model.Service {
 	return s
 }
 
-// TestPaths: which clients reach which endpoints, and which source address the endpoints see.
+// TestPaths checks the endpoints that each client reaches, and the source address that the endpoints see.
 func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -73,7 +73,7 @@ func TestPaths(t *testing.T) {
 		{"external Local, endpoints on another node, from a pod", func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) }, balancerHTTP, "10.244.3.3",
 			explain.Passes, map[string]string{pod: client, otherPod: client}, "pods and this node are served"},
 		{"external Local, endpoints on another node, from any client", func(s *model.Service) { s.ExternalLocal = true; toOtherNode(s) }, balancerHTTP, "",
-			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops, or may stop, some clients"},
+			explain.Depends, map[string]string{pod: client, otherPod: client}, "this rule stops, or may stop, the packets of some clients"},
 		{"internal Local, endpoints on another node", func(s *model.Service) { s.InternalLocal = true; toOtherNode(s) }, clusterIPHTTP, "10.244.3.3",
 			explain.Stops, nil, "internal traffic policy Local, no endpoint on this node"},
 		{"source range, client inside", func(s *model.Service) { s.SourceRanges = prefixes("198.51.100.0/24") }, balancerHTTP, outside,
@@ -118,11 +118,11 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestLoopbackNodePorts: the agent's process accepts at the loopback addresses that nodePortAddresses names.
+// TestLoopbackNodePorts: the agent's process accepts connections at the loopback addresses in nodePortAddresses.
 func TestLoopbackNodePorts(t *testing.T) {
 	w := newWorld(t, web())
 	w.view.Node.LoopbackAddresses = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	if e := w.ask("127.0.0.1:30080", node); e.Verdict != explain.NoService || !says(e, "explain that one") {
+	if e := w.ask("127.0.0.1:30080", node); e.Verdict != explain.NoService || !says(e, "explain that address instead") {
 		t.Errorf("%s\n%s", e.Verdict, steps(e))
 	}
 	if e := w.ask("[::1]:30080", "fd00:2::1"); e.Verdict != explain.Stops || !says(e, "add ::1/128 to nodePortAddresses") {
@@ -138,7 +138,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// TestBroken: the explanation names the object that is missing or stops the packet.
+// TestBroken: the explanation names the missing object, or the object that stops the packet.
 func TestBroken(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(clusterIPHTTP), Protocol: inet.TCP}
 	element := kernel.Element{Addr: key.Addr.Addr(), Protocol: inet.TCP, Port: 80}
@@ -203,7 +203,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestAffinity: a persistence template keeps only its own client on an endpoint, while the endpoint accepts connections.
+// TestAffinity: a persistence template binds only its own client to an endpoint, and only while the endpoint accepts
+// connections.
 func TestAffinity(t *testing.T) {
 	s := web()
 	s.AffinityTimeout = time.Hour
@@ -225,7 +226,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestWithoutAgent: explain derives the path from the kernel alone, and says what is unknown.
+// TestWithoutAgent: if no agent responds, explain derives the path from the kernel alone and reports what is unknown.
 func TestWithoutAgent(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
@@ -240,8 +241,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestInactive: if no agent is active, explain says so once, compares nothing with a wanted state, and does not call another proxy's
-// Services broken.
+// TestInactive: if no agent is active, explain reports this once, does not compare the kernel with a wanted state, and
+// does not report another proxy's Services as broken.
 func TestInactive(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
@@ -272,11 +273,11 @@ func TestInactive(t *testing.T) {
 	proxied.Unread = map[explain.Part]explain.Unread{explain.Sets: {Why: "only root may"}}
 	e = explain.Explain(proxied, nil, base, question(clusterIPHTTP, outside))
 	if e.Verdict != explain.Unknown || says(e, "kube-ipvs is not active") || !says(e, "only root may") {
-		t.Errorf("unreadable sets prove neither that an agent is active nor that none is:\n%s", steps(e))
+		t.Errorf("the sets are unreadable, so the agent may or may not be active:\n%s", steps(e))
 	}
 }
 
-// TestClosest: the rules in the kernel distinguish an agent beside another proxy from an agent without one.
+// TestClosest: the rules in the kernel show whether the agent runs beside another proxy.
 func TestClosest(t *testing.T) {
 	baseOf := func(beside bool) (want.Base, view.Base) {
 		cfg := compiletest.Config()
@@ -300,7 +301,7 @@ func TestClosest(t *testing.T) {
 	}
 }
 
-// TestConflict: explain names both the Service that lost a frontend and the Service that has it.
+// TestConflict: explain names the Service that lost a frontend and the Service that owns it.
 func TestConflict(t *testing.T) {
 	late := compiletest.Service("late", clusterIP, "10.244.0.9")
 	late.Created = late.Created.Add(time.Hour)
@@ -308,15 +309,15 @@ func TestConflict(t *testing.T) {
 	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/web" || e.Verdict != explain.Passes {
 		t.Error(steps(e))
 	}
-	// A query by its name does not return the verdict of the other Service.
+	// A query for the losing Service does not return the verdict of the owner.
 	w.view.Services = slices.DeleteFunc(w.view.Services, func(s view.Service) bool { return s.Name == "web" })
 	if e := w.ask(clusterIPHTTP, outside); e.Service != "default/late" || e.Owner != "default/web" || e.Verdict != explain.Stops ||
-		!says(e, "Service default/late is not served here") {
+		!says(e, "Service default/late is not served at this frontend") {
 		t.Error(steps(e))
 	}
 }
 
-// TestNoMatchingEndpoint: ready endpoints that do not serve a frontend are mentioned, with the reason.
+// TestNoMatchingEndpoint: the explanation lists ready endpoints that do not serve a frontend, with the reason.
 func TestNoMatchingEndpoint(t *testing.T) {
 	for want, change := range map[string]func(*model.EndpointSlice){
 		"2 endpoints are ready, but none has a port http/tcp; the ports of the EndpointSlices are web/tcp":  func(s *model.EndpointSlice) { s.Ports[0].Name = "web" },
@@ -407,7 +408,8 @@ func TestPortNameWithoutEndpoints(t *testing.T) {
 	}
 }
 
-// TestNodeReachesItself: what the node sends to its own endpoint arrives at interface lo, where firewalls accept everything.
+// TestNodeReachesItself: packets from the node to its own endpoint arrive on interface lo, where firewalls accept
+// everything.
 func TestNodeReachesItself(t *testing.T) {
 	w := newWorld(t, compiletest.Service("kubernetes", "10.96.0.1", "192.0.2.1"))
 	w.insert("filter", "INPUT", "-j DROP")
@@ -420,7 +422,7 @@ func TestNodeReachesItself(t *testing.T) {
 	}
 }
 
-// TestOtherChains: explain does not read chains below IP, so an arriving packet may be stopped there.
+// TestOtherChains: explain does not read chains of lower layers than IP, which may stop an arriving packet.
 func TestOtherChains(t *testing.T) {
 	w := newWorld(t, web())
 	chain := kernel.BaseChain{Family: "netdev", Table: "guard", Name: "in", Hook: kernel.HookOther, Rules: 1}

@@ -7,21 +7,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Kernel is the state read from the node's kernel. A part that could not be read is empty and listed in Unread.
+// Kernel is the state of the node's kernel. Parts that could not be read are empty and listed in Unread.
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
-	// Mode is that of the agent. nftables balances before packets are routed, so that IPVS does not see them.
+	// Mode is the agent's mode. If nftables balances, it rewrites packets before they are routed, and they bypass IPVS.
 	Mode kernel.Mode
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection
-	// Chains are the native nftables base chains, by priority, and NFTables the rules and sets that they lead to.
+	// Chains are the native nftables base chains, ordered by priority. NFTables has the rules and sets that they use.
 	Chains   []kernel.BaseChain
 	NFTables kernel.NFTables
-	// OtherSets are ipsets of other programs, by name.
+	// OtherSets are other programs' ipsets, by name.
 	OtherSets map[string]kernel.OtherSet
-	// Indexes are the numbers of the node's interfaces.
+	// Indexes maps the names of the node's interfaces to their indexes.
 	Indexes map[string]int
 	// Via maps the client and each endpoint to the interface of the node's route to it.
 	Via map[netip.Addr]string
@@ -44,7 +44,7 @@ const (
 	Sysctls     Part = "sysctls"
 )
 
-// Unread is the reason why a part could not be read.
+// Unread tells why a part could not be read.
 type Unread struct {
 	Why string
 	// Absent is true if the kernel lacks this part altogether.
@@ -54,11 +54,12 @@ type Unread struct {
 // Question is a packet's source and destination.
 type Question struct {
 	To kernel.ServerKey
-	// From is the client; invalid for any client.
+	// From is the client; the invalid address stands for any client.
 	From netip.Addr
-	// FromPort is the client's port. If IPVS tracks a connection from it, explain traces that connection; 0 is a new connection.
+	// FromPort is the client's port. If IPVS tracks a connection from this port, explain traces it; 0 means a new
+	// connection.
 	FromPort uint16
-	// Interface is the incoming interface; empty for the interface of the route to the client.
+	// Interface is the incoming interface. If it is empty, explain uses the interface of the route to the client.
 	Interface string
 }
 
@@ -69,13 +70,13 @@ type Verdict string
 const (
 	Passes  Verdict = "passes"
 	Stops   Verdict = "stops"
-	Partly  Verdict = "partly"  // arrives at some endpoints and not at others
-	Unclear Verdict = "unclear" // depends on something that explain cannot evaluate
+	Partly  Verdict = "partly"  // reaches some endpoints and not others
+	Unclear Verdict = "unclear" // depends on a rule that explain cannot evaluate
 	Depends Verdict = "depends" // on the client
-	Differs Verdict = "differs" // passes, but the kernel differs from what the agent wants
+	Differs Verdict = "differs" // passes, but the kernel differs from the wanted state
 	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does not affect such packets.
 	NoService Verdict = "noService"
-	Unknown   Verdict = "unknown" // too little of the kernel could be read, or another proxy serves here
+	Unknown   Verdict = "unknown" // too little kernel state could be read, or another proxy serves this frontend
 )
 
 // Step is one decision.
@@ -107,10 +108,10 @@ type Explanation struct {
 	// Service and Kind are empty if they are unknown.
 	Service string `json:"service,omitempty"`
 	Kind    string `json:"kind,omitempty"`
-	// Owner is the Service that has the frontend, if it is not Service.
+	// Owner is the Service that owns the frontend, if it differs from Service.
 	Owner   string  `json:"owner,omitempty"`
 	Verdict Verdict `json:"verdict"`
-	// Reasons say why the packet does not arrive, or what differs from the wanted state.
+	// Reasons explain why the packet does not arrive, or list differences from the wanted state.
 	Reasons []string `json:"reasons"`
 	Steps   []Step   `json:"steps"`
 	// Endpoints are the endpoints eligible for a new connection.

@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// bits are bytes of a packet. A bit is known if its bit in known is set.
+// bits are bytes of a packet. A bit of data is known if the same bit of known is set.
 type bits struct {
 	data, known []byte
-	// name is what nft calls them. client is true if they are unknown only because the client is.
+	// name is nft's name for the field. client is true if the bits are unknown only because the client is.
 	name   string
 	client bool
 }
@@ -25,14 +25,14 @@ func exactly(data []byte) bits {
 	return bits{data: data, known: known}
 }
 
-// unknownBits are bits that nothing in the question decides.
+// unknownBits returns bits that the question does not determine.
 func unknownBits(length int) bits {
 	return bits{data: make([]byte, length), known: make([]byte, length)}
 }
 
 func native32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// partly are 4 bytes of which some bits are known.
+// partly returns 4 bytes with some known bits.
 func partly(n, known uint32) bits { return bits{data: native32(n & known), known: native32(known)} }
 
 // The keys of meta, ct and fib, the flags of fib, and the bases of payload, as in linux/netfilter/nf_tables.h.
@@ -56,10 +56,10 @@ const (
 	statusDNAT = 1 << 5
 )
 
-// stateBits are the bits of ct state.
+// stateBits are the bits of nft's ct state.
 var stateBits = map[string]uint32{invalid: 1, established: 2, "RELATED": 4, trackedNew: 8, untracked: 64}
 
-// field reads a field of the packet at a hook. A rule does not match a packet that does not have the field.
+// field reads a field of the packet at a hook. A rule does not match a packet without the field.
 func (p *packet) field(k *Kernel, f kernel.NFTField, hook place) (b bits, has bool) {
 	switch f.Kind {
 	case kernel.NFTMeta:
@@ -70,7 +70,7 @@ func (p *packet) field(k *Kernel, f kernel.NFTField, hook place) (b bits, has bo
 		return p.ct(f, hook), true
 	case kernel.NFTFib:
 		return p.fib(k, f), true
-	case "socket": // a packet to a Service has none: no process of the node listens there
+	case "socket": // a packet to a Service has no socket: no process on the node listens there
 		return bits{}, false
 	}
 	b = unknownBits(nameLength)
@@ -78,7 +78,7 @@ func (p *packet) field(k *Kernel, f kernel.NFTField, hook place) (b bits, has bo
 	return b, true
 }
 
-// metas are the names of the keys of meta that are not evaluated.
+// metas are the names of meta keys that explain does not evaluate.
 var metas = map[uint32]string{0: "length", 2: "priority", 8: "iiftype", 9: "oiftype", 20: "cpu", 21: "iifgroup", 22: "oifgroup", 23: "cgroup", 24: "random"}
 
 func (p *packet) meta(k *Kernel, f kernel.NFTField, hook place) (b bits, has bool) {
@@ -117,7 +117,8 @@ func (p *packet) meta(k *Kernel, f kernel.NFTField, hook place) (b bits, has boo
 	return b, true
 }
 
-// interfaceBits is an interface's name or index. A packet that passes none there has an empty name.
+// interfaceBits returns an interface's name or index. The name is empty at hooks where the packet has no such
+// interface.
 func (p *packet) interfaceBits(k *Kernel, index bool, name string, passes bool, says string) (b bits) {
 	length := nameLength
 	if index {
@@ -140,7 +141,7 @@ func (p *packet) interfaceBits(k *Kernel, index bool, name string, passes bool, 
 	return b
 }
 
-// addressBits are those of an address, which is invalid if it is unknown.
+// addressBits returns the bits of an address. The bits of an invalid address are unknown.
 func addressBits(a netip.Addr, f inet.Family) bits {
 	if a.IsValid() {
 		return exactly(a.AsSlice())
@@ -193,7 +194,7 @@ func (p *packet) transport() bits {
 	return b
 }
 
-// flags are those of TCP: a SYN, its answer, or a later packet.
+// flags returns the TCP flags: of a SYN, of its answer, or of a later packet.
 func (p *packet) flags() byte {
 	switch {
 	case p.reply:
@@ -222,7 +223,7 @@ func (p *packet) payload(f kernel.NFTField) bits {
 	return part
 }
 
-// payloadName is what nft calls a part of a header.
+// payloadName returns nft's name for a header field.
 func payloadName(family inet.Family, f kernel.NFTField) string {
 	names := map[[2]int]string{{baseTransport, 0}: "sport", {baseTransport, 2}: "dport", {baseTransport, tcpFlagsAt}: "tcp flags"}
 	if family == inet.IPv4 {
@@ -236,7 +237,7 @@ func payloadName(family inet.Family, f kernel.NFTField) string {
 	return "another field of a header"
 }
 
-// ct reads connection tracking, which knows a packet only after the hooks of table raw.
+// ct reads a field of connection tracking, which starts after the hooks of table raw.
 func (p *packet) ct(f kernel.NFTField, hook place) (b bits) {
 	switch f.Key {
 	case ctState:
@@ -270,7 +271,7 @@ func (p *packet) ct(f kernel.NFTField, hook place) (b bits) {
 	return b
 }
 
-// tuple reads the addresses and ports of the connection. Only those of its original direction are known.
+// tuple reads the addresses and ports of the connection. Only the original direction is known.
 func (p *packet) tuple(f kernel.NFTField) (b bits) {
 	original := !f.Reply && (f.Directed || !p.reply)
 	name := map[uint32]string{
@@ -294,7 +295,7 @@ func (p *packet) tuple(f kernel.NFTField) (b bits) {
 	return b
 }
 
-// The types of addresses, as in linux/rtnetlink.h.
+// The address types, as in linux/rtnetlink.h.
 const rtnUnicast, rtnLocal = 1, 2
 
 func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
@@ -309,7 +310,7 @@ func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
 	case f.Key == fibAddrtype:
 		b = k.typeBits(addr)
 		b.name = name + " type"
-	case f.Flags&fibSaddr != 0 && f.Flags&fibIif != 0 && (f.Flags&fibExists != 0 || f.Key == fibOif): // the filter of the reverse path
+	case f.Flags&fibSaddr != 0 && f.Flags&fibIif != 0 && (f.Flags&fibExists != 0 || f.Key == fibOif): // a reverse path filter
 		b = exactly([]byte{1})
 		if back := k.Via[p.from]; !p.sent && p.in != "" && back != "" && back != p.in {
 			b = exactly([]byte{0})
@@ -322,8 +323,8 @@ func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
 	return b
 }
 
-// typeBitsAt is the type of an address at the packet's interface. Packets to virtual addresses pass other interfaces than kube-ipvs0, where these
-// are not local. The interface of a node's address is unknown.
+// typeBitsAt returns the type of an address relative to the packet's interface. Virtual addresses are local only on
+// kube-ipvs0, and packets use other interfaces. The interface of a node's own address is unknown.
 func (k *Kernel) typeBitsAt(a netip.Addr) bits {
 	if k.isNode(a) || a.IsLoopback() {
 		return unknownBits(registerSize)
@@ -334,7 +335,7 @@ func (k *Kernel) typeBitsAt(a netip.Addr) bits {
 	return k.typeBits(a)
 }
 
-// typeBits is the type of an address: the node's own, or any other.
+// typeBits returns the type of an address: local or unicast.
 func (k *Kernel) typeBits(a netip.Addr) bits {
 	if !a.IsValid() {
 		b := unknownBits(registerSize)

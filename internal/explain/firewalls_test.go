@@ -21,7 +21,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// load gives the kernel of this network namespace the rules of a program, and reads them as explain does.
+// load installs a program's rules in this network namespace, and reads them as explain does.
 func (w *world) load(t *testing.T, program string) {
 	t.Helper()
 	for _, command := range []struct{ ending, line string }{
@@ -61,7 +61,7 @@ func (w *world) load(t *testing.T, program string) {
 	}
 }
 
-// ways are the interfaces of the clients and endpoints.
+// ways sets the routes to the clients and endpoints.
 func (w *world) ways(pods string) {
 	w.kernel.Via = map[netip.Addr]string{}
 	for _, a := range []string{outside, outside6, "2001:db8:7::7"} {
@@ -79,15 +79,17 @@ func (w *world) ways(pods string) {
 
 const somePod, somePod6, node6 = "10.244.3.3", "fd00:10:244::3:3", "fd00:2::1"
 
-// TestFirewalls: the rules that firewalls and networks install, as these programs wrote them (Debian 12's ufw 0.36.2, firewalld 1.3.3 with both
-// backends and docker.io 20.10, each with a few rules of an operator), or as their sources say (the head of the file). At most one path in ten
-// is unclear, and paths stop at the rule that stops them.
+// TestFirewalls uses the rules that firewalls and network plugins install. The programs wrote some of them (Debian 12's
+// ufw 0.36.2, firewalld 1.3.3 with both backends and docker.io 20.10, each with a few rules of an operator); others
+// follow the programs' source code (see the head of each file). At most one path in ten is unclear, and explain names
+// the rule that stops a path.
 func TestFirewalls(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		// pods is the interface of pods and endpoints.
 		pods string
-		// stops are paths that do not work, with the rule or policy that stops them. All others work, or are unclear.
+		// stops are the paths that do not work, with the rule or policy that stops them. All other paths work or are
+		// unclear.
 		stops map[string]string
 	}{
 		{"ufw", "cni0", map[string]string{
@@ -162,7 +164,7 @@ func (w *world) paths() map[string]explain.Explanation {
 	return all
 }
 
-// everyPath are Services of both families with each kind of frontend.
+// everyPath returns Services of both families with each kind of frontend.
 func everyPath() []*model.Service {
 	six := compiletest.Service("web6", "fd00:10:96::1", "fd00:10:244::1", "fd00:10:244::2")
 	return []*model.Service{web(), six}

@@ -12,11 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// cost is the number of rules and set look-ups that the kernel evaluates for one packet.
+// cost counts the rules and set lookups that the kernel evaluates for one packet.
 type cost struct{ rules, lookups int }
 
-// counter follows a packet through compiled rules as the kernel does: a rule's addresses, interfaces and protocol are compared before its
-// other matches, and the first match that fails ends the rule.
+// counter follows a packet through compiled rules as the kernel does: it compares a rule's addresses, interfaces and
+// protocol before the other matches, and skips the rest of a rule after the first failed match.
 type counter struct {
 	k     *Kernel
 	rules map[kernel.ChainID][]kernel.Rule
@@ -76,8 +76,8 @@ func (c *counter) matches(p *packet, r kernel.Rule) bool {
 	return true
 }
 
-// path follows a packet to its endpoint, if it gets there. A packet sent by the node passes OUTPUT once, where IPVS translates
-// it; other packets pass it after IPVS.
+// path follows a packet to its endpoint, if the packet arrives. A packet sent by the node passes OUTPUT once, where
+// IPVS translates it; other packets pass OUTPUT after IPVS.
 func (c *counter) path(p *packet, endpoint string) (cost, bool) {
 	before := []kernel.ChainID{{Table: "nat", Chain: "PREROUTING"}, {Table: "mangle", Chain: "INPUT"}, {Table: "filter", Chain: "INPUT"}}
 	behind := []kernel.ChainID{{Table: "mangle", Chain: "OUTPUT"}, {Table: "filter", Chain: "OUTPUT"}, {Table: "nat", Chain: "POSTROUTING"}}
@@ -104,7 +104,7 @@ func (c *counter) hooks(p *packet, hooks []kernel.ChainID) bool {
 	return true
 }
 
-// everyFrontend are Services with each kind of frontend, and with each guard.
+// everyFrontend returns Services with each kind of frontend and each guard.
 func everyFrontend() map[model.ServiceID]*model.Service {
 	at := func(s *model.Service, addr string) *model.Service {
 		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr(addr)}
@@ -125,7 +125,7 @@ func everyFrontend() map[model.ServiceID]*model.Service {
 	return all
 }
 
-// kernelOf returns a kernel in the wanted state of the Services.
+// kernelOf returns a kernel in the state that the Services require.
 func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel {
 	w := compiletest.Cluster(compiletest.Config(), services, compiletest.At(node)).Want()
 	state := &kernel.State{
@@ -143,7 +143,7 @@ func kernelOf(services map[model.ServiceID]*model.Service, node string) *Kernel 
 	return &Kernel{State: state, NodeAddresses: []netip.Addr{netip.MustParseAddr(node)}}
 }
 
-// TestGoldenNumbers counts the rules and look-ups for each kind of packet. A higher number slows down every connection.
+// TestGoldenNumbers counts the rules and lookups for each kind of packet. A higher number slows down every connection.
 func TestGoldenNumbers(t *testing.T) {
 	const node, pod, outside, endpoint, stops = "192.0.2.1", "10.244.3.3", "198.51.100.7", "10.244.9.9:8080", ""
 	k := kernelOf(everyFrontend(), node)
@@ -180,7 +180,7 @@ func TestGoldenNumbers(t *testing.T) {
 			p.tracking = c.tracking
 			got, arrives := newCounter(k, rules).path(p, c.endpoint)
 			if got != c.want {
-				t.Errorf("%d rules and %d look-ups, want %d and %d", got.rules, got.lookups, c.want.rules, c.want.lookups)
+				t.Errorf("%d rules and %d lookups, want %d and %d", got.rules, got.lookups, c.want.rules, c.want.lookups)
 			}
 			if mayArrive := c.endpoint != stops || c.to == node+":22"; arrives != mayArrive {
 				t.Errorf("arrives: %v, want %v", arrives, mayArrive)

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The priorities of the hooks of IPVS: LOCAL_IN for received packets, LOCAL_OUT for packets sent by the node. nftables balances at the
-// priority of table nat, before a packet is routed.
+// The priorities of IPVS's hooks: LOCAL_IN for received packets, LOCAL_OUT for packets sent by the node. nftables
+// balances at the priority of table nat, before a packet is routed.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_core.c#L2279
 const (
 	receivedPriority = 98
@@ -20,13 +20,14 @@ const (
 	trackPriority    = -200
 )
 
-// first and last are the bounds of all priorities.
+// first and last are the lowest and highest possible priorities.
 const (
 	first = math.MinInt32
 	last  = math.MaxInt32
 )
 
-// place is where in the kernel a packet is: which interfaces it has there, and whether connection tracking has not seen it yet.
+// place describes a packet's position in the kernel: whether it has an incoming and an outgoing interface, and whether
+// connection tracking has not processed it yet.
 type place struct{ arrives, leaves, untracked bool }
 
 // builtInChains are the built-in chains of iptables at each hook, in the kernel's order, with their priorities.
@@ -46,20 +47,20 @@ var hookNames = map[kernel.Hook]string{
 	kernel.HookPostrouting: "POSTROUTING",
 }
 
-// stage is a chain that a hook calls: a built-in one of iptables, or a base chain of nftables.
+// stage is a chain that a hook calls: a built-in iptables chain, or an nftables base chain.
 type stage struct {
 	priority int32
 	table    string
 	base     *kernel.BaseChain
 }
 
-// segment is the part of a hook from one priority to another, which it does not include.
+// segment is the part of a hook from one priority up to, but not including, another.
 type segment struct {
 	hook        kernel.Hook
 	from, below int32
 }
 
-// before are the hooks that a packet passes before it gets an endpoint.
+// before returns the hooks that a packet passes before an endpoint is selected.
 func (e *explaining) before(p *packet) []segment {
 	balancing := e.k.Mode.NFTablesBalances()
 	switch {
@@ -73,8 +74,8 @@ func (e *explaining) before(p *packet) []segment {
 	return []segment{{kernel.HookPrerouting, first, last}, {kernel.HookInput, first, receivedPriority}}
 }
 
-// after are the hooks that a packet passes with the endpoint as its destination. IPVS sends a packet to another host through OUTPUT; nftables
-// has changed the destination before the packet is routed.
+// after returns the hooks that a packet passes with the endpoint as its destination. IPVS sends a packet to another
+// host through OUTPUT; nftables rewrites the destination before the packet is routed.
 func (e *explaining) after(p *packet) []segment {
 	local, output := e.k.isLocal(p.to.Addr()), segment{kernel.HookOutput, first, last}
 	arriving := segment{kernel.HookInput, first, last}
@@ -99,7 +100,7 @@ func (e *explaining) after(p *packet) []segment {
 	return []segment{output, leaving}
 }
 
-// back are the hooks that the reply passes on this node.
+// back returns the hooks that the reply passes on this node.
 func (e *explaining) back(p *packet, toNode bool) []segment {
 	whole := func(hooks ...kernel.Hook) (all []segment) {
 		for _, h := range hooks {
@@ -116,7 +117,7 @@ func (e *explaining) back(p *packet, toNode bool) []segment {
 	return whole(kernel.HookPrerouting, kernel.HookForward, kernel.HookPostrouting)
 }
 
-// stages are the chains of a part of a hook, in the kernel's order.
+// stages returns the chains in a segment of a hook, in the kernel's order.
 func (w *walk) stages(p *packet, s segment) (all []stage) {
 	for _, c := range builtInChains[s.hook] {
 		if s.from <= c.priority && c.priority < s.below {
@@ -132,11 +133,11 @@ func (w *walk) stages(p *packet, s segment) (all []stage) {
 	return all
 }
 
-// pass walks the chains of a part of a hook. It returns false if the packet was stopped.
+// pass walks the chains in a segment of a hook. It returns false if the packet was stopped.
 func (w *walk) pass(p *packet, s segment) bool {
 	if p.sent {
 		p.in = ""
-		if s.hook == kernel.HookPrerouting || s.hook == kernel.HookInput { // the node itself has the endpoint
+		if s.hook == kernel.HookPrerouting || s.hook == kernel.HookInput { // the endpoint is on the node itself
 			p.in = loopback
 		}
 	}
@@ -155,7 +156,7 @@ func (w *walk) pass(p *packet, s segment) bool {
 	return true
 }
 
-// base walks a base chain of nftables, and its policy.
+// base walks an nftables base chain and applies its policy.
 func (w *walk) base(p *packet, c kernel.BaseChain) bool {
 	rules, read := w.k.NFTables.Rules[c.Chain()]
 	policy := "accept"

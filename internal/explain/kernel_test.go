@@ -128,13 +128,13 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	return k
 }
 
-// damages are changes by an operator or another program, each with the reason that the explanation must give.
+// damages are changes by an operator or another program, with the reason that the explanation must give.
 var damages = []struct {
 	damage  string
-	repair  string // if the agent does not repair it
+	repair  string // a command, if the agent does not repair the damage
 	verdict explain.Verdict
 	reason  string
-	// reason6 is the reason at the IPv6 address; empty if only IPv4 is damaged.
+	// reason6 is the reason for the IPv6 address; empty if only IPv4 is damaged.
 	reason6 string
 }{
 	{
@@ -247,11 +247,12 @@ func TestNamesWhatIsBroken(t *testing.T) {
 	allAtOnce(t, n, v)
 }
 
-// allAtOnce breaks all objects of a kind together, which is faster than one after the other. Each must be named.
+// allAtOnce breaks all objects of a kind together, which is faster than one by one. The explanation must name each of
+// them.
 func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 	for _, c := range []struct {
 		kind string
-		// lines are commands, each with the text that the explanation must have.
+		// lines maps each command to the text that the explanation must contain.
 		lines map[string]string
 	}{
 		{"sysctl", sysctlDamage(v)}, {"chain", chainDamage(v)}, {"jump", jumpDamage(v)},
@@ -268,7 +269,7 @@ func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 				e = all6
 			}
 			if e.Verdict == explain.Passes || !says(e, want) {
-				t.Errorf("%s: %s: no reason says %q\n%s", c.kind, line, want, steps(e))
+				t.Errorf("%s: %s: no reason contains %q\n%s", c.kind, line, want, steps(e))
 			}
 		}
 		if len(c.lines) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// matchResult reports whether a rule matches a packet.
+// matchResult is the result of matching a rule, or one of its matches, against a packet.
 type matchResult uint8
 
 const (
@@ -27,11 +27,12 @@ func resultOf(is bool) matchResult {
 	return no
 }
 
-// condition is what decides whether an uncertain rule matches.
+// condition describes the unknown matches that decide whether a rule matches.
 type condition struct {
 	// text lists the matches with an unknown result.
 	text string
-	// opaque is true if explain cannot evaluate one of them. Otherwise the client decides, and naming it gives a certain answer.
+	// opaque is true if explain cannot evaluate one of them. Otherwise they depend on the client, and a question that
+	// names the client has a certain answer.
 	opaque bool
 }
 
@@ -39,7 +40,7 @@ func (c condition) and(d condition) condition {
 	return condition{strings.TrimSpace(c.text + " " + d.text), c.opaque || d.opaque}
 }
 
-// evaluate returns the least certain of the match results, and the condition if it is unknown.
+// evaluate returns the lowest of the match results, and the condition if the result is maybe.
 func evaluate(r kernel.Rule, k *Kernel, p *packet) (matchResult, condition) {
 	least, unknown := yes, condition{}
 	for _, c := range r.Conditions {
@@ -52,7 +53,8 @@ func evaluate(r kernel.Rule, k *Kernel, p *packet) (matchResult, condition) {
 	return least, unknown
 }
 
-// dependsOnClient reports whether a match has an unknown result only because the client, or the interface on which it arrives, is unknown.
+// dependsOnClient reports whether the result of a match is unknown only because the client, or its incoming interface,
+// is unknown.
 func dependsOnClient(c kernel.Condition, k *Kernel, p *packet) bool {
 	switch c := c.(type) {
 	case kernel.Negated:
@@ -102,7 +104,7 @@ func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
 	return p.matches(c)
 }
 
-// matches evaluates the conditions that only the packet decides.
+// matches evaluates conditions on the packet alone.
 func (p *packet) matches(c kernel.Condition) matchResult {
 	switch c := c.(type) {
 	case kernel.OfProtocol:
@@ -127,7 +129,7 @@ func (p *packet) matches(c kernel.Condition) matchResult {
 	return p.tracked(c)
 }
 
-// tracked evaluates the conditions on the connection and on marks.
+// tracked evaluates conditions on the connection and on marks.
 func (p *packet) tracked(c kernel.Condition) matchResult {
 	switch c := c.(type) {
 	case kernel.OriginalTo:
@@ -154,7 +156,7 @@ func (p *packet) tracked(c kernel.Condition) matchResult {
 	return maybe
 }
 
-// markIs compares the bits of a mark in a mask, of which some are unknown.
+// markIs compares the masked bits of a mark, some of which may be unknown.
 func markIs(mark, unknown, want, mask uint32) matchResult {
 	switch {
 	case (mark^want)&mask&^unknown != 0 || want&^mask != 0:
@@ -184,10 +186,10 @@ func (p *packet) inRange(c kernel.AddrRange) matchResult {
 	return resultOf(a.Compare(c.First) >= 0 && a.Compare(c.Last) <= 0)
 }
 
-// local is the type of the node's own addresses.
+// local is the address type of the node's own addresses.
 var local = []string{"LOCAL"}
 
-// ofType matches the type of an address. Clients, Services and endpoints have unicast addresses.
+// ofType matches the type of an address. Addresses of clients, Services and endpoints are unicast.
 func (k *Kernel) ofType(a netip.Addr, c kernel.AddrType) matchResult {
 	isLocal, isUnicast := slices.Contains(c.Types, "LOCAL"), slices.Contains(c.Types, "UNICAST")
 	switch {
@@ -218,8 +220,8 @@ func within(a netip.Addr, r netip.Prefix) matchResult {
 	return resultOf(r.Contains(a))
 }
 
-// arrives matches the incoming interface, which packets sent by this node lack until they arrive at the node itself. It records that a rule
-// depends on it.
+// arrives matches the incoming interface, and records that a rule depends on it. A packet sent by this node has no
+// incoming interface, unless it returns to the node itself.
 func arrives(p *packet, c kernel.Arrives) matchResult {
 	if p.sent && p.in == "" {
 		return no

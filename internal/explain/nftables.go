@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// nftChain walks the rules of a chain of nftables, as chain does those of iptables.
+// nftChain walks the rules of an nftables chain, as chain does for iptables.
 func (w *walk) nftChain(p *packet, at kernel.NFTName, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues
@@ -27,7 +27,7 @@ func (w *walk) nftChain(p *packet, at kernel.NFTName, f flow, depth int) end {
 	return returned
 }
 
-// nftRun runs the statements of one rule.
+// nftRun executes the statements of one rule.
 type nftRun struct {
 	*walk
 	p         *packet
@@ -36,7 +36,7 @@ type nftRun struct {
 	depth     int
 	rule      kernel.NFTRule
 	registers registers
-	// matches are the conditions of the rule so far, in nft's words.
+	// matches are the conditions of the rule so far, in nft's syntax.
 	matches []string
 }
 
@@ -49,7 +49,7 @@ func (r *nftRun) all() end {
 	return continues
 }
 
-// statement runs one statement. goes is false if the rule does not match.
+// statement executes one statement. goes is false if the rule does not match.
 func (r *nftRun) statement(s kernel.NFTStatement) (e end, goes bool) {
 	switch s := s.(type) {
 	case kernel.NFTLoad:
@@ -139,7 +139,7 @@ func (r *nftRun) lookup(s kernel.NFTLookup) (end, bool) {
 	return r.verdictOf(a, b, name, found, uncertain, there && set.Unread == "")
 }
 
-// search returns the element that has the key, and those that may have it.
+// search returns the element that matches the key, and the elements that may match it.
 func (r *nftRun) search(set kernel.NFTSet, b bits) (found *kernel.NFTElement, uncertain []kernel.NFTElement) {
 	var rest *kernel.NFTElement
 	for i, e := range set.Elements {
@@ -160,7 +160,7 @@ func (r *nftRun) search(set kernel.NFTSet, b bits) (found *kernel.NFTElement, un
 	return rest, uncertain
 }
 
-// verdictOf applies the verdict of a map.
+// verdictOf applies the verdict from a verdict map.
 func (r *nftRun) verdictOf(a matchResult, b bits, name string, found *kernel.NFTElement, uncertain []kernel.NFTElement, read bool) (end, bool) {
 	switch {
 	case !read:
@@ -183,7 +183,7 @@ func (r *nftRun) verdictOf(a matchResult, b bits, name string, found *kernel.NFT
 	return continues, true
 }
 
-// shown is the rule in the steps.
+// shown returns the rule as the steps show it.
 func (r *nftRun) shown() shown {
 	return shown{r.rule.Show(r.at), strings.Join(r.matches, " ")}
 }
@@ -191,9 +191,9 @@ func (r *nftRun) shown() shown {
 func (r *nftRun) verdict(v kernel.NFTVerdict, f flow) end {
 	switch v.Code {
 	case kernel.NFTAccept:
-		return r.accept(r.shown(), f, "accepted, the remaining rules here are skipped")
+		return r.accept(r.shown(), f, "accepted; the remaining rules here are skipped")
 	case kernel.NFTDrop:
-		return r.stop(r.shown(), f, "dropped, the client gets no reply")
+		return r.stop(r.shown(), f, "dropped without a reply to the client")
 	case kernel.NFTJump:
 		return called(r.nftChain(r.p, r.at.In(v.Chain), f, r.depth+1))
 	case kernel.NFTGoto:
@@ -203,7 +203,7 @@ func (r *nftRun) verdict(v kernel.NFTVerdict, f flow) end {
 	case kernel.NFTContinue, kernel.NFTBreak:
 		return continues
 	}
-	return r.other(r.shown(), f, "what the program at the queue decides")
+	return r.other(r.shown(), f, "the decision of the program that reads the queue")
 }
 
 // harmless are expressions that neither stop nor change a packet.
@@ -215,7 +215,7 @@ var harmless = map[string]bool{
 func (r *nftRun) action(name string) end {
 	switch name {
 	case "reject":
-		return r.stop(r.shown(), r.flow, "rejected, the client gets an error immediately")
+		return r.stop(r.shown(), r.flow, "rejected with an immediate error to the client")
 	case "masq", "snat":
 		return r.masquerade(r.shown(), r.flow)
 	case "dnat", "redir", "tproxy":
@@ -229,7 +229,7 @@ func (r *nftRun) action(name string) end {
 	return r.other(r.shown(), r.flow, "what the statement "+name+" does")
 }
 
-// set changes a field of the packet. Only marks decide what happens to it later.
+// set changes a field of the packet. Of these fields, later rules depend only on marks.
 func (r *nftRun) set(s kernel.NFTStore) {
 	before, b := *r.p, r.registers.read(s.From, registerSize)
 	value, unknown := binary.NativeEndian.Uint32(b.data), ^binary.NativeEndian.Uint32(b.known)
@@ -250,7 +250,7 @@ func (r *nftRun) set(s kernel.NFTStore) {
 	r.marked(r.p, before, r.shown(), r.flow)
 }
 
-// setText names the elements of an anonymous set, if they are few.
+// setText lists the first elements of an anonymous set.
 func setText(set kernel.NFTSet, name string) string {
 	const few = 4
 	var all []string

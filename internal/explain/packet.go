@@ -21,19 +21,19 @@ type packet struct {
 	mark uint32
 	// markUnknown are the bits of the mark that explain cannot evaluate. ctMark is the mark of the connection.
 	markUnknown, ctMark, ctMarkUnknown uint32
-	// in and out are interfaces; empty if they are unknown.
+	// in and out are the interfaces; empty if unknown.
 	in, out string
-	// arrivalAsked is true if a rule matched in.
+	// arrivalAsked is true if a rule has tested in.
 	arrivalAsked bool
 	// tracking is its connection tracking state.
 	tracking string
-	// reply is true for an answer of an endpoint, and translated if nftables has changed the connection's destination.
+	// reply is true for an endpoint's reply. translated is true if nftables has changed the connection's destination.
 	reply, translated bool
-	// original is where the connection's first packet came from and went to.
+	// original has the addresses of the connection's first packet.
 	original ends
 }
 
-// ends are the sender and the destination of a packet.
+// ends are the source and destination of a packet.
 type ends struct {
 	from netip.Addr
 	port uint16
@@ -48,7 +48,7 @@ const (
 	invalid     = "INVALID"
 )
 
-// ephemeralPort stands for the port of a client that the question does not name: a port that no rule means in particular.
+// ephemeralPort is the client's port if the question names none. Rules do not match it specifically.
 const ephemeralPort = 49_151
 
 func newPacket(k *Kernel, q Question) *packet {
@@ -67,7 +67,7 @@ func newPacket(k *Kernel, q Question) *packet {
 	return p
 }
 
-// answer is the reply of the endpoint that the packet has reached, as it arrives on this node.
+// answer returns the reply of the endpoint that the packet has reached, as the reply arrives on this node.
 func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	local := k.isLocal(p.to.Addr())
 	back := &packet{
@@ -78,7 +78,7 @@ func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	switch {
 	case p.tracking == untracked:
 		back.tracking = untracked
-	case masqueraded && !p.sent: // until the kernel translates it
+	case masqueraded && !p.sent: // the node's address, until the kernel translates it
 		back.to = netip.AddrPortFrom(netip.Addr{}, p.original.port)
 	}
 	if local {
@@ -87,10 +87,10 @@ func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	return back
 }
 
-// loopback is the interface of the node's packets to itself.
+// loopback is the interface that the node uses for packets to itself.
 const loopback = "lo"
 
-// outInterface is the outgoing interface of packets to an endpoint.
+// outInterface returns the outgoing interface for packets to an endpoint.
 func (k *Kernel) outInterface(a netip.Addr) string {
 	if k.isLocal(a) {
 		return loopback

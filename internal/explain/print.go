@@ -18,10 +18,10 @@ var headlines = map[Verdict]string{
 	Unknown:   "unknown",
 }
 
-// shownEndpoints is the maximum number of endpoints without all.
+// shownEndpoints is the maximum number of endpoints in the short output.
 const shownEndpoints = 5
 
-// Print writes explanations as text: the verdict first, then the reasons, the steps that decide, and the endpoints. If all is true,
+// Print writes explanations as text: the verdict, the reasons, the deciding steps, and the endpoints. If all is true,
 // it writes every step and every endpoint.
 func Print(w io.Writer, answers []Explanation, all bool) {
 	var before []Endpoint
@@ -41,7 +41,7 @@ func Print(w io.Writer, answers []Explanation, all bool) {
 	}
 }
 
-// printShort writes what decides. before are the endpoints of the explanation above.
+// printShort writes the short output. before are the endpoints of the previous explanation.
 func printShort(w io.Writer, e Explanation, before []Endpoint) {
 	printVerdict(w, e)
 	for _, i := range e.deciding() {
@@ -62,7 +62,8 @@ func printShort(w io.Writer, e Explanation, before []Endpoint) {
 	}
 }
 
-// deciding returns the indexes of the steps that decide: those that stop the packet or may stop it, or else the one that selects the endpoint.
+// deciding returns the indexes of the deciding steps: the steps that stop or may stop the packet, or else the step that
+// selects the endpoint.
 func (e Explanation) deciding() []int {
 	var deciding []int
 	for i, s := range e.Steps {

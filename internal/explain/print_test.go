@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// TestPrint: the verdict comes first, then the reasons, then the path with its stops marked.
+// TestPrint: the output has the verdict, the reasons, and the path with its stops marked, in this order.
 func TestPrint(t *testing.T) {
 	e := explain.Explanation{
 		Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", From: "198.51.100.7", Service: "default/web", Kind: "ClusterIP",
@@ -46,7 +46,8 @@ Eligible endpoints:
 	}
 }
 
-// TestPrintShort: without -v, the steps that decide follow the verdict, and a healthy Service with many frontends fits on a screen.
+// TestPrintShort: without -v, only the deciding steps follow the verdict, and the output for a healthy Service with
+// many frontends fits on a screen.
 func TestPrintShort(t *testing.T) {
 	var endpoints []explain.Endpoint
 	for i := range 7 {
@@ -99,7 +100,7 @@ Use -v to see all steps.
 	}
 }
 
-// TestVerdicts: an answer that depends on the client is not mixed up with one that explain cannot give.
+// TestVerdicts: "depends on the client" and "cannot be evaluated" are different verdicts.
 func TestVerdicts(t *testing.T) {
 	for spec, want := range map[string]map[string]explain.Verdict{
 		"-s 198.51.100.0/24 -j DROP":                        {"": explain.Depends, outside: explain.Stops, pod: explain.Passes},

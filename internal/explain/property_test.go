@@ -15,15 +15,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// modelRule is a rule of the model: its matches, each with what it says about the packet, and its target.
+// modelRule is a rule of the model: its matches, their result for the packet, and its target.
 type modelRule struct {
 	text   string
-	is     bool // all matches are known, and this is what they say of the packet
+	is     bool // the result of the known matches
 	known  bool
 	target string
 }
 
-// facts of the packet from outside to the ClusterIP, in filter INPUT.
+// facts has the result of each match for a packet from outside to the ClusterIP, in filter INPUT.
 var facts = map[string]bool{
 	"-s 198.51.100.0/24": true, "-s 10.244.0.0/16": false, "! -s 10.244.0.0/16": true, "-d 10.96.0.0/16": true, "-p tcp -m tcp --dport 80": true,
 	"-p tcp -m multiport --dports 22,443": false, "-p udp": false, "-m conntrack --ctstate RELATED,ESTABLISHED": false, "-i eth0": true, "! -i eth+": false,
@@ -31,7 +31,7 @@ var facts = map[string]bool{
 	"-m owner --uid-owner 0": false, "-m pkttype --pkt-type broadcast": false,
 }
 
-// drawRules draws the chains 0 to 2. A chain jumps or goes only to later ones.
+// drawRules draws the chains 0 to 2. A chain jumps or goes only to later chains.
 func drawRules(t *rapid.T) [][]modelRule {
 	all := make([][]modelRule, 3)
 	texts := make([]string, 0, len(facts))
@@ -59,7 +59,8 @@ func drawRules(t *rapid.T) [][]modelRule {
 	return all
 }
 
-// outcomes are what may happen to the packet in a chain from a rule on: it tries both answers of each match that is not known.
+// outcomes returns the possible outcomes of a chain from the given rule on. It tries both results of each unknown
+// match.
 func outcomes(all [][]modelRule, chain, from int) map[string]bool {
 	out := map[string]bool{}
 	if from == len(all[chain]) {
@@ -94,8 +95,9 @@ func outcomes(all [][]modelRule, chain, from int) map[string]bool {
 	return out
 }
 
-// TestRulesHaveTheOutcomesOfAModel compares random chains with a model that tries every answer of the matches that explain does not know.
-// What happens in the model must be the verdict, or the verdict must be unclear; and without such matches, it is certain.
+// TestRulesHaveTheOutcomesOfAModel compares random chains with a model that tries every result of the matches that
+// explain cannot evaluate. The verdict must be the model's outcome or unclear. If explain can evaluate all matches, the
+// verdict must be certain.
 func TestRulesHaveTheOutcomesOfAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := drawRules(rt)
@@ -131,7 +133,7 @@ func TestRulesHaveTheOutcomesOfAModel(t *testing.T) {
 		case e.Verdict == explain.Unclear && opaque:
 		case len(may) == 1 && may[e.Verdict]:
 		default:
-			rt.Fatalf("the model says %v, policy DROP %t:\n%v\n%s", may, drops, all, steps(e))
+			rt.Fatalf("want one of the model's outcomes %v, policy DROP %t:\n%v\n%s", may, drops, all, steps(e))
 		}
 	})
 }

@@ -19,7 +19,7 @@ type Query struct {
 	Addr     netip.AddrPort
 	Protocol inet.Protocol // 0 if not given
 	Service  model.ServiceID
-	Port     string // its name or number; empty for all
+	Port     string // name or number; empty for all ports
 }
 
 const queryForms = "use ADDRESS:PORT[/PROTOCOL], such as 10.96.0.10:53/udp or [fd00::10]:53, or NAMESPACE/NAME[:PORT], such as kube-system/kube-dns:dns"
@@ -103,7 +103,8 @@ func (q Query) Explain(k *Kernel, v *view.View, base view.Base, client Question)
 	return answers, nil
 }
 
-// Concerns selects the virtual servers of the query, as far as known before the kernel is read.
+// Concerns returns a filter for the virtual servers of the query. It uses only information that is available before the
+// kernel is read.
 func (q Query) Concerns(v *view.View) func(kernel.ServerKey) bool {
 	if q.Addr.IsValid() || v == nil {
 		return func(key kernel.ServerKey) bool { return key.Addr == q.Addr }
@@ -126,7 +127,8 @@ func sortedNames(set map[string]bool) []string {
 	return names
 }
 
-// servedProtocol returns the protocol served at the address. It prefers TCP, and returns TCP if none is served.
+// servedProtocol returns the protocol served at the address. It prefers TCP, and also returns TCP if no protocol is
+// served.
 func (q Query) servedProtocol(k *Kernel, v *view.View) inet.Protocol {
 	for _, p := range []inet.Protocol{inet.TCP, inet.UDP, inet.SCTP} {
 		if _, stands := k.Servers[kernel.ServerKey{Addr: q.Addr, Protocol: p}]; stands {

@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// registers are those of a rule of nftables, in words. Each has the bits that the last statement stored there.
+// registers are the registers of an nftables rule, in words. Each contains the bits that the last statement stored.
 type registers [16]bits
 
-// read returns bytes from a word on. Bytes that nothing stored are unknown.
+// read returns bytes starting at a word. Bytes that no statement stored are unknown.
 func (r *registers) read(from, length int) bits {
 	all := unknownBits(length)
 	var names []string
@@ -32,7 +32,7 @@ func (r *registers) read(from, length int) bits {
 	return all
 }
 
-// store puts bits into the words from one on. The rest of the last word is zero.
+// store writes bits starting at a word. It pads the last word with zeros.
 func (r *registers) store(to int, b bits) {
 	padded := exactly(make([]byte, (len(b.data)+registerSize-1)/registerSize*registerSize))
 	padded.put(0, b)
@@ -42,7 +42,7 @@ func (r *registers) store(to int, b bits) {
 	}
 }
 
-// transform applies a mask and inverts bits.
+// transform applies a mask and then inverts bits.
 func (b bits) transform(mask, xor []byte) bits {
 	out := bits{data: bytes.Clone(b.data), known: bytes.Clone(b.known), name: b.name, client: b.client}
 	for i := range out.data {
@@ -73,7 +73,7 @@ func (b bits) reversed(size int) bits {
 	return out
 }
 
-// bounds are the least and the greatest value that the bits may have.
+// bounds returns the smallest and the largest value that the bits can have.
 func (b bits) bounds() (low, high []byte) {
 	low, high = make([]byte, len(b.data)), make([]byte, len(b.data))
 	for i := range b.data {
@@ -83,7 +83,7 @@ func (b bits) bounds() (low, high []byte) {
 	return low, high
 }
 
-// within reports whether the bits are between two values.
+// within reports whether the value is between two bounds.
 func (b bits) within(first, last []byte) matchResult {
 	low, high := b.bounds()
 	switch {
@@ -95,7 +95,7 @@ func (b bits) within(first, last []byte) matchResult {
 	return maybe
 }
 
-// canBe reports whether the known bits are those of a value.
+// canBe reports whether the known bits match a value.
 func (b bits) canBe(value []byte) bool {
 	for i := range b.data {
 		if i < len(value) && (b.data[i]^value[i])&b.known[i] != 0 {
@@ -125,7 +125,7 @@ func (b bits) compare(op uint32, value []byte) matchResult {
 	return maybe
 }
 
-// in reports whether the bits are a key of an element, field by field.
+// in reports whether the bits match the key range of an element, field by field.
 func (b bits) in(e kernel.NFTElement, fields []int) matchResult {
 	least, at := yes, 0
 	for _, length := range fields {
@@ -139,7 +139,7 @@ func (b bits) in(e kernel.NFTElement, fields []int) matchResult {
 	return least
 }
 
-// text prints a constant as nft does, as far as its length and the field's name tell what it is.
+// text formats a constant as nft does. It infers the type from the field's name and the length.
 func text(name string, value []byte) string {
 	switch {
 	case strings.HasSuffix(name, "addr") && len(value) < 4:

@@ -7,7 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// inOther looks the packet up in another program's ipset. The narrowest range decides. Each field of the key is one of the packet's source or destination.
+// inOther looks the packet up in another program's ipset. The narrowest range decides. Each field of the key comes from
+// the packet's source or destination.
 func (p *packet) inOther(set kernel.OtherSet, key kernel.SetKey, k *Kernel) matchResult {
 	if set.Unread != "" {
 		return maybe
@@ -25,7 +26,7 @@ func (p *packet) inOther(set kernel.OtherSet, key kernel.SetKey, k *Kernel) matc
 	return result
 }
 
-// isOther reports whether the packet is an element.
+// isOther reports whether an element matches the packet.
 func (p *packet) isOther(e kernel.OtherElement, set kernel.OtherSet, fields, sides []string, k *Kernel) matchResult {
 	if e.Set != "" { // of a set of sets
 		inner, read := k.OtherSets[e.Set]

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestInterfaces: rules that match the incoming interface use the interface of the route to the client, or the given one.
+// TestInterfaces: rules that match the incoming interface use the given interface, or that of the route to the client.
 func TestInterfaces(t *testing.T) {
 	for _, c := range []struct {
 		name, rule, chain, from, via, given string
@@ -45,7 +45,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestBridge: IPVS cannot translate a reply that stays on a bridge, unless netfilter sees the bridge's packets.
+// TestBridge: IPVS cannot translate a reply that stays on a bridge, unless netfilter processes the bridge's packets.
 func TestBridge(t *testing.T) {
 	const client = "10.244.0.50"
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfTheNodeItself: packets that the node sends arrive on no interface, so --interface has no effect.
+// TestInterfaceOfTheNodeItself: packets that the node sends have no incoming interface, so --interface has no effect.
 func TestInterfaceOfTheNodeItself(t *testing.T) {
 	w := newWorld(t, web())
 	q := question(clusterIPHTTP, node)
@@ -91,7 +91,7 @@ func TestInterfaceOfTheNodeItself(t *testing.T) {
 	}
 }
 
-// TestRaw: the raw table stops packets, or disables the tracking that masquerading needs.
+// TestRaw: rules in table raw stop packets, or disable the tracking that masquerading requires.
 func TestRaw(t *testing.T) {
 	for _, c := range []struct {
 		name, chain, rule, from string
@@ -121,7 +121,7 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestChainsOfNFTables: chains on the packet's path are named, because explain does not evaluate their rules; others are not.
+// TestChainsOfNFTables: explain names only the chains on the packet's path whose rules it does not evaluate.
 func TestChainsOfNFTables(t *testing.T) {
 	chain := func(family string, hook kernel.Hook, priority int32, rules uint32, drops bool) kernel.BaseChain {
 		return kernel.BaseChain{Family: family, Table: "guard", Name: "c", Hook: hook, Priority: priority, Rules: rules, Drops: drops}
@@ -156,7 +156,8 @@ func TestChainsOfNFTables(t *testing.T) {
 	}
 }
 
-// TestExistingConnection: an existing connection continues to its endpoint even if the endpoint gets no new ones.
+// TestExistingConnection: an existing connection continues to its endpoint even if the endpoint receives no new
+// connections.
 func TestExistingConnection(t *testing.T) {
 	newWorldWith := func(state, destination string) *world {
 		w := newWorld(t, web())
@@ -196,7 +197,8 @@ func TestExistingConnection(t *testing.T) {
 	}
 }
 
-// TestUnread: a part that could not be read is named and makes the verdict unknown or unclear; a kernel without IPVS is a verdict.
+// TestUnread: explain names a part that could not be read, and its verdict is unknown or unclear. A kernel without IPVS
+// has a certain verdict.
 func TestUnread(t *testing.T) {
 	for part, want := range map[explain.Part]explain.Verdict{
 		explain.Addresses: explain.Unknown, explain.Sets: explain.Unknown, explain.Rules: explain.Unknown, explain.Servers: explain.Unknown,

@@ -6,7 +6,8 @@ func (e *explaining) missing(part Part) bool {
 	return unread
 }
 
-// couldNotRead is missing, and also adds a step and a reason the first time. The answer is then not certain, unless the kernel lacks the part.
+// couldNotRead is like missing, but also adds a step and a reason the first time. The answer is then uncertain, unless
+// the kernel lacks the part altogether.
 func (e *explaining) couldNotRead(part Part) bool {
 	if !e.missing(part) {
 		return false
@@ -22,7 +23,7 @@ func (e *explaining) couldNotRead(part Part) bool {
 	return true
 }
 
-// required is couldNotRead for a part that the verdict depends on.
+// required is like couldNotRead, for a part that the verdict depends on.
 func (e *explaining) required(part Part) bool {
 	is := e.couldNotRead(part)
 	e.unknown = e.unknown || is

@@ -13,7 +13,8 @@ type walk struct {
 	at      string // the hook, for the steps
 	place   place
 	steps   []Step
-	// masquerades is the rule that masquerades the packet; depends lists the matches of rules that may masquerade it.
+	// masquerades is the rule that masquerades the packet. depends lists the unknown matches of rules that may
+	// masquerade it.
 	masquerades string
 	depends     []string
 	maybeStops  []string
@@ -23,13 +24,14 @@ type walk struct {
 	untracks []string
 	// redirected is true if a rule has changed the packet's destination.
 	redirected bool
-	// exempts are the matches of a rule that may have accepted the packet in this hook; if it did, later rules do not see the packet.
+	// exempts are the unknown matches of rules that may have accepted the packet in this hook. An accepted packet skips
+	// the later rules.
 	exempts condition
-	// unread are chains whose rules were not read.
+	// unread lists chains whose rules were not read.
 	unread []string
 }
 
-// end is the way in which a packet leaves a rule or a chain.
+// end describes how a packet leaves a rule or a chain.
 type end uint8
 
 const (
@@ -39,28 +41,28 @@ const (
 	stopped
 )
 
-// flow is how a packet got to a rule: certainly, or only if it matches on.
+// flow describes how a packet reached a rule: certainly, or only if the packet matches on.
 type flow struct {
 	certain bool
 	on      condition
 }
 
-// only is the flow through a rule with this result.
+// only returns the flow through a rule with this result.
 func (f flow) only(a matchResult, unknown condition) flow {
 	return flow{f.certain && a == yes, f.on.and(unknown)}
 }
 
-// shown is a rule in the steps: the command or line that shows it, and the reason for it.
+// shown is a rule as the steps show it: the command or line that shows it, and its purpose.
 type shown struct{ object, why string }
 
 func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), saved.Rule.Why} }
 
-// maxDepth bounds the nesting of chains. The kernel rejects loops, but a listing may be read while it changes.
+// maxDepth limits the nesting of chains. The kernel rejects loops, but the rules may change while explain reads them.
 const maxDepth = 16
 
 func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p.family]} }
 
-// hook walks a built-in chain and its policy. It returns false if the packet was stopped.
+// hook walks a built-in chain and applies its policy. It returns false if the packet was stopped.
 func (w *walk) hook(p *packet, table, chain string) bool {
 	w.at, w.exempts = table+" "+chain, condition{}
 	id := kernel.ChainID{Table: table, Chain: chain}
@@ -80,8 +82,8 @@ func (w *walk) end(e end, drops bool, policy shown, says string) bool {
 	return e != stopped
 }
 
-// chain walks the rules of a chain. If an unknown match led to the chain, no rule in it is certain. The same holds for the rules behind one
-// that may have left the chain.
+// chain walks the rules of a chain. If an unknown match led to the chain, none of its rules is certain to apply. The
+// same is true for rules after a rule that may have left the chain.
 func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues
@@ -104,7 +106,7 @@ func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	return returned
 }
 
-// act applies a rule that matches. A rule that only may match is recorded without effect.
+// act applies a matching rule. If the match is uncertain, act only records the rule.
 func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
 	r := shownRule(saved)
 	switch v := saved.Rule.Verdict.(type) {
@@ -117,7 +119,7 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
 	case kernel.Final:
 		return w.final(r, v, f)
 	case kernel.Reject:
-		return w.stop(r, f, "rejected, the client gets an error immediately")
+		return w.stop(r, f, "rejected with an immediate error to the client")
 	case kernel.Masquerade:
 		return w.masquerade(r, f)
 	case kernel.NoTrack:
@@ -132,7 +134,7 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
 	return continues
 }
 
-// called is how a packet goes on in the calling chain.
+// called converts the end of a chain for the calling chain.
 func called(e end) end {
 	if e == returned {
 		return continues
@@ -143,9 +145,9 @@ func called(e end) end {
 func (w *walk) final(r shown, v kernel.Final, f flow) end {
 	switch v {
 	case kernel.Accept:
-		return w.accept(r, f, "accepted, the remaining rules here are skipped")
+		return w.accept(r, f, "accepted; the remaining rules here are skipped")
 	case kernel.Drop:
-		return w.stop(r, f, "dropped, the client gets no reply")
+		return w.stop(r, f, "dropped without a reply to the client")
 	}
 	w.record(r, f, "returns to the calling chain", Passes)
 	return returned
@@ -160,7 +162,7 @@ func (w *walk) accept(r shown, f flow, says string) end {
 	return continues
 }
 
-// stop stops the packet. If an earlier rule may have accepted it, the answer depends on that rule.
+// stop stops the packet. If an earlier rule may have accepted the packet, the answer depends on that rule.
 func (w *walk) stop(r shown, f flow, says string) end {
 	if f.certain && w.exempts.text == "" {
 		w.record(r, f, says, Stops)
@@ -179,7 +181,7 @@ func (w *walk) stop(r shown, f flow, says string) end {
 	return accepted
 }
 
-// other is what explain does not know: it may stop the packet.
+// other records a rule that explain cannot evaluate and that may stop the packet.
 func (w *walk) other(r shown, f flow, what string) end {
 	f.certain = false
 	f.on = f.on.and(condition{what, true})
@@ -202,7 +204,8 @@ func (w *walk) masquerade(r shown, f flow) end {
 	return accepted
 }
 
-// changeMarks applies a verdict that changes the mark of the packet, or of its connection. After a rule that only may match, these bits are unknown.
+// changeMarks applies a verdict that changes the mark of the packet or its connection. If the match is uncertain, the
+// changed bits become unknown.
 func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
 	before := *p
 	switch v := v.(type) {
@@ -253,7 +256,7 @@ func (w *walk) notrack(p *packet, r shown, f flow) {
 	}
 }
 
-// record adds a step with the rule's reason and its effect.
+// record adds a step with the rule's purpose and effect.
 func (w *walk) record(r shown, f flow, says string, v Verdict) {
 	if r.why != "" {
 		says = r.why + ": " + says

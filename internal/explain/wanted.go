@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// compare adds the differences from the wanted state. They may be why this packet, or the next one, does not arrive.
+// compare adds the differences from the wanted state. They may stop this packet or a later one.
 func (e *explaining) compare() {
 	absent := e.couldNotRead(Servers) && e.k.Unread[Servers].Absent
-	if absent || e.inactive() { // everything differs, which explains nothing
+	if absent || e.inactive() { // every object differs, which explains nothing
 		e.compareFrontend()
 		return
 	}
@@ -28,7 +28,8 @@ func (e *explaining) compare() {
 	e.compareFrontend()
 }
 
-// compareSysctls skips the conntrack sysctls: they are limits, and some machines do not let the agent set them.
+// compareSysctls skips the conntrack sysctls: they are only limits, and some machines do not permit the agent to set
+// them.
 func (e *explaining) compareSysctls() {
 	for _, s := range e.base.Sysctls {
 		if strings.HasPrefix(s.Name, "net/netfilter/") {
@@ -75,7 +76,7 @@ func (e *explaining) compareFrontend() {
 	}
 	f := e.frontend
 	e.explainState(f)
-	if f.Server == "" { // another Service or program has the frontend
+	if f.Server == "" { // another Service or program owns the frontend
 		return
 	}
 	if f.Bound && !e.missing(Addresses) && !e.k.isVirtual(f.Address.Addr()) {
@@ -89,13 +90,13 @@ func (e *explaining) compareFrontend() {
 	e.compareServer(f)
 }
 
-// explainState gives the reason if a frontend is not served to every client.
+// explainState adds the reason if the frontend is not served to every client.
 func (e *explaining) explainState(f *view.Frontend) {
 	if f.State != view.Served && f.State != view.Missing {
 		e.reason("%s: %s%s", f.State, stateText[f.State], withReason(f.Reason))
 	}
 	if f.Owner != "" {
-		e.reason("the path is that of Service %s; Service %s is not served here", f.Owner, e.out.Service)
+		e.reason("the path leads to Service %s; Service %s is not served at this frontend", f.Owner, e.out.Service)
 	}
 	if from := e.q.From; e.stopped && from.IsValid() && len(f.SourceRanges) > 0 &&
 		!slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(from) }) {
@@ -135,7 +136,7 @@ func (e *explaining) compareServer(f *view.Frontend) {
 	}
 }
 
-// holds compares text, because the view has the entries as text.
+// holds compares text because the view contains the entries as text.
 func (e *explaining) holds(s view.SetEntry) bool {
 	for element := range e.k.Members[s.Set] {
 		if element.String() == s.Entry {
@@ -145,25 +146,27 @@ func (e *explaining) holds(s view.SetEntry) bool {
 	return false
 }
 
-// active reports whether an agent responds or has left ipsets: every agent creates some, and its rules keep them in the kernel.
+// active reports whether an agent responds or its sets exist. Every agent creates some sets, which stay in the kernel
+// as long as the rules use them.
 func (e *explaining) active() bool { return e.answered || len(e.k.Sets) > 0 }
 
-// inactive reports whether no agent is active here. If the ipsets could not be read, both active and inactive are false.
+// inactive reports whether no agent is active on this node. If the sets could not be read, active and inactive are both
+// false.
 func (e *explaining) inactive() bool {
 	u, unread := e.k.Unread[Sets]
 	return !e.active() && (!unread || u.Absent)
 }
 
-// noFrontend adds the reason why no Service is known for the frontend.
+// noFrontend adds the reason why the frontend's Service is unknown.
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
 		e.reason("kube-ipvs is not active on this node: no agent responds, and none of its sets exists; " +
-			"if Services work here, another proxy serves them, and explain shows only what IPVS does")
+			"if Services work on this node, another proxy serves them, and explain shows only what IPVS does")
 	case !e.answered:
 		e.reason("the agent does not respond; the Service, its endpoints and the wanted state are unknown")
 	case e.accepted:
-		e.reason("the agent's process passes connections on to the node port of Service %s at another address of this node; explain that one", e.nodePort)
+		e.reason("the agent's process forwards connections to the node port of Service %s at another address of this node; explain that address instead", e.nodePort)
 	case e.elsewhere:
 		e.reason("no Service on this node has the address %s; explain traces only packets to Services", e.q.To.Addr.Addr())
 	case e.nodePort == "":
@@ -186,7 +189,7 @@ func withReason(text string) string {
 	return " (" + text + ")"
 }
 
-// endpointStates lists the states of the Service's endpoints, for the case that none accepts connections.
+// endpointStates lists the states of the Service's endpoints if no endpoint accepts connections.
 func (e *explaining) endpointStates() string {
 	if e.frontend == nil {
 		return ""

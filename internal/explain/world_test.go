@@ -24,7 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// source has delivered all its Services.
+// source is a fake source that has delivered all its Services.
 type source map[model.ServiceID]*model.Service
 
 func (source) Changed() <-chan struct{} { return nil }
@@ -35,7 +35,7 @@ func (s source) Take() model.Changes {
 	return model.Changes{Services: all}
 }
 
-// world is a node after an agent has served some Services on it.
+// world is a node on which an agent serves some Services.
 type world struct {
 	kernel *explain.Kernel
 	view   *view.View
@@ -81,7 +81,7 @@ func newWorldWith(t *testing.T, cfg compile.Config, services ...*model.Service) 
 	}
 }
 
-// listing is a ruleset as iptables-save prints it.
+// listing formats a ruleset as iptables-save does.
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{
 		Rules:    map[kernel.ChainID][]kernel.SavedRule{},
@@ -107,7 +107,7 @@ func saved(at kernel.ChainID, r kernel.Rule) kernel.SavedRule {
 	return kernel.SavedRule{ChainID: at, Spec: spec, Rule: r, Tag: r.Tag()}
 }
 
-// ask explains with an agent's view.
+// ask explains a packet with an agent's view.
 func (w *world) ask(to, from string) explain.Explanation {
 	return explain.Explain(w.kernel, w.view, w.view.Base, question(to, from))
 }

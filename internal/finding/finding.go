@@ -1,4 +1,4 @@
-// Package finding defines what preflight, status and doctor find on a node.
+// Package finding defines the findings of preflight, status and doctor.
 //
 // May import: nothing of this module.
 package finding
@@ -16,8 +16,7 @@ import (
 // Severity orders findings.
 type Severity string
 
-// The severities. An error keeps the agent from serving Services as they are now. A notice is information about this node that needs no
-// action.
+// The severities. A broken finding prevents the agent from serving the current Services. A notice requires no action.
 const (
 	Broken  Severity = "broken"
 	Warning Severity = "warning"
@@ -34,7 +33,7 @@ type Finding struct {
 	Problem string `json:"problem"`
 	// Evidence is the observed state, as a tool or file shows it. It is never nil.
 	Evidence []string `json:"evidence"`
-	// Remedy says what to do. A command that does it follows the word run, in backticks, and is complete: it can be run as it is.
+	// Remedy tells the operator what to do. Complete commands are in backquotes after the word run.
 	Remedy string `json:"remedy"`
 }
 
@@ -58,7 +57,7 @@ func One(severity Severity, subject, problem string, evidence []string, remedy s
 	return []Finding{New(severity, subject, problem, evidence, remedy)}
 }
 
-// Summary is the finding in one line, without the remedy.
+// Summary returns the finding as one line, without the remedy.
 func (f Finding) Summary() string {
 	text := f.Subject + ": " + f.Problem
 	if len(f.Evidence) > 0 {
@@ -67,10 +66,10 @@ func (f Finding) Summary() string {
 	return text
 }
 
-// String is the finding for the log.
+// String returns the finding as one line for the log.
 func (f Finding) String() string { return f.Summary() + "; " + f.Remedy }
 
-// Details are the lines about the finding below its subject and problem.
+// Details returns the lines to print below the subject and problem.
 func (f Finding) Details() []string {
 	var lines []string
 	for _, e := range f.Evidence {

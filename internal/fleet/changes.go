@@ -9,27 +9,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// The events of rows, as those of kubectl.
+// The events of rows, named like kubectl's.
 const (
 	added    = "ADDED"
 	modified = "MODIFIED"
 	deleted  = "DELETED"
 )
 
-// EventWidth is the width of the column of events, which comes first.
+// EventWidth is the width of the first column, which shows the events.
 const EventWidth = len(modified)
 
-// Changes are what differs between two reports.
+// Changes are the differences between two reports.
 type Changes struct {
-	// report is the later one, but with only those rows, findings and unchecked parts that are new or have other nodes. The rows that are
-	// gone follow. events are those of the rows.
+	// report is the later report, reduced to rows, findings and unchecked parts that are new or whose nodes changed.
+	// Deleted rows follow. events has the event of each row.
 	report  Report
 	events  []string
 	notices []string
 }
 
-// Compare returns what differs between two reports; all of the second if the first is empty. Sums do not count: they change all the time.
-// Nor do nodes that did not respond both times, except that they become notices.
+// Compare returns the differences between two reports, or the whole second report if the first is empty. It ignores
+// sums, which change all the time. Nodes that responded only once, or never, appear in notices only.
 func Compare(before, after Report) Changes {
 	c := Changes{report: after, events: []string{}}
 	c.report.Rows, c.report.Findings, c.report.Unchecked = nil, nil, nil
@@ -103,25 +103,25 @@ func (c *Changes) Empty() bool {
 	return len(c.events) == 0 && len(c.report.Findings) == 0 && len(c.report.Unchecked) == 0 && len(c.notices) == 0
 }
 
-// Print writes the changes as a table, like the function Print does for a report, and adds each row's event.
+// Print writes the changes as a table, like the function Print, with the event of each row.
 func (c *Changes) Print(w io.Writer, form inspect.Table) error {
 	return print(w, c.report, c.events, c.notices, form)
 }
 
-// Names returns the report that has the names of what is new or changed.
+// Names returns a report for PrintNames with the new and changed rows.
 func (c *Changes) Names() Report {
 	r := c.report
 	r.Rows = slices.Clone(r.Rows)
 	for i := range r.Rows {
 		if c.events[i] == deleted {
-			r.Rows = r.Rows[:i] // they are the last ones
+			r.Rows = r.Rows[:i] // deleted rows are last
 			break
 		}
 	}
 	return r
 }
 
-// id identifies what the row says.
+// id identifies the row by its subject and answer.
 func (r Row) id(command string) string {
 	says := r.Says
 	if commands[command].changing {
@@ -146,7 +146,7 @@ func nodesOfRows(r Report, both nodeNames) map[string][]string {
 // nodeNames are names of nodes.
 type nodeNames map[string]bool
 
-// of returns the names that are among these.
+// of returns the names that are in n.
 func (n nodeNames) of(names []string) (some []string) {
 	for _, name := range names {
 		if n[name] {

@@ -20,7 +20,7 @@ UDP  10.96.0.10:53 rr
 FWM  1 wrr
 `
 
-// commandCases are answers of two nodes, the table that they share, and its names.
+// commandCases are the answers of two nodes, with the expected table and names.
 var commandCases = map[string]struct {
 	documents   [2]string
 	want, names string
@@ -91,12 +91,12 @@ func TestCommands(t *testing.T) {
 		}
 		r = merge(q, []Answer{answer("node-1", `{}`, 0), {Node: "node-2", Error: "no answer"}}, 0)
 		if r.responded() != 0 || r.ExitStatus != 1 {
-			t.Errorf("%s: an empty document is an answer: %+v", command, r)
+			t.Errorf("%s: an empty document was accepted as an answer: %+v", command, r)
 		}
 	}
 }
 
-// TestForms: sorted by a column, without titles, and with all names.
+// TestForms: tables can be sorted by a column, without headings, or with all names.
 func TestForms(t *testing.T) {
 	var answers []Answer
 	for _, node := range strings.Fields("a b c d e f g") {

@@ -22,10 +22,11 @@ type observed struct {
 	nodes    nodeSet
 }
 
-// numbers are what differs between nodes in otherwise equal problems: percentages, dates, addresses.
+// numbers matches the parts that may differ between nodes in otherwise equal problems: percentages, dates, addresses.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// addFinding adds a finding of a node to the one of other nodes that differs in numbers of its problem and in its evidence only.
+// addFinding adds a node's finding. Findings of several nodes are the same if they differ only in evidence and in the
+// numbers of the problem.
 func (m *Merger) addFinding(node int, f finding.Finding) {
 	same := Finding{Severity: f.Severity, Subject: f.Subject, Problem: f.Problem, Remedy: f.Remedy}.id()
 	entry := m.findings[same]
@@ -39,7 +40,7 @@ func (m *Merger) addFinding(node int, f finding.Finding) {
 	}
 }
 
-// id identifies a finding on all nodes.
+// id identifies the finding across nodes.
 func (f Finding) id() string {
 	return key([]string{string(f.Severity), f.Subject, numbers.ReplaceAllString(f.Problem, "0"), f.Remedy})
 }

@@ -23,7 +23,7 @@ func full(percent int, evidence string) string {
 const drops = `{"severity": "broken", "subject": "firewall", "problem": "a rule drops every packet",
 	"evidence": ["IPv4: -j DROP\n-A INPUT"], "remedy": "delete the rule"}`
 
-// TestFindingsKeepTheirEvidence: nodes share a finding, and evidence that differs has the nodes that observed it.
+// TestFindingsKeepTheirEvidence: nodes share a finding, and different evidence lists the nodes that observed it.
 func TestFindingsKeepTheirEvidence(t *testing.T) {
 	answers := []Answer{
 		answer("node-1", diagnosis("broken", `"processes: not visible from here"`, drops, full(91, "9100 of 10000")), 2),
@@ -71,7 +71,8 @@ not checked: processes: not visible from here (node-1, node-2, node-3)
 	}
 }
 
-// TestStatusKeepsFindings: agents that are not well, and one that status could not ask.
+// TestStatusKeepsFindings: the report has the findings of unhealthy agents and of an agent that did not respond to
+// status.
 func TestStatusKeepsFindings(t *testing.T) {
 	document := func(severity, extra string) string {
 		return `{"unknown": ["drift"], "findings": [{"severity": "` + severity + `", "subject": "source API server", "problem": "stale",
@@ -94,7 +95,7 @@ warning  source API server: stale
          | no news for 700 s
          remedy: check the API server
 not checked: drift (node-1, node-2)
-! node-4: the agent's answer is not the expected document (it has neither an agent's state nor a finding); do the versions differ?
+! node-4: the agent's answer is not the expected document (it contains neither an agent's state nor a finding); check whether the versions differ
 3 of 4 nodes responded
 `
 	if d := cmp.Diff(want, printed(t, r)); d != "" {
@@ -102,7 +103,7 @@ not checked: drift (node-1, node-2)
 	}
 }
 
-// TestNotAllNodesIsNotWell: a verdict on the cluster needs all nodes. A list is about the nodes that it has.
+// TestNotAllNodesIsNotWell: a verdict on the cluster requires all nodes. A list may cover some nodes only.
 func TestNotAllNodesIsNotWell(t *testing.T) {
 	for command, document := range map[string]string{
 		"status": `{"view": {}}`, "doctor": diagnosis("well", ""), "preflight": `{"kind": "FindingList", "items": []}`, "plan": `{"kind": "Plan"}`,
@@ -116,13 +117,13 @@ func TestNotAllNodesIsNotWell(t *testing.T) {
 			m := NewMerger(Question{Command: command}, false)
 			m.Add(answer("node-1", document, 0))
 			if r := m.Report(c.notAsked, c.stopped); r.ExitStatus != c.want {
-				t.Errorf("%s, %d nodes not asked, %q: exit status %d, want %d", command, c.notAsked, c.stopped, r.ExitStatus, c.want)
+				t.Errorf("%s, %d nodes not queried, %q: exit status %d, want %d", command, c.notAsked, c.stopped, r.ExitStatus, c.want)
 			}
 		}
 	}
 }
 
-// TestTooLargeAnswers: a report has a bound, and says what it left out.
+// TestTooLargeAnswers: the size of a report is limited, and the report counts the omitted statements.
 func TestTooLargeAnswers(t *testing.T) {
 	var text strings.Builder
 	for i := range maxStatements + 7 {
@@ -133,7 +134,7 @@ func TestTooLargeAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := merge(Question{Command: "ipvsadm"}, []Answer{answer("node-1", string(document), 0)}, 0)
-	if len(r.Rows) != maxStatements || r.LeftOut != 7 || r.ExitStatus != 1 || !strings.Contains(printed(t, r), "! the answer is too large and 7 parts are left out") {
+	if len(r.Rows) != maxStatements || r.LeftOut != 7 || r.ExitStatus != 1 || !strings.Contains(printed(t, r), "! the answer is too large; 7 parts are omitted") {
 		t.Errorf("%d rows, %d left out, exit status %d", len(r.Rows), r.LeftOut, r.ExitStatus)
 	}
 }

@@ -24,28 +24,29 @@ type Answer struct {
 type Report struct {
 	view.Header
 	Command string `json:"command"`
-	// ExitStatus is the worst exit status of the nodes. A node that did not answer counts as 1, and so does one that was not asked for a verdict.
+	// ExitStatus is the worst exit status of the nodes. A node that did not respond counts as 1. For a verdict, so does
+	// a node that was not queried.
 	ExitStatus int `json:"exitStatus"`
 	// Rows are the answers. Nodes with the same answer share a row.
 	Rows []Row `json:"rows"`
-	// Findings are what the nodes found, the most serious first. Unchecked is what they could not check.
+	// Findings are the nodes' findings, the most serious first. Unchecked lists the subjects that they could not check.
 	Findings  []Finding   `json:"findings"`
 	Unchecked []Unchecked `json:"unchecked"`
-	// Disagreements lists what nodes should agree about, but do not.
+	// Disagreements lists subjects on which nodes should agree but do not.
 	Disagreements []string `json:"disagreements"`
-	// Silent are the nodes that did not answer, each with the reason.
+	// Silent lists the nodes that did not respond, with the reasons.
 	Silent []Silence `json:"silent"`
-	// NotAsked is the number of nodes that were not asked: because there are too many, or because the command was stopped.
+	// NotAsked is the number of nodes that were not queried, because there are too many or the command was stopped.
 	NotAsked int `json:"notAsked"`
-	// Stopped is why the command ended before all nodes had answered; empty if it did not.
+	// Stopped is the reason why the command ended before all nodes had responded, if it did.
 	Stopped string `json:"stopped,omitempty"`
-	// LeftOut is the number of statements that the report has no room for.
+	// LeftOut is the number of statements omitted to limit the size of the report.
 	LeftOut int `json:"leftOut,omitempty"`
-	// Nodes are the answers, sorted by node.
+	// Nodes has the answers, sorted by node.
 	Nodes []Answer `json:"nodes"`
 }
 
-// Silence is a node that did not answer.
+// Silence is a node that did not respond.
 type Silence struct {
 	Node  string `json:"node"`
 	Error string `json:"error"`
@@ -53,19 +54,19 @@ type Silence struct {
 
 // Row is the answer of one or more nodes about a subject.
 type Row struct {
-	// Subject identifies what the row is about, and Says is their answer. Both are cells of the table.
+	// Subject identifies the subject, and Says is the nodes' answer. Both contain cells of the table.
 	Subject []string `json:"subject"`
 	Says    []string `json:"says"`
-	// Sums are the numbers of its nodes, added up.
+	// Sums are the totals of the nodes' numbers.
 	Sums  []uint64 `json:"sums,omitempty"`
 	Nodes []string `json:"nodes"`
 }
 
-// Finding is what one or more nodes found.
+// Finding is a finding of one or more nodes.
 type Finding struct {
 	Severity finding.Severity `json:"severity"`
 	Subject  string           `json:"subject"`
-	// Problem is that of the first node. Evidence has the problem of nodes where it differs, such as in a number.
+	// Problem is the first node's problem. Evidence has the problem of each node, because numbers in it may differ.
 	Problem  string     `json:"problem"`
 	Remedy   string     `json:"remedy"`
 	Evidence []Evidence `json:"evidence"`
@@ -79,13 +80,13 @@ type Evidence struct {
 	Nodes    []string `json:"nodes"`
 }
 
-// Unchecked is what one or more nodes could not check, and why.
+// Unchecked is a subject that one or more nodes could not check, and the reason.
 type Unchecked struct {
 	What  string   `json:"what"`
 	Nodes []string `json:"nodes"`
 }
 
-// severities lists the exit statuses of a command from harmless to worst.
+// severities lists the exit statuses of a command, the least severe first.
 var severities = map[string][]int{
 	"doctor":  {0, 1, 3, 2}, // warnings, not examined, broken
 	"explain": {0, 4, 1, 3}, // unclear, unknown, does not arrive
@@ -102,8 +103,8 @@ func worse(command string, a, b int) bool {
 	return rank(a) > rank(b)
 }
 
-// incomplete reports whether nodes are missing in the report that could change it. A verdict is about all nodes, so it is incomplete also
-// if some nodes were not chosen.
+// incomplete reports whether the answers of further nodes could change the report. A verdict covers all nodes, so it is
+// also incomplete if some nodes were not selected.
 func (r *Report) incomplete() bool {
 	return len(r.Silent) > 0 || r.Stopped != "" || r.LeftOut > 0 || r.NotAsked > 0 && commands[r.Command].verdict
 }

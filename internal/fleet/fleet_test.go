@@ -43,7 +43,7 @@ func printed(t *testing.T, r Report) string {
 	return text.String()
 }
 
-// TestNodesDisagree: one node has outdated endpoints, and another one has no agent.
+// TestNodesDisagree: one node has outdated endpoints, and another has no agent.
 func TestNodesDisagree(t *testing.T) {
 	address := `, "address": "10.96.0.20:80"`
 	r := merge(Question{Command: "services", Namespace: "shop"}, []Answer{
@@ -57,7 +57,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          2/2       
 shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0         NoEndpoints   2        1          node-3
 ! nodes disagree about shop web http ClusterIP 10.96.0.20:80/tcp: rr 0/0 NoEndpoints (node-3); rr 2/2 Served (node-1, node-2)
 ! node-4: no answer within 30s
-! 40 more nodes were not asked; use --all-nodes
+! 40 more nodes were not queried; use --all-nodes
 3 of 44 nodes responded
 `
 	want = strings.Replace(want, "ADDRESS            SCH", "ADDRESS             SCH", 1)
@@ -69,7 +69,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 }
 
-// TestNodesNotAsked: nodes that were not asked are not well, and a list of Services is a sample.
+// TestNodesNotAsked: a verdict is not well if some nodes were not queried, and a list of Services is then a sample.
 func TestNodesNotAsked(t *testing.T) {
 	for command, c := range map[string]struct {
 		document string
@@ -80,7 +80,7 @@ func TestNodesNotAsked(t *testing.T) {
 	} {
 		r := merge(Question{Command: command}, []Answer{answer("node-1", c.document, 0)}, 180)
 		text := printed(t, r)
-		if r.ExitStatus != c.want || !strings.Contains(text, "! 180 more nodes were not asked") || !strings.Contains(text, "1 of 181 nodes responded") {
+		if r.ExitStatus != c.want || !strings.Contains(text, "! 180 more nodes were not queried") || !strings.Contains(text, "1 of 181 nodes responded") {
 			t.Errorf("%s: exit status %d, want %d\n%s", command, r.ExitStatus, c.want, text)
 		}
 		if command == "doctor" && !strings.Contains(text, "not checked: clock: boom") {
@@ -92,7 +92,8 @@ func TestNodesNotAsked(t *testing.T) {
 	}
 }
 
-// TestNodesMayDiffer: on each node, a node port has another address, and a Service with policy Local has other endpoints.
+// TestNodesMayDiffer: node ports have a different address on each node, and Services with policy Local have different
+// endpoints.
 func TestNodesMayDiffer(t *testing.T) {
 	for name, documents := range map[string][2]string{
 		"node ports": {
@@ -112,7 +113,7 @@ func TestNodesMayDiffer(t *testing.T) {
 	}
 }
 
-// TestMissingService: nodes disagree if one of them does not know a Service.
+// TestMissingService: nodes disagree if a Service is missing on one of them.
 func TestMissingService(t *testing.T) {
 	r := merge(Question{Command: "services"}, []Answer{
 		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
@@ -122,7 +123,7 @@ func TestMissingService(t *testing.T) {
 	}
 }
 
-// TestWorstNode: the exit status is the worst one, by the command's order of severity.
+// TestWorstNode: the exit status is the worst of all nodes, in the command's order of severity.
 func TestWorstNode(t *testing.T) {
 	finding := `{"verdict": "%s", "findings": [{"severity": "warning", "subject": "conntrack", "problem": "91 %% full"}]}`
 	r := merge(Question{Command: "doctor"}, []Answer{
@@ -146,11 +147,11 @@ func TestWorstNode(t *testing.T) {
 		answer("node-1", `{"items": []}`, 0), answer("node-2", `{"items": [{"verdict": "unclear"}]}`, 4), answer("node-3", `{"items": [{"verdict": "stops"}]}`, 3),
 	}, 0)
 	if r.ExitStatus != 3 {
-		t.Errorf("explain: exit status %d, want 3: an unclear path does not hide one that stops", r.ExitStatus)
+		t.Errorf("explain: exit status %d, want 3: an unclear path must not hide a stopped one", r.ExitStatus)
 	}
 }
 
-// TestHostileAnswers: no answer makes the report fail or sends escape sequences to the terminal.
+// TestHostileAnswers: no answer can make the report fail or send escape sequences to the terminal.
 func TestHostileAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		command := rapid.SampledFrom([]string{"services", "conns", "status", "doctor", "explain"}).Draw(t, "command")
@@ -182,8 +183,8 @@ func TestLines(t *testing.T) {
 		{Question{Command: "explain", Namespace: "shop", Name: "kube-system/kube-dns:dns"}, "kube-ipvs explain --output=json -- kube-system/kube-dns:dns"},
 		{Question{Command: "explain"}, "error: name a Service"},
 		{Question{Command: "conns", Name: "web"}, "error: use -n NAMESPACE"},
-		{Question{Command: "conns", Namespace: "shop", Name: "web:http"}, "error: not the name of a Service"},
-		{Question{Command: "services", Namespace: "shop", Name: "--status-socket=/x"}, "error: not the name of a Service"},
+		{Question{Command: "conns", Namespace: "shop", Name: "web:http"}, "error: not a Service name"},
+		{Question{Command: "services", Namespace: "shop", Name: "--status-socket=/x"}, "error: not a Service name"},
 		{Question{Command: "doctor", Name: "web"}, "error: takes no Service"},
 		{Question{Command: "run"}, "error: unknown command"},
 	} {

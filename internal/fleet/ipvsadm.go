@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// readIPVSADM reads the text of `ipvsadm -Ln`, as a JSON string.
+// readIPVSADM reads the output of `ipvsadm -Ln` from a JSON string.
 func readIPVSADM(_ Question, document []byte) (s said, err error) {
 	var text string
 	if err := json.Unmarshal(document, &text); err != nil {
 		return s, err
 	}
 	if !strings.Contains(text, "Prot LocalAddress:Port Scheduler Flags") {
-		return s, errors.New("it is not a table of ipvsadm")
+		return s, errors.New("it is not the output of ipvsadm -Ln")
 	}
 	var server []string // protocol, address, scheduler and flags
 	for line := range strings.Lines(text) {
@@ -35,7 +35,7 @@ func readIPVSADM(_ Question, document []byte) (s said, err error) {
 				f.counts = append(f.counts, n)
 			}
 			if last := &s.facts[len(s.facts)-1]; last.subject[2] == "" {
-				*last = f // instead of the server alone
+				*last = f // replaces the fact about the server alone
 			} else {
 				s.facts = append(s.facts, f)
 			}

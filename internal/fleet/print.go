@@ -11,14 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// The largest numbers of names, pieces of evidence and notices that a table does not abbreviate, unless it is wide.
+// The maximum numbers of names, pieces of evidence and notices in a table that is not wide.
 const (
 	fewNames    = 5
 	fewEvidence = 5
 	fewNotices  = 20
 )
 
-// Print writes the report as a table, followed by the findings and by what needs attention.
+// Print writes the report as a table, followed by the findings and notices.
 func Print(w io.Writer, r Report, form inspect.Table) error {
 	return print(w, r, nil, r.Notices(form.Wide), form)
 }
@@ -73,8 +73,8 @@ func (p printer) rows(events []string, form inspect.Table) error {
 	return inspect.WriteTable(p.w, titles, table, form)
 }
 
-// PrintNames writes the names that other commands accept: those of Services or frontends; for commands that examine nodes, those of the
-// nodes that are not well or did not respond.
+// PrintNames writes the names that other commands accept: of Services or frontends, or, for commands that examine
+// nodes, of the nodes that are not well or did not respond.
 func PrintNames(w io.Writer, r Report) error {
 	var names []string
 	c := commands[r.Command]
@@ -98,7 +98,8 @@ func PrintNames(w io.Writer, r Report) error {
 	return nil
 }
 
-// Notices returns lines about what needs attention, and the last one about how many nodes responded. Only a wide list has all of them.
+// Notices returns lines that need attention. The last line counts the nodes that responded. Only a wide list includes
+// all lines.
 func (r *Report) Notices(wide bool) []string {
 	var notices []string
 	for _, d := range r.Disagreements {
@@ -118,13 +119,13 @@ func (r *Report) Notices(wide bool) []string {
 		notices = append(notices[:fewNotices], fmt.Sprintf("! %d more lines like these; -o wide shows all", more))
 	}
 	if r.LeftOut > 0 {
-		notices = append(notices, fmt.Sprintf("! the answer is too large and %d parts are left out; ask for one Service or for fewer nodes", r.LeftOut))
+		notices = append(notices, fmt.Sprintf("! the answer is too large; %d parts are omitted; name one Service or fewer nodes", r.LeftOut))
 	}
 	switch {
 	case r.Stopped != "":
-		notices = append(notices, fmt.Sprintf("! this answer is partial: %s; %d nodes were not asked", r.Stopped, r.NotAsked))
+		notices = append(notices, fmt.Sprintf("! this answer is partial: %s; %d nodes were not queried", r.Stopped, r.NotAsked))
 	case r.NotAsked > 0:
-		notices = append(notices, fmt.Sprintf("! %d more nodes were not asked; use --all-nodes", r.NotAsked))
+		notices = append(notices, fmt.Sprintf("! %d more nodes were not queried; use --all-nodes", r.NotAsked))
 	}
 	notices = append(notices, fmt.Sprintf("%d of %d nodes responded", r.responded(), len(r.Nodes)+r.NotAsked))
 	for i, n := range notices {
@@ -146,7 +147,8 @@ func (p printer) line(format string, args ...any) {
 	fmt.Fprintln(p.w, finding.Printable(fmt.Sprintf(format, args...)))
 }
 
-// finding writes a finding as doctor does, with its nodes, and with those of each piece of evidence if they differ.
+// finding writes a finding as doctor does, and adds its nodes. If the evidence differs between nodes, each piece also
+// has its nodes.
 func (p printer) finding(f Finding) {
 	p.line("%-7s  %s: %s", f.Severity, f.Subject, f.Problem)
 	p.line("         on %s", p.nodes(f.Nodes, ", "))
@@ -175,7 +177,7 @@ func (p printer) finding(f Finding) {
 
 func isEmpty(s string) bool { return s == "" }
 
-// nodes returns the names of nodes. Unless the list is wide, it has only some of them.
+// nodes formats the names of nodes. Only a wide list includes all of them.
 func (p printer) nodes(names []string, separator string) string {
 	switch all := p.report.responded(); {
 	case len(names) == all && all > 1:
@@ -186,7 +188,7 @@ func (p printer) nodes(names []string, separator string) string {
 	return some(names, separator)
 }
 
-// some returns the first names, and how many follow.
+// some returns the first names and the number of the rest.
 func some(names []string, separator string) string {
 	if more := len(names) - fewNames; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewNames], separator), more)

@@ -11,18 +11,18 @@ import (
 // Question is a command to run on the nodes.
 type Question struct {
 	Command string
-	// Namespace limits the answer; empty for all namespaces. Name is a Service in it; empty for all Services. For explain, it may have a
-	// port, or be an address with a port.
+	// Namespace limits the answer; empty for all namespaces. Name is a Service in it; empty for all Services. For
+	// explain, Name may include a port, or be an address with a port.
 	Namespace, Name string
-	// Extra are more flags of the command.
+	// Extra are additional flags of the command.
 	Extra []string
 }
 
 // command is an inspection command of kube-ipvs.
 type command struct {
-	// subject, says and sums are the headings of the columns for subject, answer and sums.
+	// subject, says and sums are the column headings for subject, answer and sums.
 	subject, says, sums []string
-	// sameEverywhere is true if all nodes should give the same answer about a subject.
+	// sameEverywhere is true if all nodes should agree on a subject.
 	sameEverywhere bool
 	// verdict is true if the answer is a verdict on all nodes.
 	verdict bool
@@ -30,7 +30,7 @@ type command struct {
 	changing bool
 	// takesName is true if the command accepts a Service as its argument, and needsName if it requires one.
 	takesName, needsName bool
-	// names returns the names of a row that other commands accept.
+	// names returns the names in a row that other commands accept.
 	names func(Row) []string
 	read  func(q Question, document []byte) (said, error)
 }
@@ -68,7 +68,7 @@ func serviceOf(r Row) []string {
 
 func firstCell(r Row) []string { return r.Subject[:1] }
 
-// frontendOf returns the frontend of a row, as explain accepts it.
+// frontendOf returns the frontend of a row in the form that explain accepts.
 func frontendOf(r Row) []string {
 	if r.Subject[0] == "FWM" {
 		return nil
@@ -84,7 +84,7 @@ func unwellNodes(r Row) []string {
 	return r.Nodes
 }
 
-// serviceName matches the name of a Service, with an optional namespace and port. A match cannot be mistaken for a flag.
+// serviceName matches the name of a Service, with an optional namespace and port. It never matches a flag.
 var serviceName = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*(:[a-z0-9-]+)?$`)
 
 // Line returns the command line to run on the nodes.
@@ -109,7 +109,7 @@ func (q Question) Line() ([]string, error) {
 		return append(line, "--", q.Name), nil
 	}
 	if !serviceName.MatchString(q.Name) || q.Command != "explain" && strings.Contains(q.Name, ":") {
-		return nil, fmt.Errorf("%q is not the name of a Service", q.Name)
+		return nil, fmt.Errorf("%q is not a Service name", q.Name)
 	}
 	if strings.Contains(q.Name, "/") {
 		return append(line, "--", q.Name), nil
@@ -120,23 +120,23 @@ func (q Question) Line() ([]string, error) {
 	return append(line, "--", q.Namespace+"/"+q.Name), nil
 }
 
-// ipvsadm is the command without JSON output.
+// ipvsadm is the only command without JSON output.
 const ipvsadm = "ipvsadm"
 
 // Text reports whether the answer is text, which becomes a JSON string in the document.
 func (q Question) Text() bool { return q.Command == ipvsadm }
 
-// AsAgent reports whether the command needs the flags of the agent that it runs beside.
+// AsAgent reports whether the command needs the flags of the agent in its pod.
 func (q Question) AsAgent() bool { return q.Command == "plan" || q.Command == "preflight" }
 
-// isAddress reports whether the argument of explain is an address and a port.
+// isAddress reports whether explain's argument is an address with a port.
 func isAddress(name string) bool {
 	address, _, _ := strings.Cut(name, "/")
 	_, err := netip.ParseAddrPort(address)
 	return err == nil
 }
 
-// Service returns the namespace and name of the Service; empty if there is none.
+// Service returns the namespace and name of the Service, or "" if the question names none.
 func (q Question) Service() (namespace, name string) {
 	if q.Name == "" || isAddress(q.Name) {
 		return "", ""
@@ -153,11 +153,11 @@ func (q Question) about(namespace string) bool {
 	return q.Name != "" || q.Namespace == "" || q.Namespace == namespace
 }
 
-// MaxNodes is how many nodes are asked by default.
+// MaxNodes is the number of nodes that are queried by default.
 const MaxNodes = 20
 
-// Choose selects the nodes to ask. Nodes with an endpoint of the Service come first, because their answers depend on policies and hints.
-// The others follow by name.
+// Choose selects the nodes to query. Nodes with an endpoint of the Service come first, because their answers depend on
+// policies and hints. The others follow in the order of their names.
 func Choose(nodes []string, withEndpoint map[string]bool, all bool) (chosen []string, left int) {
 	if all || len(nodes) <= MaxNodes {
 		return nodes, 0

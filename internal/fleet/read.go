@@ -15,21 +15,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// said is what the document of a node says.
+// said is the content of a node's document.
 type said struct {
 	facts     []fact
 	findings  []finding.Finding
 	unchecked []string
 }
 
-// read reads the answer of a node.
+// read parses a node's answer.
 func (q Question) read(a Answer) (said, error) {
 	if a.Error != "" {
 		return said{}, errors.New(a.Error)
 	}
 	s, err := commands[q.Command].read(q, a.Document)
 	if err != nil {
-		return said{}, fmt.Errorf("the agent's answer is not the expected document (%w); do the versions differ?", err)
+		return said{}, fmt.Errorf("the agent's answer is not the expected document (%w); check whether the versions differ", err)
 	}
 	return s, nil
 }
@@ -76,7 +76,8 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 	return out
 }
 
-// frontendAddress returns the address of a frontend. For node ports it leaves the IP address out, because each node has its own.
+// frontendAddress formats the address of a frontend. For node ports it omits the IP address, which differs between
+// nodes.
 func frontendAddress(kind view.Kind, address netip.AddrPort, protocol string) string {
 	if kind == view.NodePort {
 		return fmt.Sprintf(":%d/%s", address.Port(), protocol)
@@ -113,7 +114,7 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	state, version := well, ""
 	switch {
 	case status.View == nil && len(status.Findings) == 0:
-		return s, errors.New("it has neither an agent's state nor a finding")
+		return s, errors.New("it contains neither an agent's state nor a finding")
 	case status.View == nil && verdictOf(status.Findings) != string(finding.Broken): // the agent may be well
 		state = "unknown"
 	case len(status.Findings) > 0:
@@ -127,10 +128,10 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
-// well is the verdict on a node without findings that need an action.
+// well is the verdict on a node if no finding requires action.
 const well = "well"
 
-// verdictOf returns the severity of the worst finding, or well if none needs an action.
+// verdictOf returns the severity of the worst finding, or well if no finding requires action.
 func verdictOf(found []finding.Finding) string {
 	for _, severity := range []finding.Severity{finding.Broken, finding.Warning} {
 		if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == severity }) {
@@ -140,7 +141,7 @@ func verdictOf(found []finding.Finding) string {
 	return well
 }
 
-// readDoctor reads the document of doctor. It cannot import package doctor, which builds only for Linux.
+// readDoctor reads doctor's document. It does not use the type in package doctor, which builds only for Linux.
 func readDoctor(_ Question, document []byte) (s said, err error) {
 	var report struct {
 		Verdict   string            `json:"verdict"`
@@ -170,7 +171,7 @@ func readPreflight(_ Question, document []byte) (s said, err error) {
 		return s, err
 	}
 	if list.Kind != "FindingList" {
-		return s, errors.New("it has no list of findings")
+		return s, errors.New("it contains no list of findings")
 	}
 	return said{facts: []fact{{subject: []string{verdictOf(list.Items)}}}, findings: list.Items}, nil
 }

@@ -30,30 +30,30 @@ func (l Listen) String() string { return string(l.Protocol) + " " + l.At.String(
 
 // Limits apply to all listeners together.
 type Limits struct {
-	// Connections is the largest number of open TCP connections. Further ones are reset.
+	// Connections is the maximum number of open TCP connections. Further connections are reset.
 	Connections int
-	// Flows is the largest number of UDP clients. Datagrams of further clients are dropped.
+	// Flows is the maximum number of UDP clients. Datagrams from further clients are dropped.
 	Flows int
-	// Connect is how long the other side may take to accept a connection.
+	// Connect is the timeout for connections to the destination.
 	Connect time.Duration
-	// FlowIdle is how long a UDP flow lives without a datagram in either direction.
+	// FlowIdle is the time after which a UDP flow without datagrams in either direction expires.
 	FlowIdle time.Duration
 }
 
-// DefaultLimits are for a node: at most about 64 MB of buffers for UDP, and two file descriptors for each connection.
+// DefaultLimits suit a node: they permit about 64 MB of UDP buffers, and two file descriptors for each connection.
 var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
 
 // Counts are statistics since the start.
 type Counts struct {
-	// Connections and Flows count the open ones.
+	// Connections and Flows are the numbers of open connections and flows.
 	Connections, Flows int64
 	// Refused is the number of connections and datagrams beyond the limits.
 	Refused uint64
-	// Failed is the number of clients that could not be connected.
+	// Failed is the number of clients that could not be connected to their destination.
 	Failed uint64
 }
 
-// Forwarder listens at any number of addresses and ports. Its methods are safe for concurrent use.
+// Forwarder listens on any number of addresses and ports. Its methods are safe for concurrent use.
 type Forwarder struct {
 	limits             Limits
 	connections, flows atomic.Int64
@@ -69,7 +69,7 @@ type Forwarder struct {
 	stop context.CancelFunc
 }
 
-// listener serves the clients at one address and port.
+// listener serves the clients of one address and port.
 type listener interface {
 	set(to netip.AddrPort)
 	// close stops listening. Open TCP connections continue.
@@ -85,8 +85,8 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards the clients of an address and port to another one. It opens the port if necessary. If the port is open, Set replaces its destination.
-// Open TCP connections stay; UDP flows end, and begin again with the next datagram.
+// Set forwards the clients of an address and port to a destination. It opens the port if necessary, or replaces the
+// destination of an open port. Open TCP connections continue; UDP flows end, and the next datagram starts a new flow.
 func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *Forwarder) Counts() Counts {
 	return Counts{f.connections.Load(), f.flows.Load(), f.refused.Load(), f.failed.Load()}
 }
 
-// Close stops listening, waits a moment for open TCP connections to end, and then ends them.
+// Close stops listening, waits up to the grace period for open connections to end, and then closes them.
 func (f *Forwarder) Close(grace time.Duration) {
 	f.mu.Lock()
 	f.closed = true

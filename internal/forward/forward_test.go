@@ -21,7 +21,7 @@ import (
 
 const patience = 10 * time.Second
 
-// limits are for tests, whose endpoints are all on loopback.
+// limits are the limits for tests, whose endpoints are all on loopback.
 var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
 
 // endpoint is a server that sends its name to each client and echoes what it receives.
@@ -56,13 +56,13 @@ func startEndpoint(t *testing.T, name string) endpoint {
 
 func (e endpoint) addr() netip.AddrPort { return e.socket.Addr().(*net.TCPAddr).AddrPort() }
 
-// deadEndpoint is an address that refuses connections.
+// deadEndpoint returns an address that refuses connections.
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return freePort(t, TCP).At
 }
 
-// freePort returns a free port of loopback.
+// freePort returns a free port on loopback.
 func freePort(t *testing.T, protocol Protocol) Listen {
 	t.Helper()
 	return Listen{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freeport.Get(t))}
@@ -137,7 +137,7 @@ func TestTCPWithoutAnswerIsReset(t *testing.T) {
 	}
 }
 
-// TestHalfClose: a client that sends several megabytes and closes its direction receives the whole reply.
+// TestHalfClose: a client that sends several megabytes and then closes its side for writing receives the whole reply.
 func TestHalfClose(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, startEndpoint(t, "a").addr())
@@ -153,7 +153,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestChangesKeepConnections: open connections survive a change and a closed port.
+// TestChangesKeepConnections: open connections survive a new destination and a closed port.
 func TestChangesKeepConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, startEndpoint(t, "old").addr())
@@ -188,7 +188,7 @@ func TestCloseEndsConnectionsAfterGrace(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(patience / 2):
-		t.Fatal("Close waits although no connection is open")
+		t.Fatal("Close still waits after all connections have ended")
 	}
 	if err := f.Set(at, netip.AddrPort{}); err == nil {
 		t.Error("a closed forwarder listens")
@@ -221,7 +221,7 @@ func TestConnectionLimit(t *testing.T) {
 	mustDial(t, at)
 }
 
-// startUDP starts a server that echoes each datagram with its name in front.
+// startUDP starts a server that echoes each datagram, prefixed with its name.
 func startUDP(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -259,7 +259,7 @@ func ask(t *testing.T, c net.Conn, question string) string {
 	buffer, number := make([]byte, maxDatagram), fmt.Sprintf("#%d", questions.Add(1))
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if _, err := io.WriteString(c, question+number); err != nil {
-			continue // the port was closed when an earlier datagram came
+			continue // the port was closed when an earlier datagram arrived
 		}
 		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		for {
@@ -331,7 +331,7 @@ func TestIdleFlowsEnd(t *testing.T) {
 	l.Flows, l.FlowIdle = 1, 20*time.Millisecond
 	f, at := open(t, l), freePort(t, UDP)
 	set(t, f, at, startUDP(t, "a"))
-	for range 3 { // each client can connect only when the previous client's flow has ended
+	for range 3 { // the next client can connect only after the previous client's flow has ended
 		if got := ask(t, udpClient(t, at), "hello"); got != "a:hello" {
 			t.Fatal(got)
 		}
@@ -349,7 +349,8 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestConcurrentChanges changes and closes ports while clients connect. A client whose port closes meanwhile may get no error.
+// TestConcurrentChanges changes and closes ports while clients connect. A client may get no error if its port closes
+// meanwhile.
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}

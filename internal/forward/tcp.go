@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// errorPause is how long a listener waits after an error, such as a lack of file descriptors.
+// errorPause is the pause of a listener after an error, such as a lack of file descriptors.
 const errorPause = 50 * time.Millisecond
 
 // tcpListener forwards connections.
@@ -59,13 +59,13 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// reset closes a connection with a RST, so that the client sees a refusal and not an empty answer.
+// reset closes a connection with a RST, so that the client receives an error and not an empty response.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// pass connects a client, and returns when both sides have finished.
+// pass connects a client to the destination, and returns when both directions have ended.
 func (l *tcpListener) pass(client *net.TCPConn) {
 	server, err := l.connect()
 	if err != nil {

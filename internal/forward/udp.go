@@ -52,7 +52,7 @@ func (l *udpListener) forgetAll() {
 	}
 }
 
-// forget ends a flow. Its goroutine then sees the closed socket and returns. The caller must hold mu.
+// forget ends a flow. Its goroutine then returns because the socket is closed. The caller must hold mu.
 func (l *udpListener) forget(client netip.AddrPort, flow *net.UDPConn) {
 	if l.known[client] == flow {
 		delete(l.known, client)
@@ -77,11 +77,11 @@ func (l *udpListener) receive() {
 			continue
 		}
 		_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = flow.Write(buffer[:n]) // the goroutine of the flow sees an error
+		_, _ = flow.Write(buffer[:n]) // the goroutine of the flow receives the error, too
 	}
 }
 
-// flowOf returns the flow of a client, and creates it if necessary.
+// flowOf returns a client's flow, and creates it if necessary.
 func (l *udpListener) flowOf(client netip.AddrPort) (*net.UDPConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,8 @@ func (l *udpListener) flowOf(client netip.AddrPort) (*net.UDPConn, error) {
 	return flow, nil
 }
 
-// reply forwards the replies to a client. It returns when the flow ends or expires, or a datagram is refused.
+// reply forwards the replies to a client. It returns when the flow ends or expires, or when the destination refuses a
+// datagram.
 func (l *udpListener) reply(client netip.AddrPort, flow *net.UDPConn) {
 	buffer := make([]byte, maxDatagram)
 	_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))

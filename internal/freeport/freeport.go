@@ -1,9 +1,9 @@
 // Package freeport reserves ports for tests and local servers.
 //
-// Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the test closes it, the port can be taken in between: by another
-// test that asks the kernel, by the local end of a connection, or by the very
-// connection that waits for the port to open. Ports from this package lie outside the range from which the kernel chooses, and
-// each is reserved for one process until that process ends.
+// Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the test
+// closes it, another socket can take the port before the tested code does: another test's listener, the local end of a
+// connection, or even the connection that waits for the port to open. Ports from this package lie outside the range
+// from which the kernel chooses, and each is reserved for one process until that process ends.
 //
 // May import: nothing of this module.
 package freeport
@@ -41,7 +41,7 @@ func Get(t testing.TB) uint16 {
 	return port
 }
 
-// Find is Get without a test.
+// Find is like Get, for callers outside of tests.
 func Find() (uint16, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -50,7 +50,7 @@ func Find() (uint16, error) {
 		return 0, err
 	}
 	if next == 0 {
-		next = first + uint16(os.Getpid()*101%(last-first)) // a random start, so that processes rarely try each other's ports
+		next = first + uint16(os.Getpid()*101%(last-first)) // a random start, so that processes rarely compete for the same port
 	}
 	for range last - first + 1 {
 		if next++; next < first || next > limit {
@@ -63,8 +63,8 @@ func Find() (uint16, error) {
 	return 0, fmt.Errorf("no port from %d to %d is free", first, limit)
 }
 
-// reserve reserves the port for this process, and reports whether it succeeded. The reservation is an abstract Unix socket: the kernel gives each name
-// to one process of a network namespace, and releases it when that process ends.
+// reserve reserves the port for this process, and reports whether it succeeded. The reservation is an abstract Unix
+// socket: only one process of a network namespace can bind a name, and the kernel releases it when that process ends.
 func reserve(port uint16) bool {
 	mark, err := net.Listen("unix", fmt.Sprintf("@kube-ipvs-port-%d", port))
 	if err != nil {
@@ -110,7 +110,7 @@ func upperLimit() (uint16, error) {
 		return 0, fmt.Errorf("%s: %w", file, err)
 	}
 	if lowest <= first {
-		return 0, fmt.Errorf("%s: the kernel chooses ports from %d on, so none from %d is safe from it", file, lowest, first)
+		return 0, fmt.Errorf("%s: the kernel chooses ports from %d on, so no port from %d is outside its range", file, lowest, first)
 	}
 	return uint16(min(last, lowest-1)), nil
 }

@@ -67,6 +67,6 @@ func TestProcessesDoNotShare(t *testing.T) {
 	}
 	_ = reserved[port].Close()
 	if out := again(port); !strings.Contains(out, "reserved: true") {
-		t.Errorf("port %d stays reserved without its owner\n%s", port, out)
+		t.Errorf("port %d is still reserved after its owner ended\n%s", port, out)
 	}
 }

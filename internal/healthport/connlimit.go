@@ -7,12 +7,13 @@ import (
 	"sync"
 )
 
-// MaxConnections limits the connections to all ports that share a ConnLimit, and so the use of memory and file descriptors.
+// MaxConnections is the total number of connections to all ports of a node. It limits the use of memory and file
+// descriptors.
 const MaxConnections = 512
 
-// ConnLimit limits the number of open connections. A connection beyond the limit closes the oldest one, which belongs to a slow
-// or idle client, because a response takes no time. If the newest were rejected instead, a client could hold connections open
-// and lock out load balancers, which would then consider the node down.
+// ConnLimit limits the number of open connections. A connection beyond the limit closes the oldest connection, whose
+// client is slow or idle, because responses are fast. If the limit rejected new connections instead, a client could
+// hold connections open and lock out load balancers, which would then consider the node down.
 type ConnLimit struct {
 	max int
 
@@ -31,14 +32,14 @@ func (c *ConnLimit) Track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if oldest := c.add(conn); oldest != nil {
-			_ = oldest.Close() // the connection's server gets a read error
+			_ = oldest.Close() // the server's next read fails
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.remove(conn)
 	}
 }
 
-// add returns the connection to close; nil below the limit.
+// add returns the connection to close, or nil below the limit.
 func (c *ConnLimit) add(conn net.Conn) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()

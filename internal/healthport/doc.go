@@ -1,8 +1,8 @@
 // Package healthport serves the health checks of load balancers: HTTP on the healthCheckNodePort of each LoadBalancer Service
 // with external traffic policy Local, with status 200 if this node has endpoints of the Service.
 //
-// It does not depend on node ports or on the state of the kernel. The loop calls [Ports.Update], which records the wanted ports
-// and never blocks; [Ports.Run] opens and closes them.
+// It depends on neither node ports nor the state of the kernel. The loop calls [Ports.Update], which records the wanted
+// ports and never blocks; [Ports.Run] opens and closes them.
 //
 // May import: inet, model (names of Services), zap.
 package healthport

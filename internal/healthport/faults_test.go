@@ -17,12 +17,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// faults are the possible failures of listening.
+// faults are the possible reasons why listening fails.
 var faults = map[string]struct {
-	// begin causes the fault and returns the wanted port and a function that ends the fault.
+	// begin causes the fault. It returns the wanted port and a function that ends the fault.
 	begin func(*testing.T, *node) (uint16, func())
 	why   string
-	// reachable are the addresses at which the port is open despite the fault.
+	// reachable are the addresses on which the port is open despite the fault.
 	reachable []netip.Addr
 }{
 	"another program uses the port": {
@@ -68,8 +68,8 @@ var faults = map[string]struct {
 	},
 }
 
-// TestFaults: during each fault another Service keeps its port, the failure is reported for the Service, and its port works as
-// soon as the fault ends.
+// TestFaults: during each fault, another Service keeps its port, and the failure of the affected Service is reported.
+// Its port works as soon as the fault ends.
 func TestFaults(t *testing.T) {
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// refusal makes listening on a port fail.
+// refusal returns a fault in which listening on a port fails.
 type refusal struct {
 	address, network string
 	err              error
@@ -139,7 +139,8 @@ func TestListenRetriesBackOff(t *testing.T) {
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	n.until("tried several times", func() bool { return tries.Load() >= 8 })
 	time.Sleep(100 * time.Millisecond)
-	// Waits of 5, 10, 20, 40... ms: in the 115 ms or more that have passed, a fixed wait would lead to 40 or more attempts.
+	// The pauses are 5, 10, 20, 40... ms. At least 115 ms have passed; a fixed pause would have led to 40 or more
+	// attempts.
 	if got := tries.Load(); got > 30 {
 		t.Errorf("%d tries", got)
 	}
@@ -167,7 +168,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	n.until("opened again", func() bool { return len(sockets) == 2 && open(home4, port) && open(home6, port) })
 }
 
-// TestFlapping: only the last update counts, and no port of an earlier update stays open.
+// TestFlapping: only the last update takes effect, and no port of an earlier update stays open.
 func TestFlapping(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freeport.Get(t), freeport.Get(t)
@@ -190,7 +191,7 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestConnectionLimit: clients that connect and send nothing do not block responses to load balancers or the closing of the port.
+// TestConnectionLimit: idle clients block neither responses to load balancers nor the closing of the port.
 func TestConnectionLimit(t *testing.T) {
 	n := newNode(t)
 	n.limit = NewConnLimit(10)
@@ -210,7 +211,7 @@ func TestConnectionLimit(t *testing.T) {
 	if got := ask(t, "GET", url(home4, port)); got.Status != 200 {
 		t.Errorf("at the limit: %+v", got)
 	}
-	// The oldest are cut off first.
+	// The oldest connections are closed first.
 	for _, conn := range silent[:20] {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
@@ -231,7 +232,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// TestStoppingIsNotAFailure: an agent that stops while opening ports posts no Events for them.
+// TestStoppingIsNotAFailure: an agent that stops while it opens ports reports no failures.
 func TestStoppingIsNotAFailure(t *testing.T) {
 	n := newNode(t)
 	ctx, cancel := context.WithCancel(t.Context())

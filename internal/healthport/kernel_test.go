@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestAddressRemovedAndAdded: a port at a removed and restored address responds again, and a port at a missing address is
-// opened when the address appears.
+// TestAddressRemovedAndAdded: a port responds again after its address is removed and restored, and opens when a missing
+// address appears.
 func TestAddressRemovedAndAdded(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	lo, err := netlink.LinkByName("lo")
@@ -30,7 +30,7 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	}
 	n := newNode(t)
 	defer n.closeAll()
-	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // on this goroutine, because it is in the network namespace
+	settle := func() { time.Sleep(2 * n.retry); n.settle(t.Context()) } // on this goroutine, whose thread is in the network namespace
 	n.SetAddresses([]netip.Addr{addr})
 	n.Update(map[model.ServiceID]Port{web: {30999, 1}})
 	settle()
@@ -49,6 +49,6 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	}
 	change(netlink.AddrAdd)
 	if !open(addr, 30999) {
-		t.Error("not reached at the restored address")
+		t.Error("the port does not respond at the restored address")
 	}
 }

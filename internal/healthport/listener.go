@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Any host that reaches the node can connect. requestTimeout limits how long a client may take to send a request,
-// responseTimeout how long it may take to read the response, and idleTimeout how long it may keep an unused connection.
+// Any host that reaches the node can connect. The timeouts limit the time to send a request, the time to read the
+// response, and the life of an unused connection.
 const (
 	requestTimeout, responseTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 60 * time.Second
 	maxHeader                                    = 8 << 10
@@ -27,7 +27,7 @@ type listener struct {
 	served chan struct{} // closed when serving has ended
 }
 
-// openListener starts serving the health checks of a Service at one address.
+// openListener starts serving a Service's health checks at one address.
 func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error) {
 	network := "tcp4"
 	if at.addr.Addr().Is6() {
@@ -39,20 +39,20 @@ func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error)
 	}
 	errorLog, err := zap.NewStdLogAt(p.cfg.Log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
-		_ = socket.Close() // the first error is the cause
+		_ = socket.Close() // report only the first error
 		return nil, err
 	}
 	l := &listener{socket: socket, served: make(chan struct{}), server: &http.Server{
 		Handler:     p.handler(at.service),
 		ReadTimeout: requestTimeout, WriteTimeout: responseTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnState: p.limit.Track, ErrorLog: errorLog,
-		DisableGeneralOptionsHandler: true, // which would always respond 200 to "OPTIONS *"
+		DisableGeneralOptionsHandler: true, // the handler would always respond 200 to "OPTIONS *"
 	}}
 	go func() {
 		// If the socket breaks, Run opens another.
 		defer p.settleSoon()
 		defer close(l.served)
-		_ = l.server.Serve(socket) // broken or closed
+		_ = l.server.Serve(socket) // returns when the socket is broken or closed
 	}()
 	return l, nil
 }
@@ -66,9 +66,9 @@ func (l *listener) broken() bool {
 	}
 }
 
-// close frees the port before it returns. It does not wait for clients: a client that has not read its response will retry.
+// close frees the port before it returns. It does not wait for clients: they retry if they have not read the response.
 func (l *listener) close() {
-	_ = l.socket.Close() // the server does not close the socket unless it is serving
+	_ = l.socket.Close() // server.Close closes the socket only after Serve has started
 	_ = l.server.Close()
 	<-l.served
 }
@@ -83,7 +83,7 @@ type response struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// handler responds on every path: 200 if this node should get connections to the Service.
+// handler responds on every path, with status 200 if this node should receive connections to the Service.
 func (p *Ports) handler(id model.ServiceID) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		var res response

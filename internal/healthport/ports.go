@@ -16,37 +16,37 @@ import (
 
 // Port is the health check port of one Service.
 type Port struct {
-	// Number is the port; 0 for none.
+	// Number is the port, or 0 for none.
 	Number uint16
-	// Local counts the distinct addresses of its ready endpoints on this node.
+	// Local is the number of distinct addresses of the Service's ready endpoints on this node.
 	Local int
 }
 
 // Config of Ports. All functions are required, must be safe for concurrent use, and must not block.
 type Config struct {
-	// Families are the families that this node serves.
+	// Families are the address families that this node serves.
 	Families []inet.Family
-	// Healthy is true while the agent keeps this node's Services up to date.
+	// Healthy reports whether the agent keeps this node's Services up to date.
 	Healthy func() bool
 	// Responded is called with the HTTP status of each response.
 	Responded func(status int)
-	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error is nil
-	// when all listeners work or none is wanted.
+	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error
+	// is nil once all listeners work or none is wanted.
 	Failed func(id model.ServiceID, err error)
 	// Counted is called with the number of Services whose listeners all work, and the number of Services that lack a listener.
 	Counted func(listening, failing int)
 	Log     *zap.Logger
 }
 
-// Listening is retried with exponential backoff between retryMin and retryMax.
+// Failed listeners are retried with exponential backoff between retryMin and retryMax.
 const retryMin, retryMax = time.Second, 30 * time.Second
 
-// Ports are the health check ports of this node.
+// Ports serves the health check ports of this node.
 type Ports struct {
 	cfg   Config
 	limit *ConnLimit
 	wake  chan struct{}
-	// retry is the first backoff, and listen opens a socket. Only tests change them.
+	// retry is the initial backoff, and listen opens a socket. Only tests change them.
 	retry  time.Duration
 	listen func(ctx context.Context, network, address string) (net.Listener, error)
 
@@ -60,7 +60,7 @@ type Ports struct {
 	reported map[model.ServiceID]string
 }
 
-// New returns Ports that do not listen before Run.
+// New returns Ports that start to listen in Run.
 func New(cfg Config) *Ports {
 	p := &Ports{
 		cfg: cfg, limit: NewConnLimit(MaxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
@@ -70,8 +70,9 @@ func New(cfg Config) *Ports {
 	return p
 }
 
-// SetAddresses sets the addresses to listen on. For a family without any, Ports listen on the unspecified address: before the
-// first call, and if the node's addresses cannot be read. A node that does not respond would get no traffic.
+// SetAddresses sets the addresses to listen on. For a family without addresses, Ports listens on the unspecified
+// address. This is the case before the first call, and if the node's addresses cannot be read: a node that does not
+// respond would receive no traffic.
 func (p *Ports) SetAddresses(addresses []netip.Addr) {
 	var all []netip.Addr
 	for _, family := range p.cfg.Families {
@@ -103,7 +104,8 @@ func unspecified(f inet.Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// Update changes the ports of the Services in the map; all others stay. A port can move from one Service to another in one call.
+// Update changes the ports of the Services in the map and keeps all others. One call can move a port from one Service
+// to another.
 func (p *Ports) Update(ports map[model.ServiceID]Port) {
 	changed := false
 	p.mu.Lock()

@@ -31,7 +31,7 @@ var (
 	home6 = netip.MustParseAddr("::1")
 )
 
-// node is a node whose Ports run until the test ends.
+// node is a fake node whose Ports run until the test ends.
 type node struct {
 	*Ports
 	t       *testing.T
@@ -74,7 +74,7 @@ func (n *node) run() *node {
 	return n
 }
 
-// until waits for a state that Run reaches in its own goroutine.
+// until waits for a state that Run reaches in another goroutine.
 func (n *node) until(what string, reached func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !reached(); time.Sleep(time.Millisecond) {
@@ -106,7 +106,7 @@ func (n *node) untilCounted(listening, failing int) {
 	})
 }
 
-// client does not reuse connections, so that none stays open.
+// client does not reuse connections, so no connection stays open.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 
 type answer struct {
@@ -137,7 +137,7 @@ func ask(t *testing.T, method, url string) answer {
 	return answer{got.StatusCode, string(body), header}
 }
 
-// bodyAt returns "" without a response, because the port may be moving from one Service to another.
+// bodyAt returns "" if there is no response, because the port may be moving from one Service to another.
 func bodyAt(url string) string {
 	got, err := client.Get(url)
 	if err != nil {
@@ -161,7 +161,7 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// taken returns a port that another listener uses.
+// taken returns a port in use by another listener.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
 	port := freeport.Get(t)
@@ -173,7 +173,7 @@ func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	return port, l
 }
 
-// TestResponses: both families, any path and method, and every byte of kube-proxy's response.
+// TestResponses: Ports respond in both families, on any path and to any method, with exactly kube-proxy's response.
 func TestResponses(t *testing.T) {
 	n := newNode(t).run()
 	port := freeport.Get(t)
@@ -226,7 +226,8 @@ func TestOptionsAsterisk(t *testing.T) {
 	}
 }
 
-// TestPortsMoveBetweenServices moves ports back and forth in one update. Our own earlier listener never makes this fail.
+// TestPortsMoveBetweenServices moves ports back and forth in one update. The listener of the previous owner never makes
+// this fail.
 func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freeport.Get(t), freeport.Get(t)
@@ -249,7 +250,7 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	n.Update(map[model.ServiceID]Port{web: {}})
 	n.untilCounted(1, 0)
 	if open(home4, port) || open(home6, port) || !open(home4, other) {
-		t.Error("want the first port closed in both families, and the other open")
+		t.Error("want the first port closed in both families, and the second open")
 	}
 	n.stop()
 	if open(home4, other) {
@@ -257,7 +258,7 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	}
 }
 
-// TestAddresses: Ports listen only on the given addresses, and on all addresses of a family without any.
+// TestAddresses: Ports listens only on the given addresses, or on all addresses for a family without given addresses.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
 	port := freeport.Get(t)

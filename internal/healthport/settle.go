@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// binding is an address and port that serves the health checks of a Service.
+// binding is an address and port that serves a Service's health checks.
 type binding struct {
 	service model.ServiceID
 	addr    netip.AddrPort
@@ -34,7 +34,8 @@ type failure struct {
 	retry time.Time
 }
 
-// settle closes unwanted listeners and opens wanted ones. It returns when to retry; zero if nothing failed.
+// settle closes unwanted listeners and opens wanted ones. It returns the time of the next retry, or zero if nothing
+// failed.
 func (p *Ports) settle(ctx context.Context) time.Time {
 	wanted := p.bindings()
 	freed := p.closeUnwanted(wanted)
@@ -67,8 +68,8 @@ func (p *Ports) bindings() []binding {
 	return all
 }
 
-// closeUnwanted runs before any listener is opened, so that one Service can take a port that another frees. It returns the
-// freed addresses.
+// closeUnwanted runs before any listener is opened, so that a Service can use a port that another one frees. It returns
+// the freed addresses.
 func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool) {
 	wanted := make(map[binding]bool, len(bindings))
 	for _, at := range bindings {
@@ -93,7 +94,7 @@ func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool
 	return freed
 }
 
-// try opens a listener, or records the failure and when to retry.
+// try opens a listener, or records the failure and the time of the retry.
 func (p *Ports) try(ctx context.Context, at binding) {
 	l, err := p.openListener(ctx, at)
 	if err == nil {
@@ -113,11 +114,11 @@ func (p *Ports) fail(at binding, err error) {
 	p.failed[at] = &failure{err, wait, time.Now().Add(wait)}
 }
 
-// explain adds the owner of a port in use, if it is known.
+// explain adds the owner of a port in use, if known.
 func (p *Ports) explain(at binding, err error) error {
 	var failed *net.OpError
 	if errors.As(err, &failed) {
-		err = failed.Err // drop the address, which report adds
+		err = failed.Err // without the address, which report adds
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -130,7 +131,7 @@ func (p *Ports) explain(at binding, err error) error {
 	return fmt.Errorf("another program uses this port (find it with: ss -ltnp sport = :%d): %w", at.addr.Port(), err)
 }
 
-// report logs the failures that changed, and passes them to the callbacks.
+// report logs changed failures and passes them to the callbacks.
 func (p *Ports) report(bindings []binding) {
 	failures := map[model.ServiceID][]string{}
 	services := map[model.ServiceID]bool{}
@@ -140,7 +141,7 @@ func (p *Ports) report(bindings []binding) {
 			failures[at.service] = append(failures[at.service], fmt.Sprintf("%s: %v", at.addr, f.err))
 		}
 	}
-	p.cfg.Counted(len(services)-len(failures), len(failures)) // first, so that the count is right when a failure is reported
+	p.cfg.Counted(len(services)-len(failures), len(failures)) // first, so that the count is correct when a failure is reported
 	for id := range p.reported {
 		if failures[id] == nil {
 			delete(p.reported, id)

@@ -18,11 +18,11 @@ const (
 	IPv6 Family = 6
 )
 
-// Families lists both, in the order every output uses.
+// Families lists both families, in the order of every output.
 var Families = []Family{IPv4, IPv6}
 
-// FamilyOf returns the family of a valid address. An IPv4 address mapped into IPv6 counts as IPv6; callers Unmap addresses where they enter the
-// program.
+// FamilyOf returns the family of a valid address. An IPv4-mapped IPv6 address counts as IPv6; callers Unmap addresses
+// where they enter the program.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -40,7 +40,7 @@ func (f Family) String() string {
 	return fmt.Sprintf("family(%d)", uint8(f))
 }
 
-// Bits is the length of an address of the family.
+// Bits returns the length of the family's addresses.
 func (f Family) Bits() int {
 	if f == IPv4 {
 		return 32
@@ -58,7 +58,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String prints the protocol as ipset does.
+// String returns the protocol's name as ipset prints it.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -71,7 +71,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("%d", uint8(p))
 }
 
-// ParseProtocol reads the name that Kubernetes uses (upper case).
+// ParseProtocol parses the name that Kubernetes uses (upper case) or ipset uses (lower case).
 func ParseProtocol(s string) (Protocol, error) {
 	switch s {
 	case "TCP", "tcp":

@@ -17,22 +17,22 @@ func CheckUnicast(a netip.Addr) error {
 	case a.IsMulticast():
 		return errors.New("is a multicast address")
 	case a.IsLinkLocalUnicast():
-		return errors.New("is a link-local address, which means another host on every link")
+		return errors.New("is a link-local address, which names a different host on every link")
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return errors.New("is the broadcast address")
 	case thisNetwork.Contains(a):
 		return errors.New("is in 0.0.0.0/8, which is not a network")
 	case slices.Contains(metadata, a):
-		return errors.New("is a cloud's server that gives nodes their credentials or orders")
+		return errors.New("is a cloud's metadata server, which provides credentials or commands to nodes")
 	}
 	return nil
 }
 
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// metadata are the addresses of clouds' metadata servers that, unlike 169.254.169.254, are not link-local: IPv6 of AWS, Google Cloud and
-// Oracle Cloud, IPv4 of Azure, Alibaba Cloud and Oracle's older cloud. Azure's server also gives orders to the agent on Azure's machines,
-// and is the machines' nameserver and health probe.
+// metadata are the clouds' metadata servers that, unlike 169.254.169.254, are not link-local: IPv6 of AWS, Google Cloud
+// and Oracle Cloud, IPv4 of Azure, Alibaba Cloud and Oracle's older cloud. Azure's server also sends commands to the
+// agent on Azure's machines, and is their nameserver and health probe.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
 	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),

@@ -12,7 +12,7 @@ import (
 
 var shopAt = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:0"), Protocol: inet.TCP}
 
-// shopKernel contains one all-ports virtual server, with one endpoint in use and one drained.
+// shopKernel has one all-ports virtual server, with one endpoint in use and one drained.
 func shopKernel() inspect.Servers {
 	d := func(addr string, weight, active uint32) kernel.ObservedDestination {
 		return kernel.ObservedDestination{

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Cleanup is the document of the command cleanup. Operations are written as the equivalent commands.
+// Cleanup is the JSON document of the command cleanup. Operations are shown as the equivalent commands.
 type Cleanup struct {
 	view.Header
 	DryRun bool `json:"dryRun"`
@@ -22,8 +22,8 @@ type Cleanup struct {
 	Failed   []cleanupFailure `json:"failed"`
 	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has foreign addresses.
 	ForeignAddresses []string `json:"foreignAddresses"`
-	// ForeignServers are virtual servers there that are not kube-ipvs's, and Kept says what else stays, and why. Only the removal of
-	// kube-proxy's leftovers lists them.
+	// ForeignServers are other programs' virtual servers on the device, and Kept lists other objects that are kept,
+	// with the reasons. Only the removal of kube-proxy's leftovers sets these fields.
 	ForeignServers []string `json:"foreignServers,omitempty"`
 	Kept           []string `json:"kept,omitempty"`
 
@@ -35,7 +35,8 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// NewCleanup returns a document without results. The document also writes everything it records as text: results to out, and the rest to notes.
+// NewCleanup returns a document without results. The document also writes what it records as text: results to out,
+// everything else to notes.
 func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	return &Cleanup{
 		Header: view.HeaderOf("Cleanup"), DryRun: dryRun,
@@ -59,9 +60,10 @@ func (c *Cleanup) Found(plan diff.Plan, foreign []netip.Addr) {
 	c.found(plan, "no objects of kube-ipvs on this node")
 }
 
-// FoundLeftovers takes what kube-proxy has left, and what stays: objects on kube-ipvs0 that are not kube-ipvs's, and what other programs use.
+// FoundLeftovers records kube-proxy's leftovers and the objects that are kept: foreign objects on kube-ipvs0, and
+// objects that other programs use.
 func (c *Cleanup) FoundLeftovers(plan diff.Plan, addresses []netip.Addr, servers []kernel.ServerKey, kept []string) {
-	const unknown = "is not kube-ipvs's; kube-proxy's cannot be told from another program's, so it stays. If nothing needs it: "
+	const unknown = "was not created by kube-ipvs; it may belong to kube-proxy or another program, so it is kept. If nothing needs it: "
 	for _, key := range servers {
 		c.ForeignServers = append(c.ForeignServers, key.String())
 		fmt.Fprintf(c.notes, "virtual server %s %sipvsadm -D %[1]s\n", key, unknown)
@@ -74,7 +76,7 @@ func (c *Cleanup) FoundLeftovers(plan diff.Plan, addresses []netip.Addr, servers
 		c.Kept = append(c.Kept, why)
 		fmt.Fprintln(c.notes, why)
 	}
-	c.found(plan, "kube-proxy has left no rules, sets or tables on this node")
+	c.found(plan, "no rules, sets or tables of kube-proxy on this node")
 }
 
 func (c *Cleanup) found(plan diff.Plan, nothing string) {

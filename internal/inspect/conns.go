@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ConnectionList is the document of the command conns.
+// ConnectionList is the JSON document of the command conns.
 type ConnectionList struct {
 	view.Header
 	Agent   bool         `json:"agent"`
@@ -33,12 +33,13 @@ type Connection struct {
 	Pod       string         `json:"pod,omitempty"`
 	Node      string         `json:"node,omitempty"`
 	State     string         `json:"state"`
-	// Affinity is true if this is not a connection but a persistence template, which keeps a client on its endpoint.
+	// Affinity is true for a persistence template, which binds a client to its endpoint.
 	Affinity bool   `json:"affinity"`
 	Expires  uint64 `json:"expiresSeconds"`
 }
 
-// Connections joins the kernel's connections with the Services of a list. Connections of other virtual servers are left out.
+// Connections joins the kernel's connections with the Services of a list. It omits connections of other virtual
+// servers.
 func Connections(conns []kernel.Connection, services ServiceList) ConnectionList {
 	type owner struct {
 		service  view.Service
@@ -63,7 +64,7 @@ func Connections(conns []kernel.Connection, services ServiceList) ConnectionList
 			continue
 		}
 		endpoint := endpointOf(o.frontend, c.Destination)
-		if c.Virtual.Port() == 0 { // affinity of all ports: the endpoint of any port has the pod's name
+		if c.Virtual.Port() == 0 { // affinity for all ports: the endpoint of any port has the pod's name
 			endpoint = endpointOf(o.frontend, netip.AddrPortFrom(c.Destination.Addr(), o.frontend.Address.Port()))
 			o.frontend.Port = ""
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestInspectionPage: docs/inspection.md names the fields of the documents, and every state.
+// TestInspectionPage: docs/inspection.md names every field of the documents and every state.
 func TestInspectionPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/inspection.md")
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ServiceList is the document of the command services.
+// ServiceList is the JSON document of the command services.
 type ServiceList struct {
 	view.Header
-	// Agent is true if an agent responded. Unknown lists the fields that are unknown without it.
+	// Agent is true if an agent responded. Unknown lists missing information.
 	Agent   bool           `json:"agent"`
 	Unknown []string       `json:"unknown"`
 	Items   []view.Service `json:"items"`
 }
 
-// Servers are the virtual servers of a kernel.
+// Servers are the kernel's virtual servers.
 type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
 // ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.
@@ -39,14 +39,15 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 func ServicesOfAgent(services []view.Service, why string) ServiceList {
 	return ServiceList{
 		Header: view.HeaderOf("ServiceList"), Agent: true, Items: append([]view.Service{}, services...),
-		Unknown: []string{"connections, and whether the kernel still has what the agent wrote: " + why},
+		Unknown: []string{"connections, and whether the kernel still has the agent's objects: " + why},
 	}
 }
 
-// join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state is shown where the two differ.
+// join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state takes
+// precedence.
 func join(f *view.Frontend, servers Servers) {
 	if f.State == view.Conflict || f.State == view.ForeignServer {
-		return // the virtual server in the kernel is not this Service's
+		return // the virtual server in the kernel belongs to another Service or program
 	}
 	server, exists := servers[serverOf(*f)]
 	if !exists {
@@ -81,7 +82,7 @@ func keyOf(f view.Frontend) kernel.ServerKey {
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 }
 
-// serverOf is the virtual server of a frontend.
+// serverOf returns the virtual server of a frontend.
 func serverOf(f view.Frontend) kernel.ServerKey {
 	if f.AllPorts {
 		return keyOf(f).AllPorts()
@@ -93,12 +94,12 @@ func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
 
-// unknownWithoutAgent names the information that is not in the kernel.
+// unknownWithoutAgent lists the information that only an agent has.
 var unknownWithoutAgent = []string{
-	"which Service a virtual server belongs to",
+	"the Service of each virtual server",
 	"pods, nodes and zones of endpoints; endpoints that are not ready",
-	"when an endpoint started to drain, and the origin of settings",
-	"problems, and whether anything is missing",
+	"the time when an endpoint started to drain, and the origin of settings",
+	"problems and missing objects",
 }
 
 // ServicesOfKernel lists the virtual servers in our ledger, if no agent responds.
@@ -133,7 +134,7 @@ func frontendOfKernel(s kernel.ObservedServer) view.Frontend {
 	return f
 }
 
-// takesConnections reports whether new connections may go to an endpoint.
+// takesConnections reports whether an endpoint accepts new connections.
 func takesConnections(e view.Endpoint) bool { return e.Weight != nil && *e.Weight > 0 }
 
 // endpointOf finds the endpoint with an address.

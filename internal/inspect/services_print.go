@@ -34,7 +34,7 @@ func PrintServices(w io.Writer, list ServiceList, form Table) error {
 	return t.writeAs(w, form)
 }
 
-// PrintNames writes the name of each Service, as other commands accept it.
+// PrintNames writes the name of each Service in the form that other commands accept.
 func PrintNames(w io.Writer, list ServiceList) error {
 	for _, s := range list.Items {
 		if s.Name == "" { // without an agent
@@ -56,7 +56,7 @@ func affinity(f view.Frontend) string {
 	return fmt.Sprintf("%ds", f.Affinity)
 }
 
-// endpointCount is the number of endpoints that take new connections, and the total.
+// endpointCount returns the number of endpoints that accept new connections, and the total.
 func endpointCount(f view.Frontend) string {
 	taking := 0
 	for _, e := range f.Endpoints {
@@ -157,7 +157,7 @@ func policyField(k view.Kind) string {
 	return "spec.externalTrafficPolicy"
 }
 
-// weight shows the kernel's weight, and the wanted one if it differs.
+// weight formats the kernel's weight, and the wanted weight if it differs.
 func weight(e view.Endpoint) string {
 	have, wanted := "", ""
 	if e.Weight != nil {

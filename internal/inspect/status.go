@@ -10,13 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Status is the document of the command status.
+// Status is the JSON document of the command status.
 type Status struct {
 	view.Header
 	Agent   bool     `json:"agent"`
 	Unknown []string `json:"unknown"`
-	// Findings are the reasons why this node's Services may not follow the cluster. Problems of individual Services are not included. Unwell
-	// contains the same findings in one line each.
+	// Findings are the reasons why this node's Services may not follow the cluster. They do not include problems of
+	// individual Services. Unwell contains the same findings as one line each.
 	Findings []finding.Finding `json:"findings"`
 	Unwell   []string          `json:"unwell"`
 	// Silence is the reason why the agent did not respond.
@@ -30,12 +30,13 @@ type Status struct {
 // Machine is the current state of the kernel.
 type Machine struct {
 	Kernel string `json:"kernel"`
-	// Modules of IPVS that are loaded. Built-in ones are not listed.
+	// Modules are the loaded IPVS modules. Built-in modules are not listed.
 	Modules []string `json:"modules"`
-	// Owned virtual servers are in our ledger, Foreign ones are not.
+	// Owned virtual servers have an owner record, foreign ones do not.
 	Owned   int `json:"ownedVirtualServers"`
 	Foreign int `json:"foreignVirtualServers"`
-	// Connections are those through owned virtual servers; nil if the kernel does not count them, because nftables balances.
+	// Connections counts the connections of owned virtual servers. It is nil if nftables balances, because the kernel
+	// then does not count them.
 	Connections *view.Connections `json:"connections,omitempty"`
 	// Error is the reason why the virtual servers could not be read. In that case the numbers are 0.
 	Error string `json:"error,omitempty"`
@@ -60,7 +61,7 @@ func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.Serv
 	}
 }
 
-// withoutAgent names the information that is not in the kernel.
+// withoutAgent lists the information that only an agent has.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
@@ -108,9 +109,9 @@ func PrintStatus(w io.Writer, s Status) error {
 }
 
 func kernelRow(t *table, m Machine) {
-	through := "nftables balances, and does not count connections"
+	through := "nftables balances and does not count connections"
 	if c := m.Connections; c != nil {
-		through = fmt.Sprintf("%d active and %d inactive connections through those of kube-ipvs", c.Active, c.Inactive)
+		through = fmt.Sprintf("%d active and %d inactive connections to Services", c.Active, c.Inactive)
 	}
 	t.row("in the kernel", fmt.Sprintf("%d virtual servers of kube-ipvs, %d foreign; %s", m.Owned, m.Foreign, through))
 }
@@ -156,7 +157,7 @@ func snapshotRow(v *view.View, s *view.Snapshot) []string {
 		age = "of " + ago(v.Time.Sub(*s.At).Seconds())
 	}
 	if s.Served {
-		return []string{"! snapshot", fmt.Sprintf("%s, %s, is served until the API server answers", s.File, age)}
+		return []string{"! snapshot", fmt.Sprintf("%s, %s, is served until the API server responds", s.File, age)}
 	}
 	return []string{"snapshot", s.File + ", " + age}
 }
@@ -193,7 +194,7 @@ func problemRows(t *table, v *view.View) {
 		t.row("! foreign", fmt.Sprintf("%s was not created by kube-ipvs; Service %s is not served there", f.Server, f.Service))
 	}
 	for _, l := range v.Agent.Leftovers {
-		t.row("! leftover", l+" has no Service and no ledger entry; left alone")
+		t.row("! leftover", l+" has no Service and no owner record; kept")
 	}
 	for _, p := range v.OtherProblems() {
 		t.row("! problem", p)

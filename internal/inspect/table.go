@@ -15,9 +15,10 @@ type Table struct {
 	Wide bool
 	// NoHeaders omits the titles.
 	NoHeaders bool
-	// SortBy is the title of a column, in any case; empty for the order of the list.
+	// SortBy is the title of a column, in upper or lower case. If it is empty, the list's order is kept.
 	SortBy string
-	// Widths are those of the columns of a table that this one continues. Writing the table widens them. nil if it continues none.
+	// Widths are the column widths of an earlier table that this one continues, if any. Writing the table may increase
+	// them.
 	Widths *[]int
 }
 
@@ -30,13 +31,13 @@ func WriteTable(w io.Writer, titles []string, rows [][]string, form Table) error
 	return t.writeAs(w, form)
 }
 
-// CheckSort reports an error if the form sorts by a column that the table does not have.
+// CheckSort returns an error if the table has no column SortBy.
 func (form Table) CheckSort(titles []string) error {
 	_, err := form.column(titles)
 	return err
 }
 
-// column returns the column to sort by, or -1.
+// column returns the index of the column to sort by, or -1.
 func (form Table) column(titles []string) (int, error) {
 	i := slices.Index(titles, strings.ToUpper(form.SortBy))
 	if i < 0 && form.SortBy != "" {
@@ -45,7 +46,7 @@ func (form Table) column(titles []string) (int, error) {
 	return i, nil
 }
 
-// writeAs sorts the rows below the titles and writes the table.
+// writeAs sorts the rows and writes the table.
 func (t *table) writeAs(w io.Writer, form Table) error {
 	i, err := form.column(t.rows[0])
 	if err != nil {
@@ -60,7 +61,7 @@ func (t *table) writeAs(w io.Writer, form Table) error {
 	return t.writeColumns(w, form.Widths)
 }
 
-// compareCells orders numbers before other text and by value: 9s before 10s, 2/2 before 10/10.
+// compareCells sorts numbers before text, and by value: 9s before 10s, 2/2 before 10/10.
 func compareCells(a, b string) int {
 	x, isNumber := leadingNumber(a)
 	y, isAlso := leadingNumber(b)

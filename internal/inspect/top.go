@@ -13,13 +13,13 @@ import (
 // Counts are the counters of virtual servers and of their destinations.
 type Counts = map[kernel.ServerKey]kernel.Traffic
 
-// TopList is the document of the command top.
+// TopList is the JSON document of the command top.
 type TopList struct {
 	view.Header
-	// Agent is true if an agent responded. Unknown lists the fields that are unknown without it.
+	// Agent is true if an agent responded. Unknown lists missing information.
 	Agent   bool     `json:"agent"`
 	Unknown []string `json:"unknown"`
-	// Seconds is the time over which traffic was counted.
+	// Seconds is the length of the measurement.
 	Seconds float64    `json:"seconds"`
 	Items   []TopEntry `json:"items"`
 }
@@ -56,14 +56,14 @@ type TopEndpoint struct {
 	State   view.EndpointState `json:"state"`
 	view.Connections
 	Traffic
-	// Share is the endpoint's part of the new connections, or of the open connections if there are no new ones. WeightShare is the
-	// endpoint's part of the weights. Both are from 0 to 1.
+	// Share is the endpoint's share of the new connections, or of the open connections if there are no new ones.
+	// WeightShare is its share of the total weight. Both range from 0 to 1.
 	Share       float64 `json:"share"`
 	WeightShare float64 `json:"weightShare"`
 }
 
-// TopOf joins Services with the difference of two readings of their counters. The entries with the most new connections come first, then
-// those with the most open ones.
+// TopOf joins Services with the difference of two readings of their counters. Entries are sorted by new connections and
+// then by open connections, the largest number first.
 func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
@@ -108,7 +108,7 @@ func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, secon
 	return entry
 }
 
-// share sets each endpoint's part of the sum, and reports whether the sum is above 0.
+// share sets each endpoint's share of the sum, and reports whether the sum is above 0.
 func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpoint) float64) bool {
 	sum := 0.0
 	for _, e := range all {
@@ -122,7 +122,7 @@ func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpo
 	return sum > 0
 }
 
-// trafficOf returns the traffic between two readings. Counters begin at 0 again if a virtual server is created again.
+// trafficOf returns the traffic between two readings. Counters restart at 0 if a virtual server is recreated.
 func trafficOf(before, now kernel.Counters, seconds float64) Traffic {
 	if now.Connections < before.Connections || now.InPackets < before.InPackets || now.InBytes < before.InBytes {
 		before = kernel.Counters{}

@@ -26,7 +26,8 @@ var topColumns = []struct {
 	}},
 }
 
-// PrintTop writes a line for each frontend and, in the wide form, for each of its endpoints. It sorts frontends, the largest number first.
+// PrintTop writes a line for each frontend and, in the wide form, for each of its endpoints. Frontends with the largest
+// number come first.
 func PrintTop(w io.Writer, list TopList, form Table) error {
 	if form.SortBy != "" {
 		var titles []string
@@ -64,7 +65,7 @@ func trafficCells(t Traffic) []string {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
-// short writes a number in at most five characters, such as 0.5, 12, 3.4k or 56M.
+// short formats a number in at most five characters, such as 0.5, 12, 3.4k or 56M.
 func short(n float64) string {
 	units := []string{"", "k", "M", "G", "T"}
 	for len(units) > 1 && n >= 999.5 {

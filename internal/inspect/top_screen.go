@@ -9,21 +9,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// TopScreen is the state of top in a terminal, as selected with its keys. The zero value shows everything, the most new connections first.
+// TopScreen is the interactive state of top in a terminal. The zero value shows all entries, sorted by new connections.
 type TopScreen struct {
 	// Filter selects entries whose namespace, name, address or pod contains it.
 	Filter string
 	// Endpoints is true if the endpoints of each entry are shown.
 	Endpoints bool
-	// Paused is true while the picture stays as it is.
+	// Paused is true while the screen is not updated.
 	Paused bool
 
-	column, top    int // of topColumns; the first row that is shown
+	column, top    int // column is an index into topColumns, top is the first visible row
 	typing, asking bool
-	shown          int // rows that the last picture had room for
+	shown          int // the number of rows that fit the screen
 }
 
-// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown stand for the keys of those names.
+// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown are the keys with these
+// names.
 func (s *TopScreen) Key(key rune) (quit bool) {
 	switch {
 	case s.typing:
@@ -87,7 +88,7 @@ func (s *TopScreen) typed(key rune) {
 	}
 }
 
-// Lines is the picture for a terminal: at most height lines of at most width characters.
+// Lines returns the content of the screen: at most height lines of at most width characters.
 func (s *TopScreen) Lines(list TopList, title string, width, height int) []string {
 	items := slices.DeleteFunc(slices.Clone(list.Items), func(e TopEntry) bool { return !s.selects(e) })
 	slices.SortStableFunc(items, topColumns[s.column].compare)
@@ -116,7 +117,7 @@ func (s *TopScreen) Lines(list TopList, title string, width, height int) []strin
 	return lines[:min(len(lines), max(height, 0))]
 }
 
-// table returns the titles and the rows that fit.
+// table returns the headings and the rows that fit.
 func (s *TopScreen) table(items []TopEntry, height int) []string {
 	var text strings.Builder
 	_ = topTable(TopList{Items: items}, s.Endpoints).write(&text) // a Builder does not fail
@@ -153,12 +154,12 @@ func (s *TopScreen) status() string {
 
 var topHelp = []string{
 	"", "c p b a i d n   sort by new connections, packets, bytes, active or inactive connections, draining endpoints, or name",
-	"e               show or hide endpoints: SHARE is an endpoint's part of the new connections, and its part of the weights",
+	"e               show or hide endpoints: SHARE is an endpoint's share of the new connections, and its share of the weights",
 	"/               filter by namespace, name, address or pod", "Space           pause", "arrows, j, k    scroll", "h               close this help",
 	"q               quit",
 }
 
-// clip cuts a line to a width.
+// clip truncates a line to a width.
 func clip(line string, width int) string {
 	letters := []rune(finding.Printable(line))
 	return string(letters[:min(len(letters), max(width, 0))])

@@ -30,8 +30,9 @@ func countsOf(ends ...uint64) inspect.Counts {
 	return inspect.Counts{shopAt: count}
 }
 
-// TestTop: rates are differences over the time between two readings. Shares are parts of the new connections or, without any, of the open
-// ones. Counters of a recreated virtual server start at 0.
+// TestTop: a rate is the difference between two readings, divided by the time between them. A share is a fraction of
+// the new connections or, if there are none, of the open connections. Counters of a recreated virtual server start at
+// 0.
 func TestTop(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	for name, c := range map[string]struct {
@@ -66,7 +67,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestTopPicture: for any keys, sizes and names, a picture fits the terminal, contains no control characters, and shows finite numbers.
+// TestTopPicture: for any keys, sizes and names, the output fits the terminal, contains no control characters, and
+// shows finite numbers.
 func TestTopPicture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := shopView()
@@ -104,11 +106,11 @@ func TestTopPicture(t *testing.T) {
 	})
 }
 
-// TestTopKeys: keys sort, filter, show endpoints and help, and quit.
+// TestTopKeys: the keys sort, filter, show endpoints and help, and quit.
 func TestTopKeys(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	list := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
-	for keys, want := range map[string][2]string{ // what the picture contains and what it lacks
+	for keys, want := range map[string][2]string{ // text that the screen must, and must not, contain
 		"":          {"sorted by CONN/S", "100% of 100%"},
 		"e":         {"100% of 100%", "filter"},
 		"n":         {"sorted by NAME", "CONN/S   ("},

@@ -32,7 +32,7 @@ func at(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr) }
 
 func ptr[T any](v T) *T { return &v }
 
-// services contain every kind of frontend and every state of an endpoint.
+// services returns Services with every kind of frontend and every state of an endpoint.
 func services() []view.Service {
 	endpoints := []view.Endpoint{
 		{Address: at("10.244.1.5:8080"), Pod: "shop/web-1", Node: "node-1", Zone: "zone-a", State: view.Ready, Weight: ptr(uint32(10)), Wanted: ptr(uint32(10))},
@@ -42,7 +42,7 @@ func services() []view.Service {
 		{Address: at("10.244.2.9:8080"), Pod: "shop/web-5", Node: "node-2", Zone: "zone-b", State: view.Pending, Wanted: ptr(uint32(10))},
 	}
 	settings := []view.Setting{
-		{Name: "scheduler", Value: "wrr", From: "annotation kube-ipvs.io/scheduler says rr, which knows no weights"},
+		{Name: "scheduler", Value: "wrr", From: "annotation kube-ipvs.io/scheduler is rr, which ignores weights"},
 		{Name: "affinity", Value: "3h0m0s", From: "annotation kube-ipvs.io/affinity-timeout"},
 	}
 	return []view.Service{
@@ -76,7 +76,8 @@ func counted(addr string, weight, active, inactive uint32) kernel.ObservedDestin
 	}
 }
 
-// servers are the kernel's: with a destination unknown to the agent, and without the node port.
+// servers returns the kernel's virtual servers: one has a destination unknown to the agent, and the node port is
+// missing.
 func servers() Servers {
 	all := Servers{}
 	key, server := serverWith("10.96.0.10:80", "wrr", counted("10.244.1.5:8080", 10, 12, 3), counted("10.244.1.6:8080", 4, 1, 0),
@@ -117,7 +118,7 @@ func TestServices(t *testing.T) {
 	golden(t, "services.json.golden", asJSON(t, list))
 }
 
-// TestJoinLeavesTheViewAlone: the kernel's counters are added to a copy.
+// TestJoinLeavesTheViewAlone: ServiceListOf adds the kernel's counters to a copy.
 func TestJoinLeavesTheViewAlone(t *testing.T) {
 	before := services()
 	ServiceListOf(before, servers())
@@ -194,18 +195,19 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutIPVS: nftables counts no connections, so the status does not claim that there are none.
+// TestStatusWithoutIPVS: if nftables balances, the status must not report 0 connections, because nftables does not
+// count them.
 func TestStatusWithoutIPVS(t *testing.T) {
 	machine := Machine{}
 	machine.Count(servers(), kernel.NFTablesOnly, ours)
 	status := StatusOf(nil, "no agent", machine)
 	printed := text(t, func(b *bytes.Buffer) error { return PrintStatus(b, status) })
-	if !strings.Contains(printed, "1 foreign; nftables balances, and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {
+	if !strings.Contains(printed, "1 foreign; nftables balances and does not count connections") || strings.Contains(string(asJSON(t, status)), "connections\":") {
 		t.Errorf("%s%s", printed, asJSON(t, status))
 	}
 }
 
-// TestTableForms: sorting by a column compares numbers by value, and tables can lack titles.
+// TestTableForms: tables can be sorted by a column, which compares numbers by value, and printed without headings.
 func TestTableForms(t *testing.T) {
 	list := ServiceListOf(services(), servers())
 	all := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) })
@@ -236,7 +238,7 @@ func TestTableForms(t *testing.T) {
 	}
 }
 
-// TestStaleSource: an agent whose source has been silent for too long is not well, although nothing has failed.
+// TestStaleSource: an agent with a stale source is not well, even if nothing has failed.
 func TestStaleSource(t *testing.T) {
 	for silent, unwell := range map[time.Duration]bool{10 * time.Minute: false, 12 * time.Minute: true} {
 		last := noon.Add(-silent)

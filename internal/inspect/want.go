@@ -52,7 +52,7 @@ func Services(w io.Writer, state *want.State) {
 func writeServer(w io.Writer, s *want.Server) {
 	fmt.Fprintf(w, "\n# %s\n", s.Owner)
 	if s.SlowStart > 0 {
-		fmt.Fprintf(w, "# new endpoints reach their full weight within %s\n", s.SlowStart)
+		fmt.Fprintf(w, "# new endpoints reach full weight within %s\n", s.SlowStart)
 	}
 	fmt.Fprintf(w, "ipvsadm -A %s\n", s.Server)
 	for _, d := range s.Destinations {
@@ -66,7 +66,7 @@ func writeServer(w io.Writer, s *want.Server) {
 	}
 }
 
-// State writes the whole wanted state.
+// State writes the complete wanted state.
 func State(w io.Writer, state *want.State) {
 	Base(w, state.Base)
 	Services(w, state)
@@ -90,7 +90,7 @@ type timeoutsJSON struct {
 	UDP    int `json:"udpSeconds"`
 }
 
-// sysctlJSON is a sysctl. If the kernel rejects an optional one, its value stays.
+// sysctlJSON is a sysctl. The kernel may reject the value of an optional sysctl.
 type sysctlJSON struct {
 	Name     string `json:"name"`
 	Value    string `json:"value"`
@@ -110,7 +110,7 @@ type ruleJSON struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// Jump is true if the rule is inserted into a built-in chain and jumps to one of ours.
+	// Jump is true if the rule is in a built-in chain and jumps to a chain of the agent.
 	Jump bool   `json:"jump"`
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
@@ -123,13 +123,13 @@ type serverJSON struct {
 	Protocol  string         `json:"protocol"`
 	Scheduler string         `json:"scheduler"`
 	Flags     uint32         `json:"flags"`
-	// Affinity is the timeout of session affinity; 0 for none.
+	// Affinity is the timeout of session affinity, or 0 for none.
 	Affinity uint32 `json:"affinitySeconds"`
-	// ClientBits is the prefix length of client addresses for affinity; absent if all bits count.
+	// ClientBits is the prefix length by which affinity groups client addresses; absent if it uses the full address.
 	ClientBits uint8 `json:"clientBits,omitempty"`
-	// SlowStart is the time in which a new endpoint reaches its full weight.
+	// SlowStart is the time until a new endpoint has its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
-	// Bound is true if the address is bound to kube-ipvs0; other addresses are the node's own.
+	// Bound is true if the address is bound to kube-ipvs0, false if it is the node's own.
 	Bound        bool              `json:"bound"`
 	Destinations []destinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
@@ -139,7 +139,7 @@ type serverJSON struct {
 type destinationJSON struct {
 	Address netip.AddrPort `json:"address"`
 	Weight  uint32         `json:"weight"`
-	// MaxConnections and ResumeConnections are absent without a limit.
+	// MaxConnections and ResumeConnections are absent if there is no limit.
 	MaxConnections    uint32 `json:"maxConnections,omitempty"`
 	ResumeConnections uint32 `json:"resumeConnections,omitempty"`
 }
@@ -211,7 +211,7 @@ type PlanJSON struct {
 // phaseJSON is one phase of a plan.
 type phaseJSON struct {
 	Phase string `json:"phase"`
-	// Operations are written as the equivalent commands.
+	// Operations are shown as the equivalent commands.
 	Operations []string `json:"operations"`
 }
 

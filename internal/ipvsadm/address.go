@@ -18,8 +18,8 @@ type Names interface {
 	PortName(port uint16, protocol string) (string, bool)
 }
 
-// parseAddress reads HOST, HOST:PORT or [IPV6]:PORT. Text without brackets that parses as an IPv6 address is one, with port 0.
-// If brackets contain anything but an IPv6 address, the port is ignored.
+// parseAddress reads HOST, HOST:PORT or [IPV6]:PORT. An IPv6 address without brackets has port 0. If brackets contain
+// anything but an IPv6 address, the port is ignored.
 func parseAddress(s, protocol string, names Names) (netip.AddrPort, bool) {
 	host, port, ok := splitAddress(s)
 	if !ok {
@@ -69,8 +69,8 @@ func parseIPv6(s string) (netip.Addr, bool) {
 	return addr, err == nil && addr.Is6() && addr.Zone() == ""
 }
 
-// parseIPv4 reads the forms of inet_aton(3): one to four numbers, decimal, octal or hexadecimal; the last one fills the
-// remaining bytes, and text after a space is ignored.
+// parseIPv4 accepts the forms of inet_aton(3): one to four decimal, octal or hexadecimal numbers, the last of which
+// fills the remaining bytes. It ignores text after a space.
 func parseIPv4(s string) (netip.Addr, bool) {
 	if i := strings.IndexAny(s, " \t\n\v\f\r"); i >= 0 {
 		s = s[:i]
@@ -95,7 +95,7 @@ func parseIPv4(s string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}), true
 }
 
-// parseCInt reads a number in C notation: 0x for hexadecimal, 0 for octal.
+// parseCInt parses a number in C notation: 0x for hexadecimal, 0 for octal.
 func parseCInt(s string, bits int) (uint64, bool) {
 	base := 10
 	switch {

@@ -11,7 +11,8 @@ import (
 
 const (
 	connFormat = "%-3s %-6s %-11s %-18s %-18s %s"
-	// engineConnFormat is the format of a connection with a persistence engine, whose data --persistent-conn shows. Its columns do not match the title.
+	// engineConnFormat is the format of a connection with persistence engine data (--persistent-conn). Its columns do
+	// not match the headings.
 	engineConnFormat = "%-3s %-6s %-11s %-18s %-18s %-16s %-18s %s"
 )
 
@@ -33,7 +34,7 @@ func PrintConnections(r Request, conns []kernel.Connection, names Names) string 
 func (p *printer) connection(c kernel.Connection) {
 	protocol, err := inet.ParseProtocol(strings.ToLower(c.Protocol))
 	if err != nil {
-		protocol = 0 // a template of a fwmark service
+		protocol = 0 // a persistence template of a fwmark service
 	}
 	name := func(a netip.AddrPort) string { return p.name(a, protocol) }
 	expires := fmt.Sprintf("%02d:%02d", c.Expires/60, c.Expires%60)

@@ -20,14 +20,14 @@ type printer struct {
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
 
 const (
-	// maxColumn is the width to which lists truncate an IPv4 address with its port. A longer IPv6 address pushes the columns to
-	// the right.
+	// maxColumn is the width to which lists truncate an IPv4 address with its port. A longer IPv6 address shifts the
+	// columns to the right.
 	maxColumn = 28
-	// maxName is the longest name that ipvsadm prints.
+	// maxName is the length to which ipvsadm truncates names.
 	maxName = 59
 )
 
-// cutName returns an address as printed in lists.
+// cutName formats an address for lists, truncated if necessary.
 func (p *printer) cutName(a netip.AddrPort, protocol inet.Protocol) string {
 	name := p.name(a, protocol)
 	if a.Addr().Is4() {
@@ -54,7 +54,8 @@ func (p *printer) host(a netip.Addr) string {
 	return addressText(a)
 }
 
-// addressText formats an address like the C library, which, unlike netip, writes the end of ::1.2.3.4 as an IPv4 address.
+// addressText formats an address as the C library does. Unlike netip, it writes the end of ::1.2.3.4 as an IPv4
+// address.
 func addressText(a netip.Addr) string {
 	if b := a.As16(); a.Is6() && [12]byte(b[:12]) == [12]byte{} && (b[12] != 0 || b[13] != 0) {
 		return "::" + netip.AddrFrom4([4]byte(b[12:])).String()
@@ -72,7 +73,7 @@ func (p *printer) port(n uint16, protocol inet.Protocol) string {
 	return strconv.Itoa(int(n))
 }
 
-// serviceFlags returns the flags printed in brackets after the scheduler and after -b; false if there are none.
+// serviceFlags returns the flags to print in brackets after the scheduler and after -b, or false if there are none.
 func serviceFlags(s kernel.TableServer) (string, bool) {
 	all := []string{"flag-1", "flag-2", "flag-3"}
 	switch s.Scheduler {
@@ -91,7 +92,7 @@ func serviceFlags(s kernel.TableServer) (string, bool) {
 	return strings.Join(set, ","), s.Flags&(kernel.FlagSched1|kernel.FlagSched2|kernel.FlagSched3) != 0
 }
 
-// maskText returns the netmask by which a service groups its clients; false if there is none.
+// maskText returns the netmask by which a service groups its clients, or false if there is none.
 func maskText(s kernel.TableServer) (string, bool) {
 	if s.Key.Family == inet.IPv6 {
 		return strconv.FormatUint(uint64(s.Netmask), 10), s.Netmask != 128
@@ -100,5 +101,5 @@ func maskText(s kernel.TableServer) (string, bool) {
 	return netip.AddrFrom4([4]byte{byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)}).String(), m != 1<<32-1
 }
 
-// markText formats a mark like ipvsadm, as a signed number.
+// markText formats a mark as ipvsadm does, as a signed number.
 func markText(mark uint32) string { return strconv.FormatInt(int64(int32(mark)), 10) }

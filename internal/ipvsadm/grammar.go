@@ -13,12 +13,12 @@ import (
 type Request struct {
 	Command Command
 	Subject Subject
-	// Service is the service to list; nil lists all.
+	// Service is the service to list, or nil for all services.
 	Service *kernel.TableKey
 	View    view
-	// Numeric prints no names, Exact abbreviates no number, NoSort keeps the kernel's order.
+	// Numeric disables names, Exact disables the abbreviation of numbers, and NoSort keeps the kernel's order.
 	Numeric, Exact, NoSort bool
-	// PersistentConn adds columns to connections.
+	// PersistentConn adds columns to the list of connections.
 	PersistentConn bool
 }
 
@@ -36,7 +36,7 @@ const (
 // view is the set of columns that List prints.
 type view int
 
-// The views. If a command line has several, the first in this order after viewDefault wins.
+// The views. If a command line selects several, the first in this order after viewDefault wins.
 const (
 	viewDefault view = iota
 	viewStats
@@ -54,7 +54,8 @@ const (
 	statusFailure = 255
 )
 
-// Failure is the error of an invalid command line: the text for standard error, without its final newline, and the exit status.
+// Failure is the error for an invalid command line: the text for standard error, without the final newline, and the
+// exit status.
 type Failure struct {
 	Text   string
 	Status int
@@ -150,7 +151,8 @@ func (p *parser) ipv6() *Failure {
 	return nil
 }
 
-// value checks the value of an option that is valid for the command. Other options are rejected in any case.
+// value checks the value of an option. It ignores options that the read-only commands do not allow, which are rejected
+// anyway.
 func (p *parser) value(w word, value string) *Failure {
 	switch w.option {
 	case optService:

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// testNames resolves a few names without a resolver.
+// testNames resolves a few fixed names.
 type testNames struct{}
 
 func (testNames) Addr(host string) (netip.Addr, bool) {

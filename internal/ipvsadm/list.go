@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// PrintTable prints virtual servers: for List in the request's view, for Save as the commands that create them. For a request with a Service, the table contains only that
-// Service.
+// PrintTable prints virtual servers. List uses the request's view, and Save prints the commands that create them. For a
+// request with a Service, the table must contain only that Service.
 func PrintTable(r Request, table kernel.Table, names Names) string {
 	p := printer{request: r, names: names}
 	services := table.Servers
@@ -132,7 +132,7 @@ func (p *printer) destination(d kernel.TableDestination) {
 	}
 }
 
-// tunnelInfo is "gue:6080:+c": kind, port and checksum.
+// tunnelInfo formats kind, port and checksum of a tunnel, such as "gue:6080:+c".
 func tunnelInfo(d kernel.TableDestination) string {
 	if d.Forwarding != kernel.ForwardTunnel {
 		return "n/a"
@@ -148,7 +148,7 @@ func tunnelInfo(d kernel.TableDestination) string {
 
 func checksumSign(flags uint16) string { return checksum(flags, "+c", "r+c", "-c") }
 
-// checksum chooses the word for the checksums of a tunnel: full, remote (completed by the receiver), or none.
+// checksum selects the text for a tunnel's checksums: full, remote (completed by the receiver), or none.
 func checksum(flags uint16, full, remote, none string) string {
 	switch {
 	case flags&kernel.TunnelChecksum != 0:

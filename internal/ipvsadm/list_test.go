@@ -45,7 +45,8 @@ func mark(family inet.Family, n uint32) *kernel.TableKey {
 	return &kernel.TableKey{Family: family, Mark: n}
 }
 
-// captured returns a table with recorded output of the packaged program. It is in the kernel's order, with marks last.
+// captured returns the table for which the packaged program's output was recorded, in the kernel's order, with marks
+// last.
 func captured() kernel.Table {
 	gue := dst("10.244.2.3:80", kernel.ForwardTunnel, 1)
 	gue.Tunnel = kernel.Tunnel{Type: kernel.TunnelGUE, Port: 6080, Flags: kernel.TunnelChecksum}
@@ -197,7 +198,7 @@ func TestAbbreviated(t *testing.T) {
 	}
 }
 
-// TestConnectionsWithAnEngine uses rows captured from the packaged program. Their columns do not match the title.
+// TestConnectionsWithAnEngine uses rows captured from the packaged program. Their columns do not match the headings.
 func TestConnectionsWithAnEngine(t *testing.T) {
 	at := netip.MustParseAddrPort
 	conns := []kernel.Connection{

@@ -1,9 +1,9 @@
 package ipvsadm
 
-// Command is the command of a command line, which is its first option.
+// Command is the command that a command line's first option selects.
 type Command int
 
-// The read-only commands, and one value for all others.
+// The read-only commands, and one value for all other commands.
 const (
 	List Command = iota
 	Save
@@ -19,7 +19,7 @@ func (c Command) String() string {
 	return "list"
 }
 
-// option is an option of a command. The order is that of ipvsadm's error messages.
+// option is an option of a command. Conflicts are reported in this order, as in ipvsadm.
 type option uint
 
 const (
@@ -59,7 +59,7 @@ const (
 	optTunRemCsum
 	optionCount
 
-	// ipvsadm treats these two differently in its checks.
+	// ipvsadm does not check these two for conflicts.
 	optSort
 	optIPv6
 )
@@ -87,14 +87,14 @@ func setOf(options ...option) (s optionSet) {
 
 func (s optionSet) has(o option) bool { return s&(1<<o) != 0 }
 
-// allowed are the valid options of each command. Accepting a syncid here is an oddity of ipvsadm.
+// allowed lists the valid options of each command. Like ipvsadm, List accepts a syncid.
 var allowed = map[Command]optionSet{
 	List: setOf(optNumeric, optConnection, optService, optTimeout, optDaemon, optStats, optRate, optThresholds,
 		optPersistentConn, optNoSort, optSyncID, optExact, optTunInfo),
 	Save: setOf(optNumeric),
 }
 
-// valueKind is whether an option has a value.
+// valueKind tells whether an option has a value.
 type valueKind int
 
 const (
@@ -103,7 +103,7 @@ const (
 	mayHaveValue
 )
 
-// word is one way to write a command or an option.
+// word is one spelling of a command or an option.
 type word struct {
 	long      string
 	short     byte // 0 for none
@@ -111,10 +111,10 @@ type word struct {
 	isCommand bool
 	command   Command
 	option    option
-	tag       string // the kind of service, for optService
+	tag       string // the service type, for optService
 }
 
-// The tags of the kinds of service; the first three are also the protocols' names in lists of port names.
+// The service types. The first three are also the protocol names in lists of port names.
 const (
 	tagTCP  = "tcp"
 	tagUDP  = "udp"

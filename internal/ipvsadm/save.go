@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// save prints the commands that create these services. Like ipvsadm, it omits thresholds, timeouts and daemons, and prints a
-// mark from 2^31 on as a negative number, which no command accepts.
+// save prints the commands that create these services. Like ipvsadm, it omits thresholds, timeouts and daemons, and
+// prints marks from 2^31 on as negative numbers, which no command accepts.
 func (p *printer) save(services []kernel.TableServer) {
 	for _, s := range services {
 		name := p.serviceOption(s.Key)

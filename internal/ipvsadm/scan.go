@@ -2,16 +2,16 @@ package ipvsadm
 
 import "strings"
 
-// scanner splits a command line as the popt library does: long options "--name value" and "--name=value", short ones in bundles
-// "-nt value", "-ntvalue" and "-nt=value", and arguments that are not options, in any position.
+// scanner splits a command line as the popt library does. It accepts long options ("--name value" and "--name=value"),
+// bundles of short options ("-nt value", "-ntvalue" and "-nt=value"), and other arguments in any position.
 type scanner struct {
 	args   []string // the remaining arguments
-	arg    string   // the argument with the last word, for messages
+	arg    string   // the argument of the current word, for messages
 	bundle string   // the rest of a bundle of short options
 	others []string // arguments that are not options
 }
 
-// next returns the next word and its value; it is false at the end.
+// next returns the next word and its value, or false at the end.
 func (s *scanner) next() (word, string, bool, *Failure) {
 	if s.bundle == "" && !s.advance() {
 		return word{}, "", false, nil
@@ -22,7 +22,7 @@ func (s *scanner) next() (word, string, bool, *Failure) {
 	return s.short()
 }
 
-// advance goes to the next argument with options.
+// advance moves to the next argument with options.
 func (s *scanner) advance() bool {
 	for len(s.args) > 0 {
 		s.arg, s.args = s.args[0], s.args[1:]
@@ -64,7 +64,7 @@ func (s *scanner) short() (word, string, bool, *Failure) {
 	return s.withValue(w, strings.TrimPrefix(value, "="), value != "")
 }
 
-// withValue takes the value of a word from the next argument if the word itself has none.
+// withValue reads the value of a word from the next argument if the word has none.
 func (s *scanner) withValue(w word, value string, given bool) (word, string, bool, *Failure) {
 	switch {
 	case w.value == noValue && given:

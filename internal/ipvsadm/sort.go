@@ -38,7 +38,7 @@ func compareDestinations(a, b kernel.TableDestination) int {
 	)
 }
 
-// compareAddresses compares the four words of two addresses; for IPv4, all but the first are zero.
+// compareAddresses compares two addresses word by word. For IPv4, all words but the first are zero.
 func compareAddresses(a, b netip.Addr) int {
 	x, y := addressWords(a), addressWords(b)
 	for i := range x {
@@ -56,11 +56,12 @@ func addressWords(a netip.Addr) (words [4]uint32) {
 	return words
 }
 
-// compareWrapped compares as ipvsadm does: by the sign of a 32-bit difference. So 203.0.113.9 sorts before 10.0.0.1, and the
-// order is not transitive.
+// compareWrapped compares as ipvsadm does: by the sign of a 32-bit difference. For example, 203.0.113.9 sorts before
+// 10.0.0.1, and the order is not transitive.
 func compareWrapped(a, b uint32) int { return int(int32(a - b)) }
 
-// mergeSort is the C library's qsort: because compareWrapped is not transitive, another algorithm would give another result.
+// mergeSort is the C library's qsort algorithm. Another algorithm could yield another order, because compareWrapped is
+// not transitive.
 func mergeSort[T any](all []T, compare func(a, b T) int) {
 	if len(all) < 2 {
 		return

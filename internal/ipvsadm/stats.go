@@ -27,7 +27,7 @@ func (p *printer) numbers(all ...uint64) {
 	}
 }
 
-// abbreviated writes a number in nine columns, with a suffix from 100,000,000 on. It truncates instead of rounding.
+// abbreviated formats a number in nine columns, with a suffix from 100,000,000 on. It truncates instead of rounding.
 func abbreviated(n uint64) string {
 	switch {
 	case n < 1e8:

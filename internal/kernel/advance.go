@@ -32,7 +32,7 @@ func destinationsOf(server ServerKey, ops []Op) int {
 	return n
 }
 
-// LookedUp updates the state with a lookup of virtual servers. Virtual servers that were not found do not exist.
+// LookedUp updates the state with the result of a lookup of virtual servers. Virtual servers that the lookup did not find do not exist.
 func (s *State) LookedUp(keys []ServerKey, found map[ServerKey]ObservedServer) {
 	for _, key := range keys {
 		if server, exists := found[key]; exists {
@@ -94,7 +94,7 @@ func (s *State) advanceSet(verb Verb, set Set) {
 	}
 	before := s.Sets[set.Name]
 	s.Sets[set.Name] = set
-	// A set that only becomes larger keeps its members; a set whose type changes loses them.
+	// A set that only grows keeps its members; a set whose type changes loses them.
 	if verb != Update || before.Type != set.Type || before.Family != set.Family {
 		s.Members[set.Name] = map[Element]struct{}{}
 	}
@@ -113,7 +113,7 @@ func (s *State) advanceDestinations(key ServerKey, ops []Op) {
 	if !stands {
 		return
 	}
-	// Readers may still use the old list: it is replaced, not changed.
+	// Replace the list instead of modifying it: readers may still use the old one.
 	list := append(make([]ObservedDestination, 0, len(server.Destinations)+created(ops)), server.Destinations...)
 	for _, op := range ops {
 		list = advanceDestination(list, op.Verb, op.Object.(ServerDestination).Destination)

@@ -10,32 +10,33 @@ import (
 type Audit struct {
 	// All requests everything.
 	All bool
-	// Servers, Sets (their members) and Addresses are what the agent has written since the previous audit.
+	// Servers, Sets (for their members) and Addresses name what the agent has written since the previous audit.
 	Servers   map[ServerKey]struct{}
 	Sets      map[string]struct{}
 	Addresses bool
-	// Limited are the virtual servers with connection limits, which only a lookup shows.
+	// Limited contains the virtual servers with connection limits, which only a lookup returns.
 	Limited []ServerKey
 }
 
-// Differences are the differences from the previous audit, and what the Audit requests.
+// Differences contains what changed since the previous audit, plus the objects that the Audit requested.
 type Differences struct {
 	// All is true if the differences are complete: an object missing from them does not exist or was not seen.
 	All bool
-	// Servers that differ. A server that was not seen, because it was deleted or missed, is nil.
+	// Servers contains the virtual servers that differ. A server that the audit did not see, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
-	// Members of the sets with differences.
+	// Members contains the members of each set that differs.
 	Members map[string]map[Element]struct{}
-	// Addresses on kube-ipvs0; nil if none differs.
+	// Addresses contains the addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base is the rest of the state, even if nothing differs. It contains no members, addresses or virtual servers.
+	// Base contains the rest of the state, even if nothing differs. It contains no members, addresses or virtual servers.
 	Base State
 }
 
-// Comparer keeps the last read to compare the next one with it. The zero value is ready to use.
+// Comparer compares each read with the previous one. The zero value is ready to use.
 type Comparer struct{ last *State }
 
-// Compare compares a read with the last one and keeps it, so the read must not change afterward. found are the limited virtual servers that exist.
+// Compare compares a read with the previous one and retains it, so the caller must not modify it afterward. found contains the limited virtual
+// servers that exist.
 func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]ObservedServer) *Differences {
 	last := c.last
 	if last == nil || audit.All {
@@ -84,7 +85,8 @@ func (d *Differences) see(key ServerKey, in map[ServerKey]ObservedServer) {
 	}
 }
 
-// sameAs compares connection counts only for destinations that get no new connections: the agent waits for their last one to end.
+// sameAs compares connection counts only for destinations that receive no new connections, because the agent waits for their last
+// connection to close.
 func (s ObservedServer) sameAs(o ObservedServer) bool {
 	return s.equal(o, func(d ObservedDestination) bool { return d.Weight == 0 })
 }

@@ -11,9 +11,9 @@ type Bridge struct {
 	Name string
 	// Containers is true if a port leads to another network namespace.
 	Containers bool
-	// Families are the families in which the bridge has an address and is therefore a gateway.
+	// Families lists the families in which the bridge has an address and is therefore a gateway.
 	Families []inet.Family
-	// Filtered are the families in which netfilter sees the packets between the bridge's ports.
+	// Filtered lists the families in which netfilter sees packets between the bridge's ports.
 	Filtered map[inet.Family]bool
 }
 

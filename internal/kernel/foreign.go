@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// This file contains the conditions and verdicts that occur only in other programs' rules. The agent reads them, and never writes them.
+// This file contains conditions and verdicts that occur only in other programs' rules. The agent reads such rules but never writes
+// them.
 
 // Negated matches packets that a condition does not match.
 type Negated struct{ Condition }
@@ -48,10 +49,10 @@ type AddrRange struct {
 	First, Last netip.Addr
 }
 
-// OriginalTo matches packets by the address that the client of their connection sent it to.
+// OriginalTo matches packets by the original destination address of their connection.
 type OriginalTo struct{ netip.Prefix }
 
-// OriginalToPorts matches packets by the port that the client of their connection sent it to.
+// OriginalToPorts matches packets by the original destination port of their connection.
 type OriginalToPorts struct{ Ports }
 
 // Replies matches packets to the client of their connection.
@@ -66,10 +67,10 @@ type ConnectionMarkIs struct{ Bits, Mask uint32 }
 // ReversePath matches packets that arrive on the interface of the route to their source.
 type ReversePath struct{}
 
-// OfSocket matches packets that a process of the node sends, by the process. It is the condition in iptables' syntax.
+// OfSocket matches packets by the local process that sends them. The value is the condition in iptables' syntax.
 type OfSocket string
 
-// NotOurs matches no packet to a Service or an endpoint. It is the condition in iptables' syntax.
+// NotOurs matches no packet to a Service or an endpoint. The value is the condition in iptables' syntax.
 type NotOurs string
 
 // Unknown is any other condition, in iptables' syntax.

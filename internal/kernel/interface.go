@@ -8,13 +8,14 @@ type Interface struct {
 	Kind string
 	MTU  int
 	Up   bool
-	// Master is the bridge or bond that the interface belongs to, and Parent the interface below it, as for a VLAN; empty if there is none.
+	// Master is the bridge or bond that the interface belongs to, and Parent is the underlying interface, as for a VLAN. Both are empty if
+	// there is none.
 	Master, Parent string
 	// Container is true if its other end is in another network namespace.
 	Container bool
 	// Addressed is true if it has an address that is not link-local.
 	Addressed bool
-	// PerPacket is true for a tunnel whose remote end comes with each packet (Cilium, Open vSwitch): routes limit its packets, not its MTU.
+	// PerPacket is true for a tunnel whose remote end is chosen per packet (Cilium, Open vSwitch): routes limit its packets, not its MTU.
 	PerPacket bool
 	// XDP is true if an eBPF program sees its packets before the kernel.
 	XDP bool

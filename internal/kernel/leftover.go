@@ -9,27 +9,29 @@ import (
 )
 
 // Leftover is one object that kube-proxy has left: a chain with its rules, a rule in a built-in chain, an ipset, or an nftables table. Verb:
-// Delete. Virtual servers and addresses on kube-ipvs0 are never leftovers: nothing tells kube-proxy's from another program's.
+// Delete. Virtual servers and addresses on kube-ipvs0 are never leftovers: nothing distinguishes kube-proxy's objects from another
+// program's.
 type Leftover struct {
 	// Place is an iptables variant ("nft" or "legacy"), OldSets, or RulesNFTables.
 	Place  string
 	Family inet.Family
-	// ChainID is the chain. If Spec is not empty, the leftover is only this rule of it, as iptables-save prints it.
+	// ChainID is the chain. If Spec is not empty, the leftover is only this rule of the chain, as iptables-save
+	// prints it.
 	ChainID
 	Spec string
 	// Name of an ipset.
 	Name string
 }
 
-// Leftovers are what kube-proxy has left on a node.
+// Leftovers describes what kube-proxy has left on a node.
 type Leftovers struct {
-	// Objects are in the order in which they can be deleted.
+	// Objects lists the objects in the order in which they can be deleted.
 	Objects []Leftover
-	// Kept says what stays because another program uses it.
+	// Kept lists what stays because another program uses it.
 	Kept []string
 }
 
-// ProxyTable is the name of the nftables tables of kube-proxy, of the families ip and ip6.
+// ProxyTable is the name of kube-proxy's nftables tables, which are in the families ip and ip6.
 const ProxyTable = "kube-proxy"
 
 // NFTFamily returns the name of the family in nftables.
@@ -54,7 +56,7 @@ func (l Leftover) String() string {
 	return fmt.Sprintf("%s-%s -t %s -N %s", Programs(l.Family), l.Place, l.Table, l.Chain)
 }
 
-// removal is the command that removes the leftover. That of a chain also empties it.
+// removal returns the command that removes the leftover. For a chain, the command also empties it.
 func (l Leftover) removal() string {
 	switch {
 	case l.Place == OldSets:
@@ -67,7 +69,7 @@ func (l Leftover) removal() string {
 	return fmt.Sprintf("%s-%s -t %s -X %s", Programs(l.Family), l.Place, l.Table, l.Chain)
 }
 
-// proxyChains are kube-proxy's chains, in its modes iptables and ipvs. The kubelet's are not among them.
+// proxyChains lists kube-proxy's chains in its iptables and ipvs modes. The kubelet's chains are not included.
 var proxyChains = map[string][]string{
 	"nat": {"KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-MARK-MASQ", "KUBE-POSTROUTING", "KUBE-PROXY-CANARY"},
 	"filter": {
@@ -77,13 +79,13 @@ var proxyChains = map[string][]string{
 	"mangle": {"KUBE-PROXY-CANARY"},
 }
 
-// proxyHashed are the prefixes of kube-proxy's chains of table nat for single Services and endpoints. A hash follows.
+// proxyHashed lists the prefixes of kube-proxy's per-Service and per-endpoint chains in the nat table. A hash follows.
 var proxyHashed = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "KUBE-SEP-", "KUBE-XLB-"}
 
 // proxyHash is the length of the hash, in base 32.
 const proxyHash = 16
 
-// OfKubeProxy reports whether kube-proxy has a chain of this name. The agent uses some of the names, too.
+// OfKubeProxy reports whether kube-proxy uses a chain of this name. The agent uses some of these names, too.
 func (c ChainID) OfKubeProxy() bool {
 	if slices.Contains(proxyChains[c.Table], c.Chain) {
 		return true
@@ -103,7 +105,7 @@ func (r SavedRule) JumpOfKubeProxy() (to ChainID, ok bool) {
 	return to, jumps && its && r.Tag == "" && to.OfKubeProxy()
 }
 
-// proxySets are kube-proxy's ipsets in mode ipvs, without their prefix. ProxySets is the prefix; "6-" follows in the names for IPv6.
+// proxySets lists kube-proxy's ipsets in ipvs mode, without their prefix. ProxySets is the prefix; "6-" follows in the names for IPv6.
 var proxySets = []string{
 	"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW",
 	"LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR", "NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP",
@@ -113,10 +115,10 @@ var proxySets = []string{
 // ProxySets is the prefix of the names of kube-proxy's ipsets.
 const ProxySets = "KUBE-"
 
-// maxSetName is the longest name of an ipset. kube-proxy cuts a longer one.
+// maxSetName is the maximum length of an ipset name. kube-proxy truncates longer names.
 const maxSetName = 31
 
-// SetOfKubeProxy reports whether kube-proxy has an ipset of this name.
+// SetOfKubeProxy reports whether kube-proxy uses an ipset of this name.
 func SetOfKubeProxy(name string) bool {
 	return slices.ContainsFunc(proxySets, func(set string) bool {
 		v6 := ProxySets + "6-" + set

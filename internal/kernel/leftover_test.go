@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// TestNamesOfKubeProxy: names that only resemble kube-proxy's are another program's, and so are the kubelet's.
+// TestNamesOfKubeProxy: names that only resemble kube-proxy's belong to other programs, and so do the kubelet's.
 func TestNamesOfKubeProxy(t *testing.T) {
 	for name, want := range map[ChainID]bool{
 		{"nat", "KUBE-SERVICES"}:                true,

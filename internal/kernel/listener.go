@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Listeners are the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. The unspecified address
-// represents every address.
+// Listeners contains the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. The unspecified
+// address represents every address.
 type Listeners map[ServerKey]struct{}
 
 // At reports whether a process listens on an address and port. A process that listens on :: counts for IPv4, too, although its socket may be

@@ -25,7 +25,7 @@ func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer
 	return server.For(port.Addr.Port()), exists
 }
 
-// For returns a virtual server as packets to a port see it: an all-ports server keeps the packet's port.
+// For returns a virtual server with the destinations of packets to a port: an all-ports server keeps the packet's port.
 func (s ObservedServer) For(port uint16) ObservedServer {
 	if s.Key != s.Key.AllPorts() {
 		return s

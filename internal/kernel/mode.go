@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Mode is what balances connections on a node, and where the agent keeps sets and rules.
+// Mode describes what balances connections on a node, and where the agent keeps sets and rules.
 type Mode uint8
 
 // The modes. nftables balances only packets that pass rules of the agent's table, so that table then also contains the sets and rules.
@@ -24,7 +24,7 @@ func (m Mode) NFTablesBalances() bool { return m == NFTablesOnly }
 // RulesInNFTables reports whether sets and rules are in nftables. Otherwise they are in ipset and iptables.
 func (m Mode) RulesInNFTables() bool { return m != IPVSWithIPTables }
 
-// DataPlane is what balances connections: DataPlaneIPVS or DataPlaneNFTables.
+// DataPlane returns what balances connections: DataPlaneIPVS or DataPlaneNFTables.
 func (m Mode) DataPlane() string {
 	if m.NFTablesBalances() {
 		return DataPlaneNFTables
@@ -32,7 +32,7 @@ func (m Mode) DataPlane() string {
 	return DataPlaneIPVS
 }
 
-// Rules is where sets and rules are: RulesIPTables or RulesNFTables.
+// Rules returns where sets and rules are kept: RulesIPTables or RulesNFTables.
 func (m Mode) Rules() string {
 	if m.RulesInNFTables() {
 		return RulesNFTables

@@ -7,11 +7,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// RuleListing is all iptables rules of a family, including foreign ones. They determine the path of a packet.
+// RuleListing contains all iptables rules of a family. It includes foreign rules, because they also determine the path of a packet.
 type RuleListing struct {
 	// Policies of the built-in chains.
 	Policies map[ChainID]string
-	// Rules of each chain in order. A chain without rules has an entry.
+	// Rules contains the rules of each chain in order. A chain without rules has an entry.
 	Rules map[ChainID][]SavedRule
 }
 
@@ -40,7 +40,7 @@ type SavedRule struct {
 	ChainID
 	// Spec is the rule without its chain. iptables-restore accepts it unchanged.
 	Spec string
-	// Rule is what the rule does, and Tag the agent's tag; empty for a rule of another program. Only a listing has them.
+	// Rule is the parsed rule. Tag is the agent's tag; it is empty for another program's rule. Only a listing has them.
 	Rule Rule
 	Tag  string
 }

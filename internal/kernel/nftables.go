@@ -109,7 +109,7 @@ type NFTVerdict struct {
 // NFTAction has an effect on the packet: "reject", "masq", "snat", "dnat", "redir", "tproxy", "notrack", "queue" or another name of the kernel.
 type NFTAction struct{ Name string }
 
-// NFTOpaque is a match that depends on more than the packet, such as a rate, in nft's words.
+// NFTOpaque is a match that depends on more than the packet, such as a rate, in nft's syntax.
 type NFTOpaque struct{ Text string }
 
 func (NFTLoad) statement()      {}
@@ -124,7 +124,7 @@ func (NFTVerdict) statement()   {}
 func (NFTAction) statement()    {}
 func (NFTOpaque) statement()    {}
 
-// The codes of verdicts and of comparisons.
+// The codes of verdicts and comparisons.
 const (
 	NFTDrop     = 0
 	NFTAccept   = 1

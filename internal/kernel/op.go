@@ -20,7 +20,7 @@ const (
 	Ensure
 )
 
-// Op is one change of one kernel object.
+// Op is one change to one kernel object.
 type Op struct {
 	Verb   Verb
 	Object Object
@@ -90,7 +90,7 @@ func (a BoundAddress) String() string {
 func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
 func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
 
-// commands are the commands that make the same changes.
+// commands contains the equivalent commands.
 var commands = map[Kind]map[Verb]string{
 	KindSysctl:      {Ensure: "sysctl -w"},
 	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
@@ -131,13 +131,13 @@ func (o Op) String() string {
 	return text + " " + o.Object.String()
 }
 
-// Errors of backends that the loop distinguishes.
+// Errors of backends that the agent's loop distinguishes.
 var (
 	// ErrExists: the object of a Create already exists.
 	ErrExists = errors.New("already exists")
 	// ErrNotFound: the object of an Update does not exist. Deleting a missing object succeeds.
 	ErrNotFound = errors.New("does not exist")
-	// ErrUnavailable: the kernel does not support this (missing module); the text has the remedy.
+	// ErrUnavailable: the kernel does not support this (missing module); the text contains the remedy.
 	ErrUnavailable = errors.New("not available in this kernel")
 	// ErrFull: the set has no room.
 	ErrFull = errors.New("set is full")
@@ -156,7 +156,7 @@ type StuckError struct {
 	Part, Doing string
 	// Since is the start of the first failed call after the last success.
 	Since time.Time
-	// Cause is why the last call ended; nil while it runs.
+	// Cause is the error of the last call; nil while the call runs.
 	Cause error
 }
 

@@ -2,10 +2,10 @@ package kernel
 
 import "slices"
 
-// Ports are ranges of port numbers.
+// Ports is a list of port ranges.
 type Ports []PortRange
 
-// PortRange is all ports from First to Last.
+// PortRange contains all ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
 // DefaultLocalPorts is the kernel's default of net.ipv4.ip_local_port_range.

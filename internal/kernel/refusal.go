@@ -6,15 +6,15 @@ import (
 	"syscall"
 )
 
-// InvalidError is why an object cannot be sent to the kernel.
+// InvalidError is the reason why an object cannot be sent to the kernel.
 type InvalidError struct{ Reason error }
 
 func (e InvalidError) Error() string { return e.Reason.Error() }
 func (e InvalidError) Unwrap() error { return e.Reason }
 
 // Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, but accept others. A
-// refused operation had no effect. All other errors are the node's: shared objects such as the device, sets and rules, permissions, memory,
-// timeouts, a lost answer, or another program that changed the object in the meantime.
+// refused operation had no effect. All other errors are attributed to the node: shared objects such as the device, sets and rules,
+// permissions, memory, timeouts, a lost answer, or another program that changed the object in the meantime.
 func Refused(op Op, err error) bool {
 	switch op.KindOf() {
 	case KindAddress, KindMember, KindServer, KindDestination:
@@ -31,7 +31,7 @@ func Refused(op Op, err error) bool {
 	return errors.As(err, &errno) && !slices.Contains(nodeErrors, errno)
 }
 
-// RefusalReason is the kernel's reason without the object's name. Objects refused for the same reason have equal reasons.
+// RefusalReason returns the kernel's reason without the object's name. Objects refused for the same reason have equal reasons.
 func RefusalReason(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -40,8 +40,8 @@ func RefusalReason(err error) string {
 	return "cannot be sent to the kernel"
 }
 
-// nodeErrors are the error numbers that are not about the object. All others count as the object's fault: the agent notices if most objects get
-// such an error.
+// nodeErrors contains the error numbers that do not depend on the object. All others count as the object's fault; the agent detects when most
+// objects fail with such an error.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,

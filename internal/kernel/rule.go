@@ -11,7 +11,7 @@ import (
 
 // Rule is one iptables rule. Packets that match all its conditions get its verdict.
 type Rule struct {
-	// Why is the reason for the rule. Its comment in the kernel includes the reason.
+	// Why is the reason for the rule, which its comment in the kernel includes.
 	Why        string
 	Conditions []Condition
 	Verdict    Verdict
@@ -46,7 +46,7 @@ const (
 	KeyDestinationClient SetKey = "dst,dst,src"
 )
 
-// InSet matches packets with an element in the set; with Not, all others.
+// InSet matches packets whose key is in the set; with Not, all others.
 type InSet struct {
 	Set string
 	Key SetKey
@@ -56,7 +56,7 @@ type InSet struct {
 // Established matches packets of connections that had a reply, according to conntrack, and ICMP errors about them; with Not, all others.
 type Established struct{ Not bool }
 
-// Invalid matches packets that conntrack cannot assign to a connection, so that nothing translates them.
+// Invalid matches packets that conntrack cannot assign to a connection and that are therefore not translated.
 type Invalid struct{}
 
 // From matches packets whose source is in the range. The range has no host bits.

@@ -60,8 +60,9 @@ func TagOf(comment string) string {
 	return tag
 }
 
-// Ruleset is everything that the agent owns in iptables for one family. It names every owned chain, even an empty one. A chain that it omits
-// keeps its rules in iptables, where they may be kube-proxy's. In nftables, where the whole table is the agent's, the chain is deleted.
+// Ruleset contains everything that the agent owns in iptables for one family. It names every owned chain, even an empty one. A chain that it
+// omits keeps its rules in iptables, where they may be kube-proxy's. In nftables, where the whole table is the agent's, the chain is
+// deleted.
 type Ruleset struct {
 	Family inet.Family
 	Chains []Chain
@@ -76,7 +77,8 @@ const (
 	RulesNFTables = "nftables"
 )
 
-// What can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables balances if the kernel has no IPVS.
+// The data planes that can balance connections: IPVS, or maps in nftables. With DataPlaneAuto, nftables balances if the
+// kernel has no IPVS.
 const (
 	DataPlaneAuto     = "auto"
 	DataPlaneIPVS     = "ipvs"
@@ -133,17 +135,18 @@ type RulesView struct {
 
 // OrderDecides reports whether no rule may accept packets before an owned jump in this built-in chain. In the nat table, such a rule ends
 // the evaluation for a new connection: no other rule masquerades it, and the client gets no reply. In the mangle table, such a rule admits
-// clients outside a Service's source ranges. In the filter table, a firewall may accept packets as it likes.
+// clients outside a Service's source ranges. In the filter table, a firewall may accept any packet.
 func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
 
-// EndsChain reports whether a packet that matches a rule of a built-in chain skips the rules behind it, but still traverses other chains.
+// EndsChain reports whether a packet that matches a rule of a built-in chain skips the rest of the chain, but still traverses other
+// chains.
 func EndsChain(target string) bool { return target == "ACCEPT" || target == "RETURN" }
 
 // Holds reports whether the kernel's view v includes want: owned chains exactly, and owned jumps among other rules in the built-in chains,
 // before accepting rules if order matters.
 func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }
 
-// Lacks returns the chains in which the kernel's view v differs from want, in no order.
+// Lacks returns the chains in which the kernel's view v differs from want, in no particular order.
 func (v RulesView) Lacks(want RulesView) (chains []ChainID) {
 	for id, tags := range want.Chains {
 		have, ok := v.Chains[id]

@@ -19,12 +19,12 @@ type ServerKey struct {
 // Family is the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
-// AllPorts is the key of the virtual server for packets at the address that match no other virtual server: its port is 0.
+// AllPorts returns the key of the virtual server for packets at the address that match no other virtual server: its port is 0.
 func (k ServerKey) AllPorts() ServerKey {
 	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
 }
 
-// ClientsMap is the map of nftables from the clients of a virtual server with affinity to their endpoints.
+// ClientsMap returns the name of the nftables map from the clients of a virtual server with affinity to their endpoints.
 func ClientsMap(k ServerKey) string {
 	return fmt.Sprintf("clients%d.%s.%s.%d", k.Family(), strings.ReplaceAll(k.Addr.Addr().String(), ":", "-"), k.Protocol, k.Addr.Port())
 }
@@ -121,8 +121,8 @@ func (s Server) schedulerFlags() string {
 type Destination struct {
 	Addr   netip.AddrPort
 	Weight uint32
-	// Upper is the number of connections at which new ones stop; Lower is the number below which they resume. 0 means no limit for Upper,
-	// and three quarters of Upper for Lower.
+	// Upper is the number of connections at which the destination stops receiving new ones; Lower is the number below which it receives
+	// them again. 0 means no limit for Upper, and three quarters of Upper for Lower.
 	Upper, Lower uint32
 }
 
@@ -141,7 +141,8 @@ func (d Destination) String() string {
 	return s
 }
 
-// Forwarding is how packets reach a destination. Ours are always masqueraded; foreign ones may use other methods.
+// Forwarding is the method by which packets reach a destination. Ours are always masqueraded; foreign ones may use
+// other methods.
 type Forwarding uint8
 
 // Forwarding methods as the kernel numbers them.

@@ -13,11 +13,11 @@ const Device = "kube-ipvs0"
 
 // State is the kernel state of a node: everything that the agent owns, and foreign objects that could conflict with it.
 type State struct {
-	// Sysctls by name with slashes (net/ipv4/ip_forward). A missing sysctl does not exist in this kernel.
+	// Sysctls contains sysctls by name, with slashes (net/ipv4/ip_forward). A missing sysctl does not exist in this kernel.
 	Sysctls map[string]string
 	// Device reports whether kube-ipvs0 exists.
 	Device bool
-	// Addresses on kube-ipvs0, without link-local addresses that the kernel added.
+	// Addresses contains the addresses on kube-ipvs0, except link-local addresses that the kernel added.
 	Addresses map[netip.Addr]struct{}
 	// Sets are the owned ipsets by name, with their members.
 	Sets    map[string]Set
@@ -29,12 +29,12 @@ type State struct {
 	Servers map[ServerKey]ObservedServer
 	// Timeouts are all timeouts of IPVS connections.
 	Timeouts Timeouts
-	// MayMiss is true if Members may lack unchanged members, as lists of nftables do while anything is written and for a moment after that. A
-	// lookup shows whether such members exist.
+	// MayMiss is true if Members may lack unchanged members, as nftables lists do during a write and briefly after it. A lookup shows whether
+	// such members exist.
 	MayMiss bool
 }
 
-// RulesError is why the rules of a family could not be read.
+// RulesError is the reason why the rules of a family could not be read.
 type RulesError map[inet.Family]error
 
 // Err joins the errors. An error shared by several families appears once.

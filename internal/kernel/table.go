@@ -53,14 +53,14 @@ type TableDestination struct {
 	Stats  Counters
 }
 
-// Tunnel is how packets to a destination are encapsulated; valid with ForwardTunnel.
+// Tunnel is the encapsulation of packets to a destination; valid with ForwardTunnel.
 type Tunnel struct {
 	Type  uint8
 	Port  uint16
 	Flags uint16
 }
 
-// The tunnel types and their flags. Without a flag there is no checksum.
+// The tunnel types and their flags. Without a flag, packets have no checksum.
 const (
 	TunnelIPIP uint8 = 0
 	TunnelGUE  uint8 = 1
@@ -70,7 +70,7 @@ const (
 	TunnelRemoteChecksum uint16 = 2
 )
 
-// Counters count since the last reset. The rates are the kernel's estimates, per second.
+// Counters contains counts since the last reset. The rates are the kernel's estimates, per second.
 type Counters struct {
 	Connections, InPackets, OutPackets, InBytes, OutBytes                uint64
 	ConnectionRate, InPacketRate, OutPacketRate, InByteRate, OutByteRate uint64

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Timeouts are how long IPVS keeps each kind of connection without packets, in whole seconds. They apply to all virtual servers of a network
+// Timeouts contains how long IPVS keeps an idle connection of each kind, in whole seconds. They apply to all virtual servers of a network
 // namespace. A zero timeout means unchanged. Verb: Ensure.
 type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
 

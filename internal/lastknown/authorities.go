@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// Authorities lists the SHA-256 hashes of the public keys in a bundle of certificates, sorted, like kubeadm's discovery-token-ca-cert-hash. A
-// certificate that is renewed with its key has the same hash. Everything else in the bundle is left out, because Go does not trust it either.
+// Authorities returns the sorted SHA-256 hashes of the public keys in a certificate bundle, like kubeadm's
+// discovery-token-ca-cert-hash. A certificate renewed with the same key has the same hash. Authorities ignores other
+// content of the bundle, as Go does.
 func Authorities(bundle []byte) (hashes []string) {
 	for len(bundle) > 0 {
 		var block *pem.Block
@@ -25,8 +26,8 @@ func Authorities(bundle []byte) (hashes []string) {
 	return slices.Compact(hashes)
 }
 
-// sameCluster reports whether two agents trust a common authority. A rotation adds the new authority before it removes the old one.
-// Without any authority, two clusters with the same URL cannot be distinguished.
+// sameCluster reports whether two lists have an authority in common. A rotation adds the new authority before it
+// removes the old one. If neither list has an authority, two clusters with the same URL cannot be distinguished.
 func sameCluster(a, b []string) bool {
 	return len(a) == 0 && len(b) == 0 || slices.ContainsFunc(a, func(hash string) bool { return slices.Contains(b, hash) })
 }

@@ -1,8 +1,8 @@
 // Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API server is unavailable can
 // serve the endpoints of other nodes.
 //
-// The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It contains no secrets. It is replaced
-// as a whole, and used as a whole or not at all.
+// The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It contains no
+// secrets. It is replaced atomically, and either used completely or rejected.
 //
 // May import: agent and model.
 package lastknown
@@ -26,7 +26,7 @@ import (
 
 const (
 	magic = "kube-ipvs snapshot"
-	// version changes with the model: TestFormat fails otherwise.
+	// version must change with the model; otherwise TestFormat fails.
 	version = 2
 )
 
@@ -34,15 +34,16 @@ const (
 type Identity struct {
 	Node      string `json:"node"`
 	APIServer string `json:"apiServer"`
-	// Authorities are the certificate authorities that the agent trusts for the API server; none if it trusts the system's authorities, or every certificate. A new cluster may
-	// have the URL of an old one.
+	// Authorities identifies the cluster, because a new cluster may have the URL of an old one. It lists the
+	// certificate authorities that the agent trusts for the API server. It is empty if the agent trusts the system's
+	// authorities, or every certificate.
 	Authorities      []string `json:"authorities"`
 	ServiceProxyName string   `json:"serviceProxyName"`
 }
 
 // State is the last known state of the cluster.
 type State struct {
-	// At is the last time at which it was known to be up to date.
+	// At is the latest time at which the state was known to be up to date.
 	At       time.Time
 	Services []*model.Service
 	Nodes    []*model.Node
@@ -64,7 +65,7 @@ type trailer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Write replaces the file. The name of its temporary file is fixed, so that interrupted writes do not pile up.
+// Write replaces the file. The temporary file has a fixed name, so that interrupted writes do not accumulate files.
 func Write(path string, id Identity, s *State) (err error) {
 	temporary, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -114,7 +115,8 @@ func encode(to io.Writer, id Identity, s *State) error {
 	return compressed.Close()
 }
 
-// Read returns the state in a file of this identity that is at most as old as maxAge. Without a file the error is fs.ErrNotExist.
+// Read returns the state in a file. It rejects a file with another identity or older than maxAge. If there is no file,
+// the error is fs.ErrNotExist.
 func Read(path string, id Identity, now time.Time, maxAge time.Duration) (*State, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -161,7 +163,7 @@ func decode(from io.Reader, id Identity, now time.Time, maxAge time.Duration) (*
 		return nil, damaged(errors.New("the checksum is wrong"))
 	}
 	if _, err := r.lines.ReadByte(); !errors.Is(err, io.EOF) {
-		return nil, damaged(errors.New("it does not end after the checksum"))
+		return nil, damaged(errors.New("there is data after the checksum"))
 	}
 	return s, nil
 }
@@ -180,13 +182,13 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 		return fmt.Errorf("the file is from the API server %s, not from %s", h.APIServer, id.APIServer)
 	case !sameCluster(h.Authorities, id.Authorities):
 		return fmt.Errorf("the file is from another cluster, whose API server has the same address (%s): "+
-			"it names none of the certificate authorities that the agent trusts", h.APIServer)
+			"the agent trusts none of the certificate authorities in the file", h.APIServer)
 	case h.ServiceProxyName != id.ServiceProxyName:
 		return fmt.Errorf("the file is from an agent with the service proxy name %q, not %q", h.ServiceProxyName, id.ServiceProxyName)
 	case age > maxAge:
-		return fmt.Errorf("the file is %s old; at most %s is allowed (--snapshot-max-age)", age.Round(time.Second), maxAge)
+		return fmt.Errorf("the file is %s old; the limit is %s (--snapshot-max-age)", age.Round(time.Second), maxAge)
 	case age < -maxAge:
-		return fmt.Errorf("the file is from %s, %s after the node's clock; set the clock", h.At.Format(time.RFC3339), -age.Round(time.Second))
+		return fmt.Errorf("the file is from %s, %s ahead of the node's clock; set the clock", h.At.Format(time.RFC3339), -age.Round(time.Second))
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func encoded(t rapid.TB, s *State) []byte {
 	return b.Bytes()
 }
 
-// Reading a file returns the state that was written.
+// Read returns the state that was written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -53,7 +53,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A damaged file is not used, not even in part. Only meaningless bytes of the compression's header may differ.
+// Read rejects a damaged file completely. Only unused bytes of the gzip header may differ.
 func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -90,8 +90,8 @@ func TestNotUsed(t *testing.T) {
 		"from the API server https://192.0.2.1:6443, not":                                      {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
 		`service proxy name "", not "ours"`:                                                    {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
 		"from another cluster, whose API server has the same address (https://192.0.2.1:6443)": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
-		"1h0m1s old; at most 1h0m0s is allowed":                                                {self, noon.Add(time.Hour + time.Second)},
-		"after the node's clock":                                                               {self, noon.Add(-2 * time.Hour)},
+		"1h0m1s old; the limit is 1h0m0s":                                                      {self, noon.Add(time.Hour + time.Second)},
+		"ahead of the node's clock":                                                            {self, noon.Add(-2 * time.Hour)},
 	} {
 		if _, err := decode(bytes.NewReader(encoded(t, s)), c.id, c.now, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
@@ -127,7 +127,7 @@ func describe(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 	}
 }
 
-// A file is replaced as a whole, and only its owner can read it.
+// Write replaces the file atomically, and only its owner can read it.
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	for _, at := range []time.Time{noon, noon.Add(time.Minute)} {
@@ -147,11 +147,11 @@ func TestWrite(t *testing.T) {
 		t.Error("no error without a directory")
 	}
 	if _, err := os.Stat(path + ".new"); err == nil {
-		t.Error("the temporary file is left over")
+		t.Error("the temporary file still exists")
 	}
 }
 
-// Endpoints of this node, and endpoints that took no connections, are left out.
+// RemoteChanges omits endpoints on this node and endpoints that were not ready.
 func TestRemoteChanges(t *testing.T) {
 	ready := func(addr, node string) model.Endpoint {
 		e := compiletest.Ready(netip.MustParseAddr(addr))

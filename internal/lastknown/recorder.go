@@ -14,23 +14,25 @@ import (
 )
 
 const (
-	// checkEvery is how often the recorder checks whether the file must be written.
+	// checkEvery is the interval at which the recorder checks whether to write the file.
 	checkEvery = time.Minute
-	// atMostEvery is the least time between two writes, unless the agent stops.
+	// atMostEvery is the minimum time between two writes, unless the agent stops.
 	atMostEvery = 5 * time.Minute
-	// atLeastEvery is how often the file is written even if nothing changed: it confirms that the state is still up to date.
+	// atLeastEvery is the interval at which the file is written even if nothing changed, to record that the state is
+	// still up to date.
 	atLeastEvery = time.Hour
 )
 
-// Recorder is a source that remembers what it delivers, and writes it to a file from time to time.
+// Recorder is a source that periodically writes the state that it has delivered to a file.
 type Recorder struct {
 	agent.Source
 	Path string
 	// ID is called before each write, because the certificate authorities may rotate.
 	ID func() (Identity, error)
-	// Fresh reports whether the source receives changes. A state that may be outdated is not written.
+	// Fresh reports whether the source receives changes. If it does not, the recorder writes nothing, because the state
+	// may be outdated.
 	Fresh func() bool
-	// Wrote gets the result of every write.
+	// Wrote is called with the result of every write.
 	Wrote func(at time.Time, err error)
 
 	mu       sync.Mutex
@@ -67,7 +69,7 @@ func update[K comparable, V any](known, changed map[K]*V) {
 	}
 }
 
-// Run writes the file until the context ends, and one last time after that.
+// Run writes the file periodically until the context ends, and then a last time.
 func (r *Recorder) Run(ctx context.Context) {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -85,7 +87,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// write writes the file if the state is complete and up to date. It reports whether it tried to.
+// write writes the file if the state is complete and up to date. It reports whether it attempted the write.
 func (r *Recorder) write(now time.Time, onlyChanges bool) bool {
 	if !r.Synced() || !r.Fresh() {
 		return false

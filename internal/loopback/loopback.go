@@ -1,5 +1,6 @@
-// Package loopback serves node ports at 127.0.0.1 and ::1, where IPVS cannot: the kernel does not let a packet from a loopback address
-// leave the node. The agent's process accepts there and opens its own connection to the node port at an address of the node, so the policies of IPVS still apply.
+// Package loopback serves node ports at 127.0.0.1 and ::1. IPVS cannot, because the kernel drops packets from a
+// loopback address that leave the node. The agent's process accepts connections at these addresses and connects to the
+// node port at another address of the node, so the policies of IPVS still apply.
 //
 // The loop calls [Ports.Update], which records the wanted ports and never blocks; [Ports.Run] opens and closes the ports.
 //
@@ -19,11 +20,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// retry is the time until a port that could not be opened is tried again. grace is how long open connections may last when the
+// retry is the interval between attempts to open a port. grace is the time that open connections have to end when the
 // agent stops.
 const retry, grace = 10 * time.Second, 10 * time.Second
 
-// Ports are the node ports at loopback addresses.
+// Ports serves node ports at loopback addresses.
 type Ports struct {
 	forwarder *forward.Forwarder
 	wake      chan struct{}
@@ -37,7 +38,7 @@ type Ports struct {
 	reported map[model.ServiceID]string
 }
 
-// New returns Ports that do not listen before Run.
+// New returns Ports that start to listen in Run.
 func New(limits forward.Limits) *Ports {
 	return &Ports{
 		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{},
@@ -45,10 +46,11 @@ func New(limits forward.Limits) *Ports {
 	}
 }
 
-// Counts returns statistics about clients of the ports.
+// Counts returns statistics about the ports' clients.
 func (p *Ports) Counts() forward.Counts { return p.forwarder.Counts() }
 
-// Update sets the loopback addresses that serve node ports, and the ports of the Services in the map; all others stay.
+// Update sets the loopback addresses that serve node ports, and the ports of the Services in the map. The ports of
+// other Services do not change.
 func (p *Ports) Update(addresses []netip.Addr, ports map[model.ServiceID][]model.LoopbackPort) {
 	p.mu.Lock()
 	changed := !slices.Equal(p.addresses, addresses)
@@ -120,7 +122,7 @@ func (p *Ports) settle() map[model.ServiceID]error {
 	return errs
 }
 
-// report calls failed for Services whose failure is new, has changed or has ended.
+// report calls failed for Services whose failure has started, changed or ended.
 func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.ServiceID, err error)) {
 	for id, err := range errs {
 		if p.reported[id] != err.Error() {
@@ -144,7 +146,7 @@ type port struct {
 
 var protocols = map[inet.Protocol]forward.Protocol{inet.TCP: forward.TCP, inet.UDP: forward.UDP}
 
-// wanted are all ports that should be open. SCTP is left out: few platforms can accept it in user space.
+// wanted returns all ports that should be open. It omits SCTP, which few platforms support in user space.
 func (p *Ports) wanted() map[forward.Listen]port {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ var (
 	address = netip.MustParseAddr("127.0.0.1")
 )
 
-// failures are the errors passed to Failed.
+// failures records the errors passed to failed.
 type failures struct {
 	mu   sync.Mutex
 	last map[model.ServiceID]string
@@ -54,12 +54,12 @@ func start(t *testing.T) (*Ports, *failures) {
 	return p, f
 }
 
-// frontend stands for the node port at an address of the node: it greets each connection with its name.
+// frontend simulates the node port at an address of the node. It greets each connection with its name.
 func frontend(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
-		t.Skip("this platform has one loopback address:", err)
+		t.Skip("this platform has only one loopback address:", err)
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	go func() {
@@ -105,15 +105,15 @@ func TestPortsFollowServices(t *testing.T) {
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
 
-	// A later report names the Service again, with another frontend.
+	// A later update changes the Service's frontend.
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: to(port, b)})
 	becomes(t, "b", func() string { return reply(port) })
 
-	// A port moves to another Service in one report.
+	// One update moves a port to another Service.
 	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{web: nil, other: to(port, a)})
 	becomes(t, "a", func() string { return reply(port) })
 
-	p.Update(nil, nil) // loopback is no longer in nodePortAddresses
+	p.Update(nil, nil) // nodePortAddresses no longer contains loopback addresses
 	becomes(t, "refused", func() string { return reply(port) })
 	p.Update([]netip.Addr{address}, nil) // it is again
 	becomes(t, "a", func() string { return reply(port) })
@@ -121,7 +121,7 @@ func TestPortsFollowServices(t *testing.T) {
 	becomes(t, "refused", func() string { return reply(port) })
 }
 
-// TestFamilies: a Service without IPv6 does not listen at ::1, and SCTP nowhere.
+// TestFamilies: a Service without IPv6 does not listen on ::1, and no SCTP port is opened.
 func TestFamilies(t *testing.T) {
 	p := New(forward.DefaultLimits)
 	p.Update([]netip.Addr{address, netip.IPv6Loopback()}, map[model.ServiceID][]model.LoopbackPort{web: {
@@ -142,7 +142,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestFailures: if another process uses a port, a failure is reported for the Service. The port is opened when it is free. Other Services are not affected.
+// TestFailures: if another process uses a port, Run reports a failure for the Service, and opens the port once it is
+// free. Other Services are not affected.
 func TestFailures(t *testing.T) {
 	p, f := start(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +161,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("failure %q of another Service", got)
 	}
 	_ = socket.Close()
-	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // any update wakes it before the retry
+	p.Update([]netip.Addr{address}, map[model.ServiceID][]model.LoopbackPort{other: nil}) // any update wakes Run before the retry
 	becomes(t, "a", func() string { return reply(taken) })
 	becomes(t, "<nil>", func() string { return f.of(web) })
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 )
 
-// connectPatience is how long doctor waits for a connection to open.
+// connectPatience is the timeout of doctor's connections.
 const connectPatience = time.Second
 
-// connect tries some of the paths with real connections, all at the same time.
+// connect opens real connections on some of the paths, all at the same time.
 func (m *Machine) connect(ctx context.Context, walks []doctor.Walk) {
 	var done sync.WaitGroup
 	for _, i := range doctor.ToConnect(walks) {

@@ -27,12 +27,12 @@ import (
 type thisHost struct{ ctx context.Context }
 
 const (
-	// mostOfFile bounds a file that is read whole, and mostOfLog the end of a log.
+	// mostOfFile is the maximum size of a file. mostOfLog is the size of the end of a log that Tail reads.
 	mostOfFile = 4 << 20
 	mostOfLog  = 256 << 10
 )
 
-// ReadFile fails for a file that is too large: its beginning could be taken for the whole.
+// ReadFile fails for a file that is too large, because truncated content could be mistaken for the whole.
 func (thisHost) ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -65,7 +65,7 @@ func (thisHost) Tail(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostOfLog))
 }
 
-// KernelLog asks the kernel: /dev/kmsg is not in every container, and begins with the oldest message.
+// KernelLog uses a system call: /dev/kmsg does not exist in every container, and starts with the oldest message.
 func (thisHost) KernelLog() (string, error) {
 	const readAll = 3 // SYSLOG_ACTION_READ_ALL
 	text := make([]byte, mostOfLog)
@@ -98,13 +98,14 @@ func (thisHost) APIServer() string {
 	return net.JoinHostPort(host, port)
 }
 
-// ServerCertificates verifies nothing, because doctor says what is wrong with them. It sends nothing after the handshake.
+// ServerCertificates does not verify the certificates, because doctor reports their problems. It sends no data after
+// the handshake.
 func (h thisHost) ServerCertificates(address, serverName string) (chain [][]byte, err error) {
 	ctx, cancel := context.WithTimeout(h.ctx, 3*time.Second)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: &tls.Config{
 		InsecureSkipVerify: true, ServerName: serverName,
-		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error { // before the server asks for the client's
+		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error { // called before the server requests a client certificate
 			chain = raw
 			return nil
 		},
@@ -118,7 +119,8 @@ func (h thisHost) ServerCertificates(address, serverName string) (chain [][]byte
 	return nil, err
 }
 
-// ConnectPrograms asks for the programs in force in this process's cgroup, which include those of the cgroups above it.
+// ConnectPrograms queries the programs in effect for the cgroup at /sys/fs/cgroup, which include the programs of its
+// ancestors.
 func (thisHost) ConnectPrograms() (count int, err error) {
 	const (
 		programQuery = 16 // BPF_PROG_QUERY
@@ -164,7 +166,7 @@ func (thisHost) ClockSynchronized() (bool, error) {
 	return state != timeError, err
 }
 
-// Get reads only the beginning of a response: metrics of a large node can be megabytes.
+// Get reads only the start of a response: the metrics of a large node can be megabytes.
 func (h thisHost) Get(url string) (int, string, error) { return get(h.ctx, url, 1024, 3*time.Second) }
 
 // get returns the status and the first bytes of a response.

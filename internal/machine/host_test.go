@@ -24,7 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// TestHostGet: Get reads only the beginning of a long response, and fails on a closed port.
+// TestHostGet: Get reads only the start of a long response, and fails on a closed port.
 func TestHostGet(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -60,7 +60,7 @@ func TestHostFiles(t *testing.T) {
 	}
 }
 
-// TestServerCertificates: the certificates of a server are read without trusting them.
+// TestServerCertificates: a server's certificates are returned even if they are not trusted.
 func TestServerCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -91,7 +91,8 @@ func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { retu
 func (nothing) KernelLog() (string, error)                                { return "", errNothing }
 func (nothing) ConnectPrograms() (int, error)                             { return 0, errNothing }
 
-// TestFactsOfTheKernel: doctor hears of each part of the kernel that cannot be read, and gets the numbers of the others.
+// TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and have the numbers of the other
+// parts.
 func TestFactsOfTheKernel(t *testing.T) {
 	key := func(text string) kernel.ServerKey {
 		return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}

@@ -26,9 +26,10 @@ import (
 
 // Look selects the parts of the kernel to read.
 type Look struct {
-	// Parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
+	// Parts are the parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
 	Parts []explain.Part
-	// Concerns selects virtual servers; nil selects none. The routes to the clients and to their destinations are read.
+	// readKernel looks up the routes to Clients, and to the destinations of the virtual servers that Concerns selects.
+	// If it is nil, it selects none.
 	Clients  []netip.Addr
 	Concerns func(kernel.ServerKey) bool
 	Sysctls  []view.Sysctl
@@ -38,7 +39,8 @@ type Look struct {
 	Tables iptables.Detection
 }
 
-// readKernel reads what can affect a packet. A part that cannot be read is recorded in Unread; the others are still read.
+// readKernel reads the state that can affect a packet. It records parts that cannot be read in Unread, and still reads
+// the others.
 func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	k := &explain.Kernel{
 		State: &kernel.State{}, Mode: live.FindMode(ctx), Via: map[netip.Addr]string{}, Unread: map[explain.Part]explain.Unread{},
@@ -78,11 +80,11 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	return k
 }
 
-// Unread describes a failed read of the kernel and its remedy.
+// Unread describes a failed read, with a remedy.
 func Unread(err error) explain.Unread {
 	u := explain.Unread{Why: err.Error(), Absent: errors.Is(err, kernel.ErrUnavailable)}
 	if errors.Is(err, fs.ErrPermission) {
-		u.Why = fmt.Sprintf("only root may read it (capability NET_ADMIN); run the command as root (%v)", err)
+		u.Why = fmt.Sprintf("reading requires the capability NET_ADMIN; run the command as root (%v)", err)
 	}
 	return u
 }
@@ -141,7 +143,8 @@ func readChains(ctx context.Context, tables *iptables.Backend, k *explain.Kernel
 	return err
 }
 
-// readNFTables adds the agent's table. A packet traverses its chains before those of iptables, and they decide about new connections.
+// readNFTables adds the agent's table. A packet traverses its chains before iptables' chains, and they decide about new
+// connections.
 func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
 	if k.State.Rules, err = b.Read(ctx); err != nil {
 		return err
@@ -170,7 +173,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])
 	k.Indexes = map[string]int{}
-	if all, err := net.Interfaces(); err == nil { // without them, a rule that matches a number is not evaluated
+	if all, err := net.Interfaces(); err == nil { // without indexes, explain cannot evaluate a rule that matches an interface's index
 		for _, i := range all {
 			k.Indexes[i.Name] = i.Index
 		}
@@ -182,7 +185,8 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	return errors.Join(errs[1:]...)
 }
 
-// findWays looks up the interface to the client and to each destination. Rules that match an unknown interface are skipped.
+// findWays looks up the interface of the route to each client and destination. An interface that is not found is
+// unknown to the rules.
 func findWays(b *netdev.Backend, k *explain.Kernel, at Look) {
 	find := func(addr netip.Addr) {
 		if name, err := b.InterfaceTo(addr); err == nil {

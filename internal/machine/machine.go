@@ -1,7 +1,8 @@
-// Package machine is the machine that commands run on. It reads what they show, without an agent: the parts of the kernel that can affect a
-// packet, the files that doctor examines, and whether a kube-proxy may run. A part that cannot be read does not affect the others.
+// Package machine reads the state of the machine for commands, without the agent: the parts of the kernel that can
+// affect a packet, the files that doctor examines, and whether a kube-proxy may run. If one part cannot be read, the
+// others still are.
 //
-// May import: everything that it reads and combines, and x/sys/unix.
+// May import: the packages that it reads and combines, and x/sys/unix.
 package machine
 
 import (
@@ -30,30 +31,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Machine is what commands use of the machine that they run on. Tests replace it.
+// Machine is the commands' access to the machine that they run on. Tests replace it.
 type Machine struct {
 	daemon.Machine
-	// TryLock takes the node lock, which keeps agents from starting, until release is called.
+	// TryLock acquires the node lock, which prevents agents from starting until release is called.
 	TryLock func() (release func(), err error)
-	// Kernel reads the kernel for inspection. It records read errors per part in its result.
+	// Kernel reads the kernel for inspection. The result has the read errors of each part.
 	Kernel     func(context.Context, Look) *explain.Kernel
 	Interfaces func() ([]string, error)
 	// Counts reads the counters of virtual servers.
 	Counts  func(context.Context) (inspect.Counts, error)
 	Release func() string
-	// Host has the files and ports that doctor examines.
+	// Host provides the files and ports that doctor examines.
 	Host func(context.Context) doctor.Host
-	// ProxyModes are the URLs of kube-proxy's mode, ProxyHealth those of its health, and ProxyPatience is how long it may take to respond.
+	// ProxyModes and ProxyHealth are the URLs of kube-proxy's mode and health. ProxyPatience is the timeout for its
+	// response.
 	ProxyModes    []string
 	ProxyHealth   []string
 	ProxyPatience time.Duration
 	// Connect opens and closes a TCP connection.
 	Connect func(context.Context, netip.AddrPort) error
-	// FindProcess returns the ID of a process with this name; empty if there is none. With unsure, it may be of another network namespace.
+	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, its network
+	// namespace may be unknown.
 	FindProcess func(name string, unsure bool) (id string)
 }
 
-// This is the machine that the process runs on.
+// This returns the machine that the process runs on.
 func This() *Machine {
 	return &Machine{
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Interfaces: interfaceNames, Release: daemon.KernelRelease,
@@ -71,7 +74,8 @@ func takeNodeLock() (release func(), err error) {
 	return func() { _ = lock.Release() }, nil
 }
 
-// Table reads the virtual servers, and the owner records that show which are ours. unread is the reason for a failure; empty if there was none.
+// Table reads the virtual servers and their owner records. ours reports whether a virtual server has one. unread is the
+// reason for a failure, if any.
 func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
 	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
@@ -79,10 +83,10 @@ func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
 }
 
-// readCounts reads the counters of all virtual servers and of their destinations.
+// readCounts reads the counters of all virtual servers and their destinations.
 func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
 	if live.FindMode(ctx).NFTablesBalances() {
-		return nil, errors.New("nftables balances connections on this node, and counts nothing by Service; `conntrack -L` lists connections")
+		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `conntrack -L` lists connections")
 	}
 	err = using(ipvs.New, func(b *ipvs.Backend) (err error) {
 		counts, err = b.Traffic(ctx, true)
@@ -91,14 +95,14 @@ func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
 	return counts, err
 }
 
-// plainBase is the wanted state without Services under the default configuration, or for an agent beside another proxy. In other configurations,
-// only some rules differ.
+// plainBase returns the wanted state without Services, for the default configuration or for an agent beside another
+// proxy. In other configurations, only some rules differ.
 func plainBase(mode kernel.Mode, beside bool) want.Base {
 	return compile.Base(compile.Config{Host: compile.Host{Families: inet.Families, Mode: mode}, Settings: compile.Settings{SideBySide: beside}})
 }
 
-// agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; they are then those of the default configuration.
-// They lack only what the agent learns from the cluster.
+// agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; agentRules then assumes the
+// default configuration. The rulesets lack only rules that depend on the cluster.
 func agentRules(v *view.View) (all []kernel.Ruleset) {
 	values := map[string]string{}
 	if v != nil {
@@ -113,8 +117,8 @@ func agentRules(v *view.View) (all []kernel.Ruleset) {
 	return all
 }
 
-// Explain answers a query about the packets of a client. The view is older than the kernel state that it reads, so the wanted state is never
-// newer than the kernel state; it is nil if no agent responds.
+// Explain traces a client's packets to the subject of a query. The view is older than the kernel state that Explain
+// reads, so the wanted state is never newer than the kernel state. v is nil if no agent responds.
 func (m *Machine) Explain(ctx context.Context, query explain.Query, client explain.Question, v *view.View) ([]explain.Explanation, error) {
 	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
 	if v != nil {
@@ -131,8 +135,8 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	return query.Explain(k, v, base, client)
 }
 
-// Facts are what doctor examines. If the agent did not respond, v is nil, silence is the reason, and the settings are those of the flags.
-// The node connects to some Services if connect is true.
+// Facts reads the input of doctor. If the agent did not respond, v is nil, silence is the reason, and settings come
+// from the flags. If connect is true, the node connects to some Services.
 func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings, connect bool) doctor.Facts {
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
 	var found preflight.Result
@@ -177,7 +181,7 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 	}
 	slices.Sort(facts.NodePorts)
 	if k.Unread[explain.Servers].Absent && facts.Mode.NFTablesBalances() {
-		delete(k.Unread, explain.Servers) // no agent has run, and the next one needs no IPVS
+		delete(k.Unread, explain.Servers) // no agent has run, and an agent started now needs no IPVS
 	}
 	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
 		facts.Unread = append(facts.Unread, fmt.Sprintf("%s: %s", part, k.Unread[part].Why))

@@ -13,25 +13,26 @@ import (
 	"time"
 )
 
-// proxyModeURLs are where kube-proxy and the agent serve their mode by default. While cleanup holds the node lock, only kube-proxy can respond.
+// proxyModeURLs are the default URLs at which kube-proxy and the agent serve their mode. While cleanup holds the node
+// lock, only kube-proxy can respond.
 var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:10249/proxyMode"}
 
-// proxyPatience is how long kube-proxy may take to respond on a busy node.
+// proxyPatience is the timeout for kube-proxy's response, long enough for a busy node.
 const proxyPatience = 10 * time.Second
 
-// BesideKubeProxy returns an error if a kube-proxy may use what cleanup would remove. rules names a chain that kube-proxy has written since
-// the agent did; empty if there is none.
+// BesideKubeProxy returns an error if a kube-proxy may use objects that cleanup would remove. rules names a chain that
+// kube-proxy has written since the agent did, if any.
 func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 	why := m.kubeProxy(ctx, rules)
 	if why == "" {
 		return nil
 	}
 	return fmt.Errorf("kube-proxy may run on this node in ipvs mode (%s) and use the virtual servers that cleanup would remove; use --keep-services to "+
-		"keep them. If kube-proxy is gone for good, run cleanup --kube-proxy-leftovers while the agent serves, and this after that", why)
+		"keep them. If kube-proxy was removed for good, run cleanup --kube-proxy-leftovers while the agent serves, and then repeat this cleanup", why)
 }
 
-// kubeProxy returns the sign that a kube-proxy may run in ipvs mode; empty if there is none. Only a refused connection at every address proves
-// that no kube-proxy runs: a slow node answers late.
+// kubeProxy returns the evidence that a kube-proxy may run in ipvs mode, or "" if there is none. A timeout counts as
+// evidence, because a busy node responds late; a refused connection does not.
 func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	for _, url := range m.ProxyModes {
 		switch mode, err := m.askMode(ctx, url); {
@@ -47,12 +48,13 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 		return "process " + process + " is called kube-proxy"
 	}
 	if rules != "" {
-		return "it has written its rules in " + rules + " since kube-ipvs did"
+		return "it has rewritten " + rules + " since kube-ipvs last wrote it"
 	}
 	return ""
 }
 
-// askMode returns the mode that a URL responds with. It is empty if no program listens there, or a program other than kube-proxy.
+// askMode returns the mode that a URL responds with. The mode is empty if no program listens there, or a program other
+// than kube-proxy.
 func (m *Machine) askMode(ctx context.Context, url string) (mode string, err error) {
 	status, text, err := get(ctx, url, 64, m.ProxyPatience)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENETUNREACH) ||
@@ -69,8 +71,8 @@ func (m *Machine) askMode(ctx context.Context, url string) (mode string, err err
 	return "", nil
 }
 
-// findProcess returns the ID of a process with this name in this network namespace; empty if none is visible. With unsure, a process whose
-// namespace only a process with more privileges may read counts.
+// findProcess returns the ID of a process with this name in this network namespace, or "" if none is visible. If unsure
+// is true, it includes processes whose namespace it has no permission to read.
 func findProcess(name string, unsure bool) (id string) {
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -81,7 +83,7 @@ func findProcess(name string, unsure bool) (id string) {
 		process := filepath.Dir(file)
 		text, err := os.ReadFile(file)
 		if err != nil || strings.TrimSpace(string(text)) != name {
-			continue // another process, or one that has ended
+			continue // another process, or a process that has ended
 		}
 		namespace, err := os.Readlink(filepath.Join(process, "ns", "net"))
 		if err == nil && namespace == here || unsure && errors.Is(err, fs.ErrPermission) {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestAgentRules: the rules of an agent with other settings are recognized among those that iptables prints.
+// TestAgentRules: rules that iptables prints are recognized as the agent's, even if the agent has other settings.
 func TestAgentRules(t *testing.T) {
 	values := map[string]string{"clusterCIDR": "10.244.0.0/16,fd00:10:244::/48", "iptables.masqueradeBit": "9"}
 	v := &view.View{}

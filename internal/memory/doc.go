@@ -2,5 +2,5 @@
 //
 // The first sync of a node allocates far more than the agent needs later. Without a limit, the Go runtime keeps most of that memory.
 //
-// May import: zap, and no package of kube-ipvs.
+// May import: zap.
 package memory

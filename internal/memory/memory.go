@@ -34,7 +34,7 @@ func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string,
 			k.adapt()
 		case <-quiet.C:
 			if k.tuning.percent > minPercent && time.Since(k.usage.at) >= quietInterval/2 {
-				k.adapt() // a lower limit causes the next collection
+				k.adapt() // a lower limit triggers the next collection
 			}
 		}
 	}
@@ -45,7 +45,7 @@ const quietInterval = 30 * time.Second
 
 // notify sends after each collection until the context ends. It uses a finalizer, which runs after a collection.
 func notify(ctx context.Context, collected chan<- struct{}) {
-	type sentinel struct{ _ [16]byte } // 16 bytes, because smaller objects share memory with others
+	type sentinel struct{ _ [16]byte } // 16 bytes, because smaller objects may share a memory block
 	runtime.SetFinalizer(&sentinel{}, func(*sentinel) {
 		if ctx.Err() != nil {
 			return
@@ -77,7 +77,7 @@ func (k *keeper) adapt() {
 	}
 }
 
-// usage contains the runtime's measurements at one time.
+// usage contains the runtime's measurements at one point in time.
 type usage struct {
 	at time.Time
 	// live is the size of the heap after the last collection, in bytes.

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// chunk is an object as large as typical objects of the agent.
+// chunk has the size of the agent's typical objects.
 type chunk [512]byte
 
 func chunks(bytes int) []*chunk {
@@ -22,7 +22,7 @@ func chunks(bytes int) []*chunk {
 	return all
 }
 
-// held is the memory that the runtime holds from the operating system, in bytes.
+// held returns the memory that the runtime has obtained from the operating system, in bytes.
 func held() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -48,7 +48,7 @@ func start(t *testing.T, environment map[string]string) {
 	})
 }
 
-// eventually waits for a condition that another goroutine establishes.
+// eventually waits until another goroutine makes the condition true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -67,7 +67,7 @@ func TestStartupGarbageIsReturned(t *testing.T) {
 	debug.SetGCPercent(400)
 	chunks(4 * live)
 	if held() < bound {
-		t.Fatalf("there is no garbage: the runtime holds %d MiB", held()>>20)
+		t.Fatalf("the test created no garbage: the runtime holds %d MiB", held()>>20)
 	}
 	start(t, nil)
 	eventually(t, "memory is given back", func() bool { return held() <= bound })
@@ -75,7 +75,7 @@ func TestStartupGarbageIsReturned(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// TestLimitFollowsLiveHeap: an old limit does not block growth.
+// TestLimitFollowsLiveHeap: a limit set for a small heap does not prevent growth.
 func TestLimitFollowsLiveHeap(t *testing.T) {
 	start(t, nil)
 	eventually(t, "a limit is set", func() bool { return debug.SetMemoryLimit(-1) < 1<<30 })
@@ -116,7 +116,7 @@ func TestTuning(t *testing.T) {
 				t.Fatalf("%+v with %d bytes", now, live)
 			}
 			if elapsed > 0 && float64(cost) > maxCost*float64(elapsed) && now.percent <= before && before < maxPercent {
-				t.Fatalf("collections cost too much, but %d%% follows %d%%", now.percent, before)
+				t.Fatalf("collections cost too much, but the percentage changed from %[2]d%% to %[1]d%%", now.percent, before)
 			}
 		}
 		for range 5 {

@@ -10,7 +10,7 @@ const (
 	// maxCost and lowCost are fractions of one CPU. If collections cost more than maxCost, the heap may grow further; if they
 	// cost less than lowCost, it shrinks again.
 	maxCost, lowCost = 0.01, 0.0025
-	// overhead is the memory that the runtime needs besides the heap, in bytes: stacks, its own tables, free space
+	// overhead is the memory in bytes that the runtime needs in addition to the heap: stacks, tables, free space
 	// between objects.
 	overhead = 8 << 20
 )
@@ -23,8 +23,8 @@ type tuning struct {
 	limit int64
 }
 
-// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections since the previous one,
-// which was elapsed ago.
+// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections since the
+// previous call, which was elapsed ago.
 func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
 	percent := max(t.percent, minPercent)
 	switch fraction := float64(cost) / float64(max(elapsed, 1)); {

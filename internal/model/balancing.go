@@ -9,10 +9,11 @@ import (
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
 
-// MaxConnectionLimit is the highest limit of a destination's connections that all kernels accept.
+// MaxConnectionLimit is the highest connection limit of a destination that all kernels accept.
 const MaxConnectionLimit = 1<<31 - 1
 
-// Balancing contains the balancing annotations of a Service. The zero value leaves everything to the node's configuration.
+// Balancing contains the balancing annotations of a Service. The zero value means that the node's configuration
+// applies.
 type Balancing struct {
 	Scheduler string
 	// Flags are the scheduler's settings. If FlagsSet is false, no annotation sets them.
@@ -20,17 +21,18 @@ type Balancing struct {
 	FlagsSet bool
 	// AffinitySet is true if the Service's AffinityTimeout comes from an annotation instead of spec.sessionAffinity.
 	AffinitySet bool
-	// ClientBits4 and ClientBits6 are prefix lengths: affinity treats the clients of one prefix as one client. 0 means the full address.
+	// ClientBits4 and ClientBits6 are prefix lengths. Affinity treats all clients within a prefix as one client. 0
+	// means the full address.
 	ClientBits4, ClientBits6 uint8
-	// AllPorts applies affinity across all ports of a protocol: a client reaches the same endpoint on each.
+	// AllPorts extends affinity to all ports of a protocol: a client reaches the same endpoint on each port.
 	AllPorts bool
 	// OnePacket balances every datagram separately.
 	OnePacket bool
-	// MaxConnections is the connection limit of an endpoint; 0 means none. An endpoint at the limit gets new connections again below
-	// ResumeConnections; 0 leaves that to the kernel.
+	// MaxConnections is the connection limit of an endpoint, or 0 for none. An endpoint that reached the limit receives
+	// new connections again below ResumeConnections; 0 leaves this threshold to the kernel.
 	MaxConnections, ResumeConnections uint32
 	Weights                           Weights
-	// SlowStart is the time in which the weight of a new endpoint rises to its full value.
+	// SlowStart is the time over which the weight of a new endpoint rises to its full value.
 	SlowStart time.Duration
 }
 
@@ -50,12 +52,12 @@ type NamedWeight struct {
 	Weight uint32
 }
 
-// MayDiffer is true if endpoints that take connections could have different weights.
+// MayDiffer reports whether endpoints that accept connections could have different weights.
 func (w Weights) MayDiffer() bool {
 	return slices.ContainsFunc(slices.Concat(w.Zones, w.Nodes, w.Pods), func(n NamedWeight) bool { return n.Weight > 0 })
 }
 
-// Of returns the weight of an endpoint, not yet multiplied by its node's weight.
+// Of returns the weight of an endpoint, before it is multiplied by its node's weight.
 func (w Weights) Of(e *Endpoint) uint32 {
 	for _, by := range []struct {
 		list []NamedWeight

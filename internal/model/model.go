@@ -1,7 +1,7 @@
 // Package model represents the Services, their endpoints and the nodes of the cluster as plain values.
 //
-// Values from package watch are immutable: a change is a new value. They are parsed and syntactically valid. Package compile decides what they
-// mean.
+// Values from package watch are immutable: a change produces a new value. They are parsed and syntactically valid.
+// Package compile interprets them.
 //
 // May import: the standard library and inet.
 package model
@@ -24,28 +24,31 @@ type Service struct {
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs: addresses that the cluster's operator routes to the nodes.
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are the addresses in the status with ipMode VIP: packets still carry them when they reach a node.
+	// LoadBalancerIPs are the addresses in the status with ipMode VIP: packets that reach a node still have them as
+	// their destination.
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges are the clients that may use the LoadBalancerIPs. A family without a range is open to all clients.
+	// SourceRanges are the clients that may use the LoadBalancerIPs. If a family has no range, all its clients may use
+	// them.
 	SourceRanges []netip.Prefix
-	// InternalLocal and ExternalLocal are true for the traffic policy Local. The internal one applies to ClusterIPs, the external one to
-	// all other addresses.
+	// InternalLocal and ExternalLocal are true for the traffic policy Local. The internal policy applies to ClusterIPs,
+	// the external policy to all other addresses.
 	InternalLocal, ExternalLocal bool
-	// HealthCheckPort is the node port at which load balancers ask whether this node has endpoints; 0 for none. Only LoadBalancer
-	// Services with external policy Local have one.
+	// HealthCheckPort is the node port at which load balancers check whether this node has endpoints, or 0 for none.
+	// Only LoadBalancer Services with external policy Local have this port.
 	HealthCheckPort uint16
-	// AffinityTimeout is the time for which a client stays with its endpoint; 0 without affinity.
+	// AffinityTimeout is the time for which a client keeps its endpoint, or 0 if the Service has no affinity.
 	AffinityTimeout time.Duration
 	Ports           []ServicePort
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
-	// Held is true while a Service is kept although it is missing from the API server's last list. Every existing Service
-	// takes precedence over it.
+	// Held is true while the agent keeps a Service that is missing from the API server's last list. Every existing
+	// Service takes precedence over it.
 	Held bool
 }
 
-// Internal returns the Service with only its ClusterIPs: without node ports, external addresses and health checks.
+// Internal returns a copy of the Service with its ClusterIPs only, without node ports, external addresses and health
+// checks.
 func (s *Service) Internal() *Service {
 	internal := *s
 	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
@@ -66,7 +69,7 @@ type ServicePort struct {
 	Name     string
 	Protocol inet.Protocol
 	Port     uint16
-	// NodePort is the port on every node's addresses; 0 for none.
+	// NodePort is the port on every node's addresses, or 0 for none.
 	NodePort uint16
 }
 
@@ -87,7 +90,7 @@ type Trigger struct {
 	Received time.Time
 }
 
-// EndpointPort is the port at which the endpoints of a slice serve the Service port of that name.
+// EndpointPort is the port on which the endpoints of a slice serve the Service port with the same name.
 type EndpointPort struct {
 	Name     string
 	Protocol inet.Protocol
@@ -97,8 +100,8 @@ type EndpointPort struct {
 // Endpoint is one address that serves a Service, usually a pod's.
 type Endpoint struct {
 	Addr netip.Addr
-	// Ready endpoints get new connections. Serving endpoints could take them. Terminating endpoints belong to pods that are
-	// being deleted.
+	// Ready endpoints receive new connections. Serving endpoints could accept them. Terminating endpoints belong to
+	// pods that are being deleted.
 	Ready, Serving, Terminating bool
 	// Node, Zone and Pod are empty if the slice does not name them.
 	Node, Zone string
@@ -107,39 +110,41 @@ type Endpoint struct {
 	ForNodes, ForZones []string
 }
 
-// Node contains the parts of a Node object that matter to Services.
+// Node contains the parts of a Node object that affect Services.
 type Node struct {
 	Name string
-	// Addresses are the internal addresses, then the external ones, in the object's order.
+	// Addresses are the internal addresses, followed by the external ones, in the object's order.
 	Addresses []netip.Addr
-	// PodCIDRs are the ranges of the node's pods; empty while none is assigned.
+	// PodCIDRs are the ranges of the node's pods; empty until ranges are assigned.
 	PodCIDRs []netip.Prefix
 	// Zone is empty if the node has no zone label.
 	Zone string
-	// Weight multiplies the weights of the node's endpoints. If WeightSet is false, the factor is 1.
+	// Weight is a factor for the weights of the node's endpoints. If WeightSet is false, the factor is 1.
 	Weight    uint32
 	WeightSet bool
 	// Leaving is true if the node is being deleted, or the cluster autoscaler has marked it for deletion.
 	Leaving bool
 }
 
-// Changes are the changes in the cluster since the loop last took them.
+// Changes are the changes in the cluster since the previous call of Take.
 type Changes struct {
-	// Services are the changed Services; nil for a deleted one.
+	// Services are the changed Services. A deleted Service is nil.
 	Services map[ServiceID]*Service
-	// Problems are the problems of objects that cannot be converted, by object. An empty list means that the problem is solved.
+	// Problems are the problems of objects that cannot be converted, by object. An empty list means that the object has
+	// no problem any more.
 	Problems map[ObjectRef][]Problem
-	// Nodes are the changed Nodes, by name; nil for a deleted one.
+	// Nodes are the changed Nodes, by name. A deleted Node is nil.
 	Nodes map[string]*Node
 	// APIServer are the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	// Triggers are the triggers of changed EndpointSlices, if they have one.
+	// Triggers are the triggers of changed EndpointSlices that name one.
 	Triggers []Trigger
-	// Held counts the currently held Services.
+	// Held is the number of currently held Services.
 	Held int
 }
 
-// LoopbackPort is a node port of a Service in one family, and the frontend to which the agent forwards its loopback connections.
+// LoopbackPort is a node port of a Service in one family, with the frontend to which the agent forwards loopback
+// connections.
 type LoopbackPort struct {
 	Protocol inet.Protocol
 	Number   uint16

@@ -5,21 +5,23 @@ import (
 	"fmt"
 )
 
-// Problem is a mistake in one object that only its owner can fix. All other objects are served regardless.
+// Problem is a mistake in one object that only the object's owner can fix. It does not affect other objects.
 type Problem struct {
 	Object ObjectRef
 	// Service is set if the problem belongs to a Service, including problems of its EndpointSlices.
 	Service ServiceID
-	// Field is the path of the wrong field, and Value its value.
+	// Field is the path of the invalid field, and Value is its value.
 	Field, Value string
-	// Reason describes the mistake and its consequence. Remedy is the fix; it is empty if the reason implies it ("must be
+	// Reason describes the mistake and its consequence. Remedy is the fix, or "" if the reason implies it ("must be
 	// between 1 and 65535").
 	Reason, Remedy string
-	// Location is the position of the object in a manifest ("web.yaml, document 2, line 14"); empty for the API server's objects.
+	// Location is the position of the object in a manifest ("web.yaml, document 2, line 14"), or "" for objects from
+	// the API server.
 	Location string
 }
 
-// String is `Service default/web: spec.ports[0].port "70000": reason; remedy (location)`, without the parts that are empty.
+// String formats the problem as `Service default/web: spec.ports[0].port "70000": reason; remedy (location)`, omitting
+// empty parts.
 func (p Problem) String() string {
 	s := p.Object.String()
 	if p.Field != "" {

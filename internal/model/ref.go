@@ -5,7 +5,8 @@ import "cmp"
 // Kind is a kind of object in the cluster.
 type Kind string
 
-// The kinds. KindFile is not a Kubernetes kind: it is for problems of a manifest file that belong to no particular object.
+// The kinds. KindFile is not a Kubernetes kind. It is used for problems of a manifest file that concern no particular
+// object.
 const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
@@ -13,7 +14,7 @@ const (
 	KindFile          Kind = "File"
 )
 
-// ObjectRef names one object of the cluster, or a manifest file. A Node and a file have no namespace.
+// ObjectRef names an object of the cluster or a manifest file. Nodes and files have no namespace.
 type ObjectRef struct {
 	Kind            Kind
 	Namespace, Name string
@@ -25,7 +26,7 @@ func NodeRef(name string) ObjectRef { return ObjectRef{Kind: KindNode, Name: nam
 // FileRef names a manifest file by its path.
 func FileRef(path string) ObjectRef { return ObjectRef{Kind: KindFile, Name: path} }
 
-// String is "Service default/web", "Node worker-1", or the path of a file.
+// String returns "Service default/web", "Node worker-1", or the path of a file.
 func (r ObjectRef) String() string {
 	switch {
 	case r.Kind == KindFile:
@@ -44,7 +45,7 @@ func (r ObjectRef) Compare(o ObjectRef) int {
 // ServiceID names a Service.
 type ServiceID struct{ Namespace, Name string }
 
-// Ref returns the reference to the Service.
+// Ref returns a reference to the Service.
 func (id ServiceID) Ref() ObjectRef { return ObjectRef{KindService, id.Namespace, id.Name} }
 
 func (id ServiceID) String() string { return id.Namespace + "/" + id.Name }
@@ -59,13 +60,13 @@ func (id ServiceID) Vital(dns bool) bool {
 	return id == ServiceID{"default", "kubernetes"} || dns && (id.Namespace == "kube-system" || id.Namespace == "openshift-dns")
 }
 
-// ServicePortRef names a port of a Service. Port is empty for a port without a name, and for all ports of the Service.
+// ServicePortRef names a port of a Service. Port is empty for a port without a name and for a reference to all ports.
 type ServicePortRef struct {
 	Service ServiceID
 	Port    string
 }
 
-// String is "default/web:http", or "default/web" without a port.
+// String returns "default/web:http", or "default/web" if Port is empty.
 func (r ServicePortRef) String() string {
 	if r.Port == "" {
 		return r.Service.String()

@@ -2,30 +2,31 @@ package model
 
 import "slices"
 
-// Scheduler is an IPVS scheduler: an algorithm that chooses the destination of a new connection. Each is a kernel module
-// ip_vs_<name>, which may be missing on a node.
+// Scheduler is an IPVS scheduler: an algorithm that selects the destination of a new connection. The kernel module of a
+// scheduler, ip_vs_<name>, may be missing on a node.
 type Scheduler struct {
 	Name string
-	// Flags are the names of its flags, in the order of the kernel's scheduler flags 1 and 2.
+	// Flags are the names of the kernel's scheduler flags 1 and 2 for this scheduler.
 	Flags []string
 	// DefaultFlags apply to a Service whose annotations set no flags.
 	DefaultFlags SchedulerFlags
-	// IgnoresWeights is true if the scheduler treats all weights but 0 alike. Weighted is its variant that uses weights; empty if
-	// there is none.
+	// IgnoresWeights is true if the scheduler treats all weights but 0 alike. Weighted is the variant that uses
+	// weights, or "" if there is none.
 	IgnoresWeights bool
 	Weighted       string
 	// CountsWeights is true if the scheduler interprets a weight as a number of open connections, not as a share.
 	CountsWeights bool
-	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and looks at all endpoints for each number.
-	// That takes long only while the endpoints with the largest weights are at their connection limit.
+	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and scans all
+	// endpoints at each step. This is slow only while the endpoints with the largest weights are at their connection
+	// limit.
 	CountsDown bool
-	// TableKiB is the size of the table that the kernel allocates for each virtual server, in its default configuration.
+	// TableKiB is the size of the table that the kernel in its default configuration allocates for each virtual server.
 	TableKiB int
-	// Advice is a warning about using the scheduler for a Service; empty for most.
+	// Advice is a warning about using the scheduler for a Service, or "".
 	Advice string
 }
 
-// LastResort is the node's scheduler if the configured one is missing in its kernel.
+// LastResort is the scheduler that a node uses if its kernel lacks the configured one.
 const LastResort = "rr"
 
 // SchedulerFlags is a set of flags: bit n is the kernel's scheduler flag n+1.
@@ -44,8 +45,8 @@ var schedulers = []Scheduler{
 	{Name: "lblc", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
 	{Name: "lblcr", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
 	{Name: "dh", IgnoresWeights: true, TableKiB: 2, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
-	// Its table includes endpoints with weight 0. Without fallback, clients that hash to an endpoint that drains or is at its
-	// connection limit are refused.
+	// Its table includes endpoints with weight 0. Without fallback, connections are refused if the client hashes to an
+	// endpoint that is draining or at its connection limit.
 	{Name: "sh", TableKiB: 2, Flags: []string{"sh-fallback", "sh-port"}, DefaultFlags: 1 << 0},
 	// Its table excludes endpoints with weight 0, but includes endpoints at their connection limit.
 	{Name: "mh", TableKiB: 32, Flags: []string{"mh-fallback", "mh-port"}, DefaultFlags: 1<<0 | 1<<1},

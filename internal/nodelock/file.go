@@ -13,10 +13,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// holder describes the process that holds the lock. That process writes it to the file.
+// holder describes the process that holds the lock, which writes it to the file.
 type holder struct {
 	PID int `json:"pid"`
-	// PIDNamespace lets readers in other containers detect that PID is not theirs.
+	// PIDNamespace shows readers in other containers that PID belongs to another PID namespace.
 	PIDNamespace string `json:"pidNamespace"`
 	Command      string `json:"command"`
 }
@@ -40,7 +40,7 @@ func (p place) tryLock() (*os.File, error) {
 	return file, nil
 }
 
-// open opens the file, which only root can do: anyone who can open a file can lock it.
+// open opens the file. Only root can open it, because any user who can open a file can lock it.
 func (p place) open() (*os.File, error) {
 	if err := rundir.Make(p.dir); err != nil {
 		return nil, fmt.Errorf("%w; in a container, mount the host's %s", err, p.dir)
@@ -69,7 +69,8 @@ func (p place) open() (*os.File, error) {
 	return file, nil
 }
 
-// writeHolder records this process for diagnostics only. If it fails, for example on a full file system, the lock is still in force.
+// writeHolder records this process, for diagnostics only. If the write fails, for example on a full file system, the
+// lock is still effective.
 func writeHolder(file *os.File) {
 	text, err := json.Marshal(holder{os.Getpid(), pidNamespace(), command(os.Args)})
 	if err == nil && file.Truncate(0) == nil {
@@ -77,7 +78,7 @@ func writeHolder(file *os.File) {
 	}
 }
 
-// readHolder returns the holder, such as " (kube-ipvs run, process 42)"; empty if it is unknown.
+// readHolder describes the holder, such as " (kube-ipvs run, process 42)". It returns "" if the holder is unknown.
 func readHolder(file *os.File) string {
 	text := make([]byte, maxHolder)
 	n, _ := file.ReadAt(text, 0)
@@ -86,18 +87,18 @@ func readHolder(file *os.File) string {
 		return ""
 	}
 	if h.PIDNamespace != pidNamespace() {
-		return fmt.Sprintf(" (%s, process %d of another container; on the host, fuser %s finds it)", h.Command, h.PID, file.Name())
+		return fmt.Sprintf(" (%s, process %d of another container; to find it, run fuser %s on the host)", h.Command, h.PID, file.Name())
 	}
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }
 
-// pidNamespace identifies the PID namespace, as in "pid:[4026531836]".
+// pidNamespace returns the ID of the PID namespace, such as "pid:[4026531836]".
 func pidNamespace() string {
 	name, _ := os.Readlink("/proc/self/ns/pid")
 	return name
 }
 
-// command is the program and its subcommand, without flags, which are long and may be private.
+// command returns the program and its subcommand. It omits the flags, which are long and may contain private data.
 func command(args []string) string {
 	words := []string{filepath.Base(args[0])}
 	if len(args) > 1 && !strings.HasPrefix(args[1], "-") {

@@ -1,8 +1,9 @@
-// Package nodelock limits a node to one agent at a time. Two agents with different Services would keep undoing each other's changes.
+// Package nodelock limits a node to one agent at a time. Two agents with different Services would continuously revert
+// each other's changes.
 //
-// The lock is on a file that only root can open. The agent also binds an abstract socket, for agents that do not share the
-// file's directory, such as one in a container without the host's /run/kube-ipvs. Any local process can bind that socket, so it
-// is only advisory: an agent never waits long for it.
+// The agent locks a file that only root can open. It also binds an abstract socket, for agents that do not share the
+// file's directory, such as an agent in a container without the host's /run/kube-ipvs. Any local process can bind that
+// socket, so the socket is only advisory: an agent never waits long for it.
 //
 // May import: rundir, the standard library and unix.
 package nodelock
@@ -23,23 +24,25 @@ import (
 const (
 	// pollInterval is the interval at which a waiting agent retries. A blocking flock would ignore the context.
 	pollInterval = 200 * time.Millisecond
-	// socketPatience is how long an agent with the lock waits for the socket. An agent that is being replaced ends before that.
+	// socketPatience is the time that an agent with the lock waits for the socket. An agent that is being replaced ends
+	// sooner.
 	socketPatience = 30 * time.Second
 )
 
 // ErrHeld means that another process holds the lock in this network namespace.
 var ErrHeld = errors.New("another kube-ipvs is running on this node")
 
-// Lock is the node lock of this process. The kernel releases it when the process ends.
+// Lock is the node lock held by this process. The kernel releases it when the process ends.
 type Lock struct {
-	// Ignored describes the process that holds the socket; nil if this lock holds it.
+	// Ignored describes another process that holds the socket, or is nil if this lock holds it.
 	Ignored error
 
 	file   *os.File
 	socket *socket
 }
 
-// TryAcquire takes the lock if it is free. Otherwise it returns ErrHeld, which names the process that holds the lock.
+// TryAcquire acquires the lock if it is free. Otherwise it returns ErrHeld, which names the process that holds the
+// lock.
 func TryAcquire() (*Lock, error) {
 	p, err := thisNode()
 	if err != nil {
@@ -48,7 +51,8 @@ func TryAcquire() (*Lock, error) {
 	return p.tryAcquire()
 }
 
-// Acquire waits for the lock. While another process holds it, Acquire calls waiting with ErrHeld whenever the text changes.
+// Acquire waits for the lock. While another process holds it, Acquire calls waiting with an ErrHeld, and again whenever
+// its text changes.
 func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
 	p, err := thisNode()
 	if err != nil {
@@ -67,8 +71,9 @@ type place struct {
 	patience  time.Duration
 }
 
-// thisNode returns the lock of this network namespace, because an agent's kernel tables are per network namespace. The file
-// stays when its holder ends, because removing it would race with the next holder; a boot empties /run.
+// thisNode returns the lock of this network namespace, because the kernel tables that an agent writes belong to a
+// network namespace. The holder does not remove the file, because this would race with the next holder; a boot empties
+// /run.
 func thisNode() (place, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
@@ -117,7 +122,7 @@ func (p place) acquire(ctx context.Context, waiting func(error)) (*Lock, error) 
 	return lock, nil
 }
 
-// changes returns a function that calls report only if the text differs from the last one.
+// changes returns a function that calls report only if the error text differs from the previous one.
 func changes(report func(error)) func(error) {
 	last := ""
 	return func(err error) {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPlace is private to the test, so that tests can run in parallel and beside an agent.
+// testPlace returns a place of its own for each test, so that tests can run in parallel and beside an agent.
 func testPlace(t *testing.T) place {
 	dir := filepath.Join(t.TempDir(), "kube-ipvs")
 	return place{dir, "node-1.lock", fmt.Sprintf("%s/test-%d-%s", agentSocket, os.Getpid(), t.Name()), time.Minute}
@@ -47,13 +47,14 @@ func TestTryAcquireNamesTheHolder(t *testing.T) {
 	}
 }
 
-// TestHolderInAnotherContainer: a PID of another namespace would name the wrong process.
+// TestHolderInAnotherContainer: a PID from another PID namespace is marked as such, because it would name the wrong
+// process.
 func TestHolderInAnotherContainer(t *testing.T) {
 	p := testPlace(t)
 	lock := p.mustAcquire(t)
 	defer func() { _ = lock.Release() }()
 	for text, want := range map[string]string{
-		`{"pid":1,"pidNamespace":"pid:[1]","command":"kube-ipvs run"}`: "(kube-ipvs run, process 1 of another container; on the host, fuser " + lock.file.Name(),
+		`{"pid":1,"pidNamespace":"pid:[1]","command":"kube-ipvs run"}`: "(kube-ipvs run, process 1 of another container; to find it, run fuser " + lock.file.Name(),
 		`{"pid":`: ErrHeld.Error(),
 		"":        ErrHeld.Error(),
 	} {
@@ -96,7 +97,7 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 	select {
 	case <-acquired:
 		t.Fatal("two holders")
-	case <-time.After(2 * pollInterval): // can miss a failure, but not report a false one
+	case <-time.After(2 * pollInterval): // the test may miss a failure, but never reports a false one
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func TestAcquireWaitsForRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(waiting) > 0 {
-		t.Error("waiting was called twice with the same text")
+		t.Error("waiting was called twice with the same error text")
 	}
 }
 
@@ -120,7 +121,8 @@ func TestAcquireEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// listenAs runs in a process that a test starts as another user. It binds the socket named in its environment until its input ends.
+// listenAs runs in a process that a test starts as another user. It binds the socket named in its environment until its
+// standard input ends.
 func listenAs(name string) {
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
 	if err != nil {
@@ -142,7 +144,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bindElsewhere binds the socket in another process of a user, until the test ends.
+// bindElsewhere binds the socket in another process, which runs as the given user, until the test ends.
 func bindElsewhere(t *testing.T, name string, user uint32) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -166,10 +168,10 @@ func bindElsewhere(t *testing.T, name string, user uint32) {
 	}
 }
 
-// TestSocketOfAnotherUser: a local user who binds the socket cannot stop or delay an agent.
+// TestSocketOfAnotherUser: a local user who binds the socket can neither stop nor delay an agent.
 func TestSocketOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can start a process of another user")
+		t.Skip("only root can start a process as another user")
 	}
 	p := testPlace(t)
 	const user = 65534
@@ -203,8 +205,8 @@ func TestSocketWithoutListener(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits for it, but not
-// forever.
+// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits for it,
+// for a limited time.
 func TestSocketOfRoot(t *testing.T) {
 	first := testPlace(t)
 	first.mustAcquire(t)
@@ -222,7 +224,7 @@ func TestSocketOfRoot(t *testing.T) {
 	_ = lock.Release()
 }
 
-// TestUnsafeFiles: a file that another user can lock is rejected.
+// TestUnsafeFiles: a lock file that another user can lock is rejected.
 func TestUnsafeFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(path string) error

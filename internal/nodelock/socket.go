@@ -12,10 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// agentSocket is the name of an abstract socket. Such names are per network namespace, like the kernel tables that an agent writes.
+// agentSocket is the name of an abstract socket. Such names belong to a network namespace, like the kernel tables that
+// an agent writes.
 const agentSocket = "@kube-ipvs/agent"
 
-// socket is the advisory socket, bound.
+// socket is the bound advisory socket.
 type socket struct{ *net.UnixListener }
 
 func (s *socket) close() error {
@@ -25,7 +26,7 @@ func (s *socket) close() error {
 	return s.Close()
 }
 
-// bind takes the name. The error is a takenError if another process holds it.
+// bind binds the name. The error is a takenError if another process holds it.
 func bind(name string) (*socket, error) {
 	address := &net.UnixAddr{Name: name, Net: "unix"}
 	listener, err := net.ListenUnix("unix", address)
@@ -48,7 +49,7 @@ func bind(name string) (*socket, error) {
 // takenError describes the process that holds the socket.
 type takenError struct {
 	name string
-	// by is nil if the process does not listen, as every agent does.
+	// by is nil if the process does not listen. Every agent does.
 	by *unix.Ucred
 }
 
@@ -57,12 +58,12 @@ func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.p
 // Is makes a takenError an ErrHeld, because the process may be an agent.
 func (e *takenError) Is(target error) bool { return target == ErrHeld }
 
-// mayBeAgent is false if the process does not run as root. If it is true, the process may still be any root process in a pod with the host's
-// network.
+// mayBeAgent is false if the process does not run as root. If it is true, the process may still be another root
+// process, such as one in a pod with the host's network.
 func (e *takenError) mayBeAgent() bool { return e.by != nil && rundir.Trusted(e.by.Uid) }
 
 func (e *takenError) ignored() error {
-	return fmt.Errorf("the socket %s is held by %s, which does not hold the lock on the file; not waiting for it", e.name, e.process())
+	return fmt.Errorf("the socket %s is held by %s, which does not hold the lock on the file; ignoring the socket", e.name, e.process())
 }
 
 func (e *takenError) process() string {
@@ -79,7 +80,7 @@ func (e *takenError) process() string {
 	return fmt.Sprintf("%q, process %d, user %d", strings.TrimSpace(string(name)), e.by.Pid, e.by.Uid)
 }
 
-// peer returns the process that listens on the socket, as recorded by the kernel.
+// peer returns the credentials of the process that listens on the socket, as recorded by the kernel.
 func peer(address *net.UnixAddr) (by *unix.Ucred) {
 	conn, err := net.DialUnix("unix", nil, address)
 	if err != nil {

@@ -11,37 +11,39 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// Needs are the kernel features that the configuration uses.
+// Needs are the kernel features that the configuration requires.
 type Needs struct {
 	Schedulers []string
 	Families   []inet.Family
-	// DataPlane and Rules are the settings that decide the mode.
+	// DataPlane and Rules are the settings that determine the mode.
 	DataPlane, Rules string
-	// Objects returns what the agent keeps in the kernel in a mode. If it is nil, only the mode itself is checked.
+	// Objects returns the agent's kernel objects in a mode. If it is nil, only the mode itself is checked.
 	Objects func(kernel.Mode) Objects
-	// AcceptServices: rules have to overrule the host's firewall.
+	// AcceptServices is true if the agent's rules have to overrule the host's firewall.
 	AcceptServices bool
 }
 
-// Objects are the agent's kernel objects without Services.
+// Objects are the agent's kernel objects that do not depend on Services.
 type Objects struct {
 	Sysctls  []kernel.SysctlSetting
 	Sets     []kernel.Set
 	Rulesets []kernel.Ruleset
 }
 
-// Result is what Check has found out about the machine.
+// Result is the result of Check.
 type Result struct {
-	// Findings are what the machine lacks, the most serious first. What is broken keeps the agent from serving any Service.
+	// Findings lists what the machine lacks, the most serious first. A broken finding prevents the agent from serving
+	// any Service.
 	Findings []finding.Finding
 	Choice
-	// IPTables is what Check found out about iptables; empty if it did not look, or iptables does not work.
+	// IPTables describes this node's iptables. It is empty if Check did not probe iptables, or if iptables does not
+	// work.
 	IPTables iptables.Detection
-	// NoRules is why the node has no place for sets and rules; nil if it has one.
+	// NoRules is the reason why the agent cannot create sets and rules, or nil if it can.
 	NoRules error
 }
 
-// Check probes the machine, in the network namespace of the calling thread, and chooses its mode.
+// Check probes the machine, in the network namespace of the calling thread, and selects the mode.
 func Check(ctx context.Context, needs Needs) Result {
 	f := probeMode(ctx, needs)
 	r := Result{Choice: choose(f, needs), IPTables: f.detected}
@@ -58,7 +60,7 @@ func Check(ctx context.Context, needs Needs) Result {
 	return r
 }
 
-// errAbsent means that the kernel lacks the feature. Any other error of a probe means that this is unknown.
+// errAbsent means that the kernel lacks the feature. Any other error of a probe means that the result is unknown.
 var errAbsent = errors.New("not in this kernel")
 
 // facts are the results of the probes. An error is nil if the feature exists, and wraps errAbsent if it does not.
@@ -68,26 +70,26 @@ type facts struct {
 	ipvs         error
 	ipvsFamily   uint16
 	dummy        error
-	bridge       error // stands in for a dummy
+	bridge       error // can replace a dummy device
 	iptables     error
 	detected     iptables.Detection // if there is no error
-	nftables     error              // nil if it is not used
+	nftables     error              // nil if the mode does not use it
 	schedulers   map[string]error
 	setTypes     map[kernel.SetType]error
-	extensions   map[extension]error // nil if they could not be probed
+	extensions   map[extension]error // nil if not probed
 	sysctls      map[string]sysctl
 	kernelIPv6   bool // not booted without IPv6
-	ipv6         bool // new devices get it
+	ipv6         bool // enabled on new devices
 	bridges      []kernel.Bridge
 }
 
-// sysctl is a value and whether the agent may change it; both are zero if the sysctl does not exist.
+// sysctl is the state of a sysctl, or zero if it does not exist. writable reports whether the agent may change it.
 type sysctl struct {
 	value    string
 	writable bool
 }
 
-// extension is a match or target of iptables that the agent's rules use.
+// extension is an iptables match or target that the agent's rules use.
 type extension struct {
 	name   string
 	target bool

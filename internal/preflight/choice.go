@@ -9,25 +9,25 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// Choice is how this node serves Services. Check makes it, and it stays until a restart.
+// Choice is the mode in which this node serves Services. Check makes the choice, which applies until a restart.
 type Choice struct {
 	Mode kernel.Mode
-	// WhyDataPlane and WhyRules are the reasons of both parts of the mode.
+	// WhyDataPlane and WhyRules are the reasons for the two parts of the mode.
 	WhyDataPlane, WhyRules string
-	// Variant and Version of iptables.
+	// Variant and Version describe iptables.
 	Variant iptables.Variant
 	Version string
-	// Families that may work, and why the others do not.
+	// Families are the address families that may work. Without has the reasons why the others do not.
 	Families []inet.Family
 	Without  map[inet.Family]error
-	// Unsure says of which of the Families the programs have just failed, and why: that may pass.
+	// Unsure lists Families whose iptables programs have just failed, with the reasons. The failure may be temporary.
 	Unsure map[inet.Family]error
 }
 
-// DataPlane is what balances connections, with the reason.
+// DataPlane returns the part of the kernel that balances connections, with the reason.
 func (c Choice) DataPlane() string { return fmt.Sprintf("%s (%s)", c.Mode.DataPlane(), c.WhyDataPlane) }
 
-// RulesName is nftables, iptables-nft or iptables-legacy.
+// RulesName returns nftables, iptables-nft or iptables-legacy.
 func (c Choice) RulesName() string {
 	if c.Mode.RulesInNFTables() {
 		return kernel.RulesNFTables
@@ -35,7 +35,7 @@ func (c Choice) RulesName() string {
 	return kernel.RulesIPTables + "-" + string(c.Variant)
 }
 
-// Rules is RulesName with the version and the reason.
+// Rules returns RulesName with the version and the reason.
 func (c Choice) Rules() string {
 	if c.Mode.RulesInNFTables() {
 		return fmt.Sprintf("%s (%s)", c.RulesName(), c.WhyRules)
@@ -43,7 +43,7 @@ func (c Choice) Rules() string {
 	return fmt.Sprintf("%s %s (%s)", c.RulesName(), c.Version, c.WhyRules)
 }
 
-// choose decides by the settings and by what the probes have found.
+// choose selects the mode based on the settings and the results of the probes.
 func choose(f facts, needs Needs) Choice {
 	var c Choice
 	var nftables bool
@@ -64,8 +64,8 @@ func choose(f facts, needs Needs) Choice {
 	return c
 }
 
-// nftablesBalances decides by the setting, and with kernel.DataPlaneAuto by whether the kernel has IPVS or can load it. An error that may be
-// gone at the next start does not replace IPVS.
+// nftablesBalances follows the setting. For kernel.DataPlaneAuto, it selects nftables only if the kernel lacks IPVS and
+// cannot load it. Any other error does not select nftables, because it may be temporary.
 func nftablesBalances(setting string, ipvs error) (nftables bool, why string) {
 	switch {
 	case setting == kernel.DataPlaneNFTables:
@@ -78,8 +78,8 @@ func nftablesBalances(setting string, ipvs error) (nftables bool, why string) {
 	return false, "the kernel has IPVS"
 }
 
-// rulesInNFTables decides by the setting, and with kernel.RulesAuto by what the node has: nftables where iptables or ipset is missing.
-// Programs that have just failed are not missing.
+// rulesInNFTables follows the setting. For kernel.RulesAuto, it selects nftables if iptables or ipset is missing.
+// Programs that have just failed do not count as missing.
 func rulesInNFTables(setting string, f facts) (nftables bool, why string) {
 	switch {
 	case setting == kernel.RulesNFTables:

@@ -1,7 +1,7 @@
-// Package preflight reports what this machine lacks for kube-ipvs, and how to fix it.
+// Package preflight reports requirements of kube-ipvs that this machine does not meet, with remedies.
 //
-// It probes the kernel features that the agent uses with requests that load modules but create nothing. The list of loaded
-// modules is not enough: features may be built in, and the kernel loads modules on demand.
+// It probes the kernel features that the agent uses with requests that load modules but create nothing. The list of
+// loaded modules is not sufficient: features may be built in, and the kernel loads modules on demand.
 //
 // May import: the standard library, finding, kernel, inet, the backends and their libraries.
 package preflight

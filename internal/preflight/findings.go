@@ -23,7 +23,7 @@ func warning(subject, problem, remedy string) finding.Finding {
 	return finding.New(finding.Warning, subject, problem, nil, remedy)
 }
 
-// lack is broken if the agent serves nothing without the subject.
+// lack returns a broken finding if the agent needs the subject, and a warning otherwise.
 func lack(needed bool, subject, problem, remedy string) finding.Finding {
 	if needed {
 		return broken(subject, problem, remedy)
@@ -31,11 +31,11 @@ func lack(needed bool, subject, problem, remedy string) finding.Finding {
 	return warning(subject, problem, remedy)
 }
 
-// findings derives the findings from the facts.
+// findings derives all findings from the facts.
 func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choice) []finding.Finding {
 	lacking := lackingCapabilities(f, chosen.Mode)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
-		return lacking // without it no other probe works
+		return lacking // no other probe works without it
 	}
 	return slices.Concat(
 		lacking,
@@ -71,7 +71,7 @@ func lackingModules(f facts, needs Needs, mode kernel.Mode) []finding.Finding {
 	switch {
 	case mode.NFTablesBalances() && needs.DataPlane == kernel.DataPlaneAuto:
 		found = []finding.Finding{warning("kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
-			"nothing to do if that is enough (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+", and restart the agent")}
+			"nothing to do if that is sufficient (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+", and restart the agent")}
 	case !mode.NFTablesBalances():
 		found = module("ip_vs", f.ipvs, true)
 	}
@@ -94,7 +94,7 @@ func lackingSets(f facts) []finding.Finding {
 	return found
 }
 
-// setModule is the kernel module of a set type: ip_set_hash_ipport for hash:ip,port.
+// setModule returns the kernel module of a set type, such as ip_set_hash_ipport for hash:ip,port.
 func setModule(t kernel.SetType) string {
 	method, fields, _ := strings.Cut(string(t), ":")
 	return "ip_set_" + method + "_" + strings.ReplaceAll(fields, ",", "")
@@ -108,7 +108,7 @@ func module(name string, err error, needed bool) []finding.Finding {
 	case errors.Is(err, errAbsent):
 		return []finding.Finding{lack(needed, "kernel module "+name, "missing, and the kernel could not load it", kernel.LoadModule(name))}
 	}
-	return []finding.Finding{warning("kernel module "+name, fmt.Sprintf("could not be checked: %v", err), "fix the cause in the error")}
+	return []finding.Finding{warning("kernel module "+name, fmt.Sprintf("could not be checked: %v", err), "fix the problem that the error names")}
 }
 
 func lackingTools(f facts, needs Needs) []finding.Finding {
@@ -129,7 +129,7 @@ func lackingTools(f facts, needs Needs) []finding.Finding {
 	for _, family := range needs.Families {
 		if err := f.detected.Unsure[family]; err != nil {
 			found = append(found, warning("iptables for "+family.String(), err.Error(),
-				"the agent uses it anyway, because the failure may pass; if it does not, fix the cause in the error, or use --rules=nftables"))
+				"the agent uses it anyway, because the failure may be temporary; if it persists, fix the problem that the error names, or use --rules=nftables"))
 		}
 	}
 	for _, e := range extensions {
@@ -148,10 +148,10 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 		switch {
 		case !exists && vs && f.ipvs != nil: // the missing module has already been reported
 		case !exists:
-			found = append(found, warning("sysctl "+s.Name, "this kernel does not have it",
+			found = append(found, warning("sysctl "+s.Name, "does not exist in this kernel",
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
 		case have.value != s.Value && !have.writable:
-			found = append(found, lack(!s.Optional, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s, and is not writable from here", have.value, s.Value),
+			found = append(found, lack(!s.Optional, "sysctl "+s.Name, fmt.Sprintf("is %s, must be %s, and is not writable by the agent", have.value, s.Value),
 				fmt.Sprintf("mount the host's /proc/sys/net writable at /host/proc/sys/net, or run `sysctl -w %s=%s` on the host", s.Name, s.Value)))
 		}
 	}
@@ -166,8 +166,8 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has none")}
 }
 
-// unfilteredBridges warns of bridges that hold pods while netfilter does not see the packets between their ports. A reply from
-// another pod on the same bridge then lacks the Service's address.
+// unfilteredBridges finds bridges with pods on which netfilter does not process packets between the ports. Replies from
+// a pod on the same bridge then do not have the Service's address.
 func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 	var found []finding.Finding
 	for _, b := range f.bridges {
@@ -176,7 +176,7 @@ func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 				continue
 			}
 			found = append(found, warning("bridge "+b.Name,
-				fmt.Sprintf("netfilter does not see %s packets between its ports, so pods on it get no reply from each other through a Service", family),
+				fmt.Sprintf("netfilter does not process %s packets between its ports, so pods on it get no reply from each other through a Service", family),
 				"run `"+kernel.FilterBridges(family)+"` on the host, and make both permanent (/etc/modules-load.d, /etc/sysctl.d); "+
 					"ignore this if no pods are on the bridge"))
 		}

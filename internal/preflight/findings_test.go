@@ -34,7 +34,7 @@ func TestFindings(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		spoil func(*facts)
-		want  []string // parts of the only finding; none if no finding is expected
+		want  []string // parts of the only finding; empty if no finding is expected
 		fatal bool
 	}{
 		{"nothing", func(*facts) {}, nil, false},
@@ -65,9 +65,9 @@ func TestFindings(t *testing.T) {
 		{"IPv6", func(f *facts) { f.ipv6 = false }, []string{"IPv6: disabled"}, false},
 		{"old kernel", func(f *facts) { f.kernel.release = "4.19.139" }, []string{"kernel 4.19.139", "one second", "4.19.140"}, false},
 		{"bridge with pods", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: []inet.Family{inet.IPv4}}),
-			[]string{"bridge cni0: netfilter does not see IPv4", "modprobe br_netfilter", "net.bridge.bridge-nf-call-iptables=1"}, false},
+			[]string{"bridge cni0: netfilter does not process IPv4", "modprobe br_netfilter", "net.bridge.bridge-nf-call-iptables=1"}, false},
 		{"IPv6 bridge with pods", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families, Filtered: map[inet.Family]bool{inet.IPv4: true}}),
-			[]string{"bridge cni0: netfilter does not see IPv6", "net.bridge.bridge-nf-call-ip6tables=1"}, false},
+			[]string{"bridge cni0: netfilter does not process IPv6", "net.bridge.bridge-nf-call-ip6tables=1"}, false},
 		{"bridge that netfilter sees", bridge(kernel.Bridge{Name: "cni0", Containers: true, Families: inet.Families,
 			Filtered: map[inet.Family]bool{inet.IPv4: true, inet.IPv6: true}}), nil, false},
 		{"bridge without addresses", bridge(kernel.Bridge{Name: "br0", Containers: true}), nil, false},
@@ -99,7 +99,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// Where iptables or ipset is missing, auto chooses nftables, and says why.
+// If iptables or ipset is missing, auto selects nftables and gives the reason.
 func TestChooseRules(t *testing.T) {
 	absent := fmt.Errorf("x: %w", errAbsent)
 	for _, tc := range []struct {

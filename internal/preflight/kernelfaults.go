@@ -10,26 +10,28 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// fault is a fault of the kernel that affects Services.
+// fault is a kernel bug that affects Services.
 type fault struct {
-	// effect is what happens, and source is the report or commit that says so and names the versions.
+	// effect is the consequence. source is the report or commit that describes it and names the versions.
 	effect, source string
 	severity       finding.Severity
-	// from is the first upstream version with the fault; empty if all before the fix have it.
+	// from is the first upstream version with the fault; empty if all versions before the fix have it.
 	from string
-	// fixed are the first upstream versions without it: one in each stable series that got the fix, and last that of the mainline.
+	// fixed are the first upstream versions with the fix: one for each stable series that received it, followed by the
+	// mainline version.
 	fixed []string
-	// backports are the kernels of distributions that got the fix under an older upstream version.
+	// backports are distribution kernels that have the fix in an older upstream version.
 	backports []backport
-	// ipvs is true if the fault is in IPVS, so that it does not matter where nftables balances. ipv6 is true if it concerns only IPv6.
+	// ipvs is true if the fault is in IPVS, and irrelevant if nftables balances. ipv6 is true if it affects only IPv6.
 	ipvs, ipv6 bool
 }
 
-// backport is the first release of a distribution's kernel with a fix. It has the prefix of all releases that it is compared with.
+// backport is the first release of a distribution's kernel with a fix. It applies to releases with the same prefix.
 type backport struct{ prefix, release, source string }
 
-// The versions of a CVE are those of its record, which the kernel's developers maintain
-// (https://git.kernel.org/pub/scm/linux/security/vulns.git, cve/published). A warning can happen in ordinary operation.
+// The versions for a CVE come from its record, which the kernel developers maintain
+// (https://git.kernel.org/pub/scm/linux/security/vulns.git, cve/published). Faults with severity warning can occur in
+// normal operation.
 var faults = []fault{
 	{
 		effect: "a new connection from a recently used port is delayed by one second", severity: finding.Warning, ipvs: true,
@@ -47,24 +49,24 @@ var faults = []fault{
 		},
 	},
 	{
-		effect: "removing an entry of connection tracking can crash the node", severity: finding.Warning,
+		effect: "removing a conntrack entry can crash the node", severity: finding.Warning,
 		source: "CVE-2025-38472", from: "5.19", fixed: []string{"6.1.147", "6.6.100", "6.12.40", "6.15.8", "6.16"},
 	},
 	{
-		effect: "changing the scheduler of a Service while it gets packets can crash the node", severity: finding.Notice, ipvs: true,
+		effect: "changing the scheduler of a Service while it receives packets can crash the node", severity: finding.Notice, ipvs: true,
 		source: "CVE-2026-53270", from: "4.2", fixed: []string{"5.10.259", "5.15.210", "6.1.176", "6.6.143", "6.12.94", "6.18.36", "7.0.13", "7.1"},
 	},
 	{
-		effect: "creating a virtual server can crash the node if memory is short", severity: finding.Notice, ipvs: true,
+		effect: "creating a virtual server can crash the node if memory is low", severity: finding.Notice, ipvs: true,
 		source: "CVE-2026-43086", from: "6.2", fixed: []string{"6.6.136", "6.12.83", "6.18.24", "6.19.14", "7.0"},
 	},
 	{
-		effect: "IPv6 packets with extension headers fail the check of their checksum", severity: finding.Notice, ipvs: true, ipv6: true,
+		effect: "IPv6 packets with extension headers fail checksum verification", severity: finding.Notice, ipvs: true, ipv6: true,
 		source: "CVE-2026-45850", fixed: []string{"5.10.259", "5.15.210", "6.1.176", "6.6.143", "6.12.94", "6.18.36", "6.19.4", "7.0"},
 	},
 }
 
-// kernelVersion is what identifies the running kernel.
+// kernelVersion identifies the running kernel.
 type kernelVersion struct {
 	release string // uname -r
 	// banner is /proc/version, and signature /proc/version_signature, which only Ubuntu has.
@@ -73,13 +75,14 @@ type kernelVersion struct {
 
 var (
 	debianVersion = regexp.MustCompile(`Debian (\d+\.\d+\.\d+)`)
-	// A distribution that backports fixes keeps the version with which its series began.
+	// Distributions that backport fixes keep the version with which their series began.
 	vendorRelease = regexp.MustCompile(`^\d+\.\d+\.0-\d|-1\d{5}\.`)
 )
 
-// upstream returns the upstream version of the kernel; nil if it is unknown. If exact is false, the kernel has later fixes, too.
+// upstream returns the upstream version of the kernel, or nil if it is unknown. If exact is false, the kernel also has
+// later fixes.
 func (k kernelVersion) upstream() (version []int, exact bool) {
-	_, build, _ := strings.Cut(k.banner, " #") // before it is the compiler's version
+	_, build, _ := strings.Cut(k.banner, " #") // the text before it has the compiler's version
 	if m := debianVersion.FindStringSubmatch(build); m != nil {
 		return numbers(m[1]), true
 	}
@@ -94,7 +97,7 @@ func (k kernelVersion) upstream() (version []int, exact bool) {
 	return version, !vendorRelease.MatchString(k.release)
 }
 
-// numbers are the numbers in a version: 6, 1 and 160 in "6.1.160".
+// numbers returns the numbers in a version: 6, 1 and 160 for "6.1.160".
 func numbers(version string) (all []int) {
 	for _, text := range strings.FieldsFunc(version, func(c rune) bool { return c < '0' || c > '9' }) {
 		n, err := strconv.Atoi(text)
@@ -106,7 +109,7 @@ func numbers(version string) (all []int) {
 	return all
 }
 
-// faultState says whether a kernel has a fault.
+// faultState tells whether a kernel has a fault.
 type faultState int
 
 const (
@@ -142,7 +145,7 @@ func (f fault) in(k kernelVersion) faultState {
 	return unknownFault
 }
 
-// fixes names the versions without the fault.
+// fixes lists the versions with the fix.
 func (f fault) fixes() string {
 	all := fmt.Sprintf("fixed in %s", strings.Join(f.fixed, ", "))
 	for _, b := range f.backports {
@@ -151,7 +154,8 @@ func (f fault) fixes() string {
 	return all
 }
 
-// kernelFaults reports the known faults of the running kernel, and those that its version does not tell.
+// kernelFaults reports the known faults of the running kernel, and the faults that its version neither confirms nor
+// excludes.
 func kernelFaults(k kernelVersion, ipvs, ipv6 bool) []finding.Finding {
 	severity := finding.Notice
 	var known, unknown []string
@@ -172,11 +176,11 @@ func kernelFaults(k kernelVersion, ipvs, ipv6 bool) []finding.Finding {
 	var found []finding.Finding
 	if len(known) > 0 {
 		found = append(found, finding.New(severity, "kernel "+k.release, "has known faults", known,
-			"use a kernel that has the fixes; the evidence names the first version of each series"))
+			"use a kernel with the fixes; the evidence names the first fixed version of each series"))
 	}
 	if len(unknown) > 0 {
-		found = append(found, finding.New(finding.Notice, "kernel "+k.release, "known faults are not checked: this kernel's version does not tell which fixes it has", unknown,
-			"search for them in the advisories of the distribution, and keep its kernel up to date"))
+		found = append(found, finding.New(finding.Notice, "kernel "+k.release, "known faults are not checked: this kernel's version does not show which fixes it has", unknown,
+			"search the distribution's advisories for them, and keep the kernel up to date"))
 	}
 	return found
 }

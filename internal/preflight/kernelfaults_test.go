@@ -15,7 +15,7 @@ const (
 	route  = "CVE-2025-68813"
 )
 
-// TestKernelFaults: the fixes of stable series and distributions count, not only the mainline's version.
+// TestKernelFaults: fixes in stable series and distribution kernels count, not only the mainline version.
 func TestKernelFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		k                       kernelVersion
@@ -70,7 +70,7 @@ func lacks(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) }) || parts != nil && text == ""
 }
 
-// TestFaultsOfParts: a node without IPVS or IPv6 has none of their faults.
+// TestFaultsOfParts: a node that does not use IPVS or IPv6 is not affected by their faults.
 func TestFaultsOfParts(t *testing.T) {
 	k := kernelVersion{release: "6.1.100"}
 	for _, part := range []struct {
@@ -90,7 +90,7 @@ func ifFrom(version string) string {
 	return "; since " + version
 }
 
-// TestFaultsAreComplete: each fault names its source, and a mainline version that is newer than those of the stable series. The page of kernels
+// TestFaultsAreComplete: each fault names its source, and its last version is newer than all others. The documentation
 // has the same table.
 func TestFaultsAreComplete(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kernel-support.md")

@@ -14,7 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ipvsFamily looks up the IPVS family, which loads its module. (The kernel silently drops requests without this number.)
+// ipvsFamily looks up the ID of the IPVS family, which loads its module. (The kernel silently drops requests without
+// this ID.)
 func ipvsFamily() (uint16, error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -45,7 +46,7 @@ const (
 const probeMark = 0x6b697076
 
 // probeSchedulers requests an IPv6 virtual server with an invalid netmask for each scheduler: the kernel looks up the
-// scheduler, loads its module, and only then rejects the netmask.
+// scheduler and loads its module before it rejects the netmask.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func probeSchedulers(ctx context.Context, family uint16, names []string) map[string]error {
 	request := func(command byte, name string) nlbatch.Request {
@@ -106,7 +107,7 @@ func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	return found
 }
 
-// Numbers of nftables' interface to iptables' extensions (linux/netfilter/nf_tables_compat.h).
+// Numbers of the nftables interface for iptables extensions (linux/netfilter/nf_tables_compat.h).
 const (
 	compatSubsystem = 11
 
@@ -115,8 +116,8 @@ const (
 	compatTarget   = 3
 )
 
-// probeExtensions requests revision 0 of each extension, which loads its module. An error about the revision means that the
-// extension exists.
+// probeExtensions requests revision 0 of each extension, which loads its module. An error about the revision proves
+// that the extension exists.
 func probeExtensions(ctx context.Context) map[extension]error {
 	var reqs []nlbatch.Request
 	for _, e := range extensions {
@@ -153,7 +154,8 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets a probe's error: absent means that the module is missing, any error in there that it exists.
+// presence interprets a probe's error: absent means that the module is missing, and each error in there proves that it
+// exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {
 		return errAbsent

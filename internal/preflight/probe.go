@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
-// probeMode finds out what choose needs to know.
+// probeMode collects the facts that choose needs.
 func probeMode(ctx context.Context, needs Needs) (f facts) {
 	f.kernelIPv6 = iptables.KernelHasIPv6()
 	f.ipvsFamily, f.ipvs = ipvsFamily()
@@ -25,14 +25,15 @@ func probeMode(ctx context.Context, needs Needs) (f facts) {
 	}
 	f.detected, f.iptables = iptables.Detect(ctx)
 	f.setTypes = probeSetTypes(ctx)
-	// The kernel can only be asked for single extensions through nftables; a legacy restore names what it misses.
+	// Single extensions can be probed only through nftables. For iptables-legacy, the error of a restore names missing
+	// extensions.
 	if f.iptables == nil && f.detected.Variant == iptables.NFT {
 		f.extensions = probeExtensions(ctx)
 	}
 	return f
 }
 
-// probe finds out the rest.
+// probe collects the other facts.
 func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode kernel.Mode) {
 	f.kernel, f.capabilities, f.ipv6, f.bridges = runningKernel(), capabilities(), hasIPv6(), probeBridges()
 	f.dummy = probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} })
@@ -84,8 +85,8 @@ func parseCapabilities(status string) uint64 {
 	return 0
 }
 
-// probeLink requests a device with more queues than allowed: the kernel looks up the type, loads its module, and only then rejects the
-// number.
+// probeLink requests a device with more queues than allowed: the kernel looks up the type and loads its module before
+// it rejects the number.
 func probeLink(typ string, of func(netlink.LinkAttrs) netlink.Link) error {
 	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == typ {
 		return nil
@@ -117,7 +118,7 @@ func probeSysctl(name string) (sysctl, bool) {
 	}, true
 }
 
-// probeBridges returns no bridges if they cannot be listed.
+// probeBridges lists the bridges. It ignores errors.
 func probeBridges() []kernel.Bridge {
 	b, err := netdev.New()
 	if err != nil {
@@ -131,7 +132,7 @@ func probeBridges() []kernel.Bridge {
 	return bridges
 }
 
-// hasIPv6 reports whether a new device gets IPv6.
+// hasIPv6 reports whether IPv6 is enabled on new devices.
 func hasIPv6() bool {
 	disabled, ok := probeSysctl("net/ipv6/conf/default/disable_ipv6")
 	return ok && disabled.value == "0"

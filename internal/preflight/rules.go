@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// probeNFTables lets the kernel try the agent's sets and rules.
+// probeNFTables checks that the kernel accepts the agent's sets and rules.
 func probeNFTables(ctx context.Context, families []inet.Family, objects Objects, mode kernel.Mode) error {
 	b, err := nft.New(families, nil)
 	if err != nil {
@@ -25,7 +25,7 @@ func probeNFTables(ctx context.Context, families []inet.Family, objects Objects,
 	return errors.Join(tried, b.Close())
 }
 
-// lackingRules are the findings about where the node keeps sets and rules.
+// lackingRules returns the findings about sets and rules.
 func lackingRules(f facts, needs Needs, chosen Choice) []finding.Finding {
 	if chosen.Mode.RulesInNFTables() {
 		return lackingNFTables(f, needs, chosen)
@@ -37,7 +37,7 @@ func lackingNFTables(f facts, needs Needs, chosen Choice) []finding.Finding {
 	var found []finding.Finding
 	why, canChange := chosen.WhyRules, !chosen.Mode.NFTablesBalances()
 	if f.nftables != nil {
-		fix := "load on the host the modules nf_tables, nft_ct, nft_chain_nat, nft_masq, nft_reject_inet and nft_fib_inet"
+		fix := "on the host, load the modules nf_tables, nft_ct, nft_chain_nat, nft_masq, nft_reject_inet and nft_fib_inet"
 		if canChange && needs.Rules != kernel.RulesNFTables {
 			fix += ", or " + iptables.Install + ", and ipset in the kernel"
 		}
@@ -49,7 +49,7 @@ func lackingNFTables(f facts, needs Needs, chosen Choice) []finding.Finding {
 			fix += ", or use --rules=iptables"
 		}
 		found = append(found, broken("accept-service-traffic",
-			fmt.Sprintf("cannot work with nftables (used because %s): no rule of one table overrides the drop of another", why), fix))
+			fmt.Sprintf("cannot work with nftables (used because %s): rules in one table cannot override a drop in another", why), fix))
 	}
 	return found
 }

@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// Default is the directory. In a container it must be the host's, so that all agents of a node share it.
+// Default is the directory. In a container, it must be the host's directory, so that all agents of a node share it.
 const Default = "/run/kube-ipvs"
 
-// Make creates a directory that only its owner can open, or checks an existing one: it must belong to root or to this process's
-// user, and not be writable by others.
+// Make creates a directory that only its owner can open, or checks an existing directory: it must belong to root or to
+// this process's user and must not be writable by others.
 func Make(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create directory: %w", err)
@@ -45,5 +45,5 @@ func Owner(info fs.FileInfo) uint32 {
 	return ^uint32(0) // no user
 }
 
-// Trusted is true for root and for the user of this process.
+// Trusted reports whether the user is root or the user of this process.
 func Trusted(user uint32) bool { return user == 0 || user == uint32(os.Geteuid()) }

@@ -19,19 +19,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ErrNoAgent means that no process listens on the socket.
+// ErrNoAgent reports that no process listens on the socket.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
-// ErrWaiting means that the agent waits for the node lock and has no view yet.
+// ErrWaiting reports that the agent is waiting for the node lock and has no view yet.
 var ErrWaiting = errors.New("waiting for the node lock")
 
-// codeWaiting is the HTTP status of ErrWaiting.
+// codeWaiting is the HTTP status for ErrWaiting.
 const codeWaiting = http.StatusConflict
 
-// maxAnswer bounds the size of the response. A View with 100,000 endpoints takes a tenth of it.
+// maxAnswer limits the size of the response. A View with 100,000 endpoints uses a tenth of that.
 const maxAnswer = 1 << 30
 
-// Get queries the agent at the socket. Without an agent the error is ErrNoAgent.
+// Get queries the agent at the socket. If no agent is running, the error is ErrNoAgent.
 func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -54,7 +54,8 @@ func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) 
 	return read(response)
 }
 
-// dial connects to the socket. It refuses a listener of another user: in a directory that others can write to, anyone can pose as the agent.
+// dial connects to the socket. It rejects a listener that another user runs, because anyone can pose as the agent in a directory that
+// others can write to.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {

@@ -27,7 +27,8 @@ const viewPath = "/v1/view"
 const (
 	// maxConcurrent limits concurrent requests, because a complete View takes memory.
 	maxConcurrent = 4
-	// answerTimeout limits the wait for the loop if there is an earlier view, patience if there is none, and ioTimeout a whole connection.
+	// answerTimeout limits the wait for the loop if an earlier view exists, patience limits it otherwise, and ioTimeout limits a whole
+	// connection.
 	answerTimeout = 10 * time.Second
 	patience      = 50 * time.Second
 	ioTimeout     = time.Minute
@@ -36,7 +37,7 @@ const (
 	maxHeader = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
-	// lookInterval is how often the server checks whether its socket still has its path.
+	// lookInterval is the interval at which the server checks whether its socket still has its path.
 	lookInterval = 5 * time.Second
 )
 
@@ -59,7 +60,7 @@ type Server struct {
 	look time.Duration
 
 	mu sync.Mutex
-	// kept are the last views, by query.
+	// kept contains the last view for each query.
 	kept map[agent.Query]view.View
 }
 
@@ -68,7 +69,8 @@ func NewServer(cfg Config) *Server {
 	return &Server{cfg: cfg, busy: make(chan struct{}, maxConcurrent), look: lookInterval, kept: map[agent.Query]view.View{}}
 }
 
-// Run serves until the context ends. If it cannot open the socket it logs that and retries: the agent works without it.
+// Run serves until the context ends. If it cannot open the socket, it logs the error and retries, because the agent works without the
+// socket.
 func (s *Server) Run(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {
@@ -87,8 +89,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// serve listens until the context ends or the socket's file is gone, for example because a program has cleaned /run. No client finds a socket
-// without a file.
+// serve listens until the context ends or the socket's file is deleted, for example by a program that cleans /run. A client cannot reach a
+// socket whose file is missing.
 func (s *Server) serve(ctx context.Context) error {
 	socket, err := listen(s.cfg.Path)
 	if err != nil {
@@ -112,7 +114,7 @@ func (s *Server) serve(ctx context.Context) error {
 	return nil
 }
 
-// awaitLoss waits until the socket's path does not exist.
+// awaitLoss waits until the socket's path no longer exists.
 func (s *Server) awaitLoss(ctx context.Context) {
 	look := time.NewTicker(s.look)
 	defer look.Stop()
@@ -164,7 +166,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// view asks the loop. During a long sync, it returns the last view of the same query, if there is one.
+// view queries the loop. During a long sync, it returns the last view of the same query, if there is one.
 func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) {
 	type answer struct {
 		view *view.View
@@ -210,7 +212,7 @@ func (s *Server) keep(ask agent.Query, v *view.View) {
 	s.kept[ask] = kept
 }
 
-// last returns the last view; nil if there is none.
+// last returns the last view, or nil.
 func (s *Server) last(ask agent.Query) *view.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ type socket struct {
 	file os.FileInfo
 }
 
-// listen creates the socket under a temporary name, restricts it to its owner and renames it. The path never leads to a socket with other permissions, and the rename replaces
-// the socket of a killed agent atomically. A socket with a listener is not replaced.
+// listen creates the socket under a temporary name, restricts it to its owner and renames it. The path never refers to a socket with other
+// permissions, and the rename atomically replaces a socket that a killed agent left. A socket with a listener is never replaced.
 func listen(path string) (*socket, error) {
 	if err := rundir.Make(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("create the status socket: %w, or use another path with --status-socket", err)
@@ -78,7 +78,7 @@ func free(path string) error {
 	return fmt.Errorf("check the status socket: %w", err)
 }
 
-// remove removes the file unless another agent has replaced it.
+// remove deletes the file unless another agent has replaced it.
 func (s *socket) remove() {
 	_ = s.Close()
 	if info, err := os.Lstat(s.path); err == nil && os.SameFile(info, s.file) {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// socketPath returns a short path, because the kernel's limit is 107 bytes.
+// socketPath returns a short path, because the kernel limits socket paths to 107 bytes.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "status")
@@ -66,7 +66,7 @@ func awaitListener(t *testing.T, path string) {
 	}
 }
 
-// TestDeletedDirectory: the server creates a deleted socket and its directory again, as at the start.
+// TestDeletedDirectory: the server recreates a deleted socket and its directory with the same permissions as at startup.
 func TestDeletedDirectory(t *testing.T) {
 	path := socketPath(t)
 	start(t, path, nothing)
@@ -142,7 +142,7 @@ func TestDirectoryWritableByOthers(t *testing.T) {
 	}
 }
 
-// TestStaleSocket: listen replaces the socket of a killed agent, but neither a socket in use nor a file of another type.
+// TestStaleSocket: listen replaces a socket that a killed agent left, but neither a socket in use nor a file of another type.
 func TestStaleSocket(t *testing.T) {
 	path := socketPath(t)
 	first, err := listen(path)
@@ -233,7 +233,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestConcurrencyLimit: requests beyond the limit wait.
+// TestConcurrencyLimit: requests above the limit wait.
 func TestConcurrencyLimit(t *testing.T) {
 	path := socketPath(t)
 	var mu sync.Mutex
@@ -260,7 +260,8 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// TestLongSync: while the loop does not answer, a client gets the last view of the same query, marked as earlier. Without one, it waits.
+// TestLongSync: while the loop does not answer, a client receives the last view for the same query, marked as earlier. Without one, it
+// waits.
 func TestLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy time.Duration
@@ -308,7 +309,8 @@ func TestLongSync(t *testing.T) {
 	})
 }
 
-// TestAnotherUsersListener: a client does not trust a listener of another user. The agent itself would refuse that user's directory.
+// TestAnotherUsersListener: a client does not trust a listener that another user runs. The agent itself would reject that user's
+// directory.
 func TestAnotherUsersListener(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -322,7 +324,7 @@ func TestAnotherUsersListener(t *testing.T) {
 	}
 	listening := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: only this thread becomes the other user
+		runtime.LockOSThread() // never unlocked, because only this thread becomes the other user
 		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, 1000, 1000, 1000)
 		if errno != 0 {
 			listening <- errno
@@ -344,6 +346,6 @@ func TestAnotherUsersListener(t *testing.T) {
 		}
 	})
 	if _, err := Get(t.Context(), path, agent.Query{}); err == nil || !strings.Contains(err.Error(), "of user 1000") {
-		t.Errorf("error %v, want that the listener is refused", err)
+		t.Errorf("got error %v, want the listener to be refused", err)
 	}
 }

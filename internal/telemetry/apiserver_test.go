@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// apiServer implements the part of an API server that Events use.
+// apiServer implements the part of the API that Events use.
 type apiServer struct {
 	t *testing.T
 	// url is the address of the server.
@@ -27,7 +27,7 @@ type apiServer struct {
 	mu       sync.Mutex
 	services map[model.ServiceID]types.UID
 	names    map[string]bool
-	// The next refusals posts get the status refuse.
+	// The next refusals posts are answered with the status refuse.
 	refuse, refusals int
 	posted           chan *eventsv1.Event
 	posts            int

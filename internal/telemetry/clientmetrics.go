@@ -9,7 +9,8 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are the series of every Kubernetes component about its requests to the API server, with the names, labels and buckets used by existing dashboards.
+// clientMetrics are the series that every Kubernetes component exports about its requests to the API server, with the names, labels and
+// buckets that existing dashboards use.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
 	duration, waited            *prometheus.HistogramVec
@@ -42,7 +43,7 @@ func (m *clientMetrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.requests, m.retries, m.duration, m.waited, m.requestBytes, m.responseBytes)
 }
 
-// install makes all Kubernetes clients of this process report here. It must run before the first request. The library keeps
+// install makes all Kubernetes clients in this process report to these metrics. It must run before the first request. The library keeps
 // only the first registration, so a process has one Telemetry.
 func (m *clientMetrics) install() { clientmetrics.Register(m.hooks()) }
 

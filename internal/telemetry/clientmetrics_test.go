@@ -9,13 +9,13 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// TestClientsAreCounted: real requests of client-go are counted in the series used by dashboards.
+// TestClientsAreCounted: the series that dashboards use count real client-go requests.
 func TestClientsAreCounted(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
 	m := newClientMetrics()
 	hooks := m.hooks()
-	// This is install for a single test: the library accepts only one registration per process.
+	// Do the same as install, but for a single test: the library accepts only one registration per process.
 	result, latency, waited := clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency
 	sent, received := clientmetrics.RequestSize, clientmetrics.ResponseSize
 	clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency = hooks.RequestResult, hooks.RequestLatency, hooks.RateLimiterLatency

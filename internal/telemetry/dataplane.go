@@ -2,7 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// registerDataPlane adds the metric for what balances connections. This is unknown while the agent waits for the node lock.
+// registerDataPlane adds the metric for what balances connections. The data plane is unknown while the agent waits for the
+// node lock.
 func registerDataPlane(r prometheus.Registerer, name string) {
 	if name == "" {
 		return

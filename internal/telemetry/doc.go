@@ -1,4 +1,4 @@
-// Package telemetry publishes the state of the agent as metrics, health endpoints and Kubernetes Events. Its input is
+// Package telemetry publishes the state of the agent as metrics, health endpoints and Kubernetes Events. Its inputs are
 // [agent.Report] and the state of a [Source]; it reads neither the kernel nor the cluster.
 //
 // The loop calls [Telemetry.Observe], which never blocks: it updates numbers in memory and queues Events. HTTP servers and the

@@ -16,7 +16,7 @@ const (
 // endpoints counts the endpoints of all Services by state.
 type endpoints struct {
 	count *prometheus.GaugeVec
-	// of contains the counts of each Service. Only the loop uses it.
+	// of contains the counts for each Service. Only the loop uses it.
 	of map[model.ServiceID]endpointCounts
 }
 

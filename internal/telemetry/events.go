@@ -24,7 +24,7 @@ import (
 
 const (
 	maxEventsWaiting = 1000
-	eventsPerSecond  = 1 // requests; an Event for a Service takes two
+	eventsPerSecond  = 1 // in requests; an Event for a Service takes two
 	eventsBurst      = 20
 	eventTimeout     = 10 * time.Second
 	eventAttempts    = 3
@@ -34,9 +34,9 @@ const (
 
 // events posts Kubernetes Events: on a Service for its problems, on the Node for the problems of this node.
 //
-// Most problems of a Service exist on every node. All nodes give equal Events equal names, so the first node posts the Event
-// and the others find that it exists. A problem of a single node has the node's name in its note, and is therefore a different
-// Event. docs/decisions/0006-events.md explains why this does not use client-go's recorder.
+// Most problems of a Service exist on every node. All nodes derive the same name for the same Event, so the first node posts it and
+// the others find that it exists. A problem of a single node has the node's name in its note, and is therefore a different Event.
+// docs/decisions/0006-events.md explains why this does not use client-go's recorder.
 type events struct {
 	core, events rest.Interface
 	node         string
@@ -45,18 +45,18 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// foreign are the virtual servers of other programs in the last Report; failing is the problem that syncs keep failing, or nil.
-	// Only the loop uses them.
+	// foreign are the virtual servers of other programs in the last Report; failing is the problem posted while syncs keep failing,
+	// or nil. Only the loop uses them.
 	foreign map[kernel.ServerKey]model.ServicePortRef
 	failing *model.Problem
-	// unanswered are the Services whose health checks fail on this node. Only the health check ports use it.
+	// unanswered are the Services whose health checks fail on this node. Only the goroutine of the health check ports uses it.
 	unanswered map[model.ServiceID]model.Problem
 
 	mu    sync.Mutex
 	queue *fairQueue
 	wake  chan struct{}
 
-	// warned is true once a failure has been logged. Only the sender uses it.
+	// warned is true after the first failure has been logged. Only the sender uses it.
 	warned bool
 }
 
@@ -91,7 +91,7 @@ func restClient(config *rest.Config, path string, group schema.GroupVersion) (re
 	return rest.RESTClientFor(config)
 }
 
-// started reports the start of the agent, and the families that this node does not serve.
+// started posts that the agent has started, and which families this node does not serve.
 func (e *events) started(version string, notServed map[inet.Family]error) {
 	start := e.aboutNode("kube-ipvs " + version + " has started")
 	e.enqueue(notice{topic: aboutStart, problem: start, resolved: true})
@@ -176,10 +176,10 @@ func (e *events) observeHealthPort(id model.ServiceID, err error) {
 	e.enqueue(notice{topic: aboutHealthPort, problem: e.unanswered[id]})
 }
 
-// enqueue never blocks. A notice and its opposite cancel each other if neither has been sent.
+// enqueue never blocks. A notice and its opposite cancel each other out if neither has been sent.
 func (e *events) enqueue(n notice) {
 	if n.ofNode() && n.problem.Object != model.NodeRef(e.node) {
-		return // the object is a file, or another Node, whose own agent reports it
+		return // the object is a file, or another Node whose own agent reports the problem
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -97,7 +97,7 @@ func TestEventsOfAProblem(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 
-	// The same problem again, and syncs of other Services, post nothing.
+	// A repeated problem and syncs of other Services post nothing.
 	e.observe(found(web, wrong), false)
 	e.observe(found(dns), false)
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
@@ -115,7 +115,8 @@ func TestEventsOfAProblem(t *testing.T) {
 	}
 }
 
-// TestEventsOfObjects: a problem of a slice becomes an Event on its Service. Problems of other nodes and of files do not.
+// TestEventsOfObjects: a problem with a slice becomes an Event on its Service. Problems of other nodes and of files cause
+// no Event.
 func TestEventsOfObjects(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -157,7 +158,7 @@ func TestNodesShareEvents(t *testing.T) {
 			t.Errorf("%s has the same name %s", what, a.Name)
 		}
 	}
-	// The server has the names of this period and the next, in case the period ends during the test.
+	// The server already has Events with the names of this period and the next, in case the period ends during the test.
 	for _, at := range []time.Time{time.Now(), time.Now().Add(eventNameLifetime)} {
 		s.names[newEvent(n, about, "node-1", at).Name] = true
 	}
@@ -168,7 +169,7 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 }
 
-// posted contains the parts of an Event that users see.
+// posted contains the fields of an Event that users see.
 type posted struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
 
 func onWeb(kind, reason, action, note string) posted {
@@ -187,7 +188,7 @@ const (
 	failingSyncs = "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
 )
 
-// nodeEvents are steps on a node with the Events that each must cause.
+// nodeEvents are the steps on a node, with the Events that each must cause.
 var nodeEvents = []struct {
 	what string
 	do   func(*loop)
@@ -323,7 +324,7 @@ func TestObserveNeverBlocks(t *testing.T) {
 	eventually(t, e.events, resultDropped, 10)
 }
 
-// TestShortProblemsPostNothing: a problem and its resolution cancel each other in the queue.
+// TestShortProblemsPostNothing: a problem and its resolution cancel each other out in the queue.
 func TestShortProblemsPostNothing(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// stuckAfter is how long after two missed periods the loop counts as stuck. On a small machine, the first sync of ten
+// stuckAfter is the time after two missed periods at which the loop counts as stuck. On a small machine, the first sync of ten
 // thousand Services takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
@@ -23,7 +23,7 @@ const stuckAfter = 5 * time.Minute
 // minute, and the agent renews a watch after three minutes without messages.
 const staleAfter = 5 * time.Minute
 
-// health answers four questions. Each method returns nil for yes, or an error with the reason.
+// health answers four questions. Each check returns nil for yes, or an error that states the reason for no.
 //
 //   - healthy: does the agent keep this node's Services up to date? For operators, alerts and health check ports.
 //   - eligible: may load balancers send traffic to this node? Part of /healthz.
@@ -39,12 +39,12 @@ type health struct {
 	// nodeOptional is true with manifests, which need not contain this node's Node object.
 	nodeName     string
 	nodeOptional bool
-	// serving is true if the kernel has served the state of an earlier agent since the start.
+	// serving is true if the kernel already served the state of an earlier agent when this one started.
 	serving bool
 
 	mu sync.Mutex
-	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick check; before
-	// the first sync, the start of the agent.
+	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick check; before the
+	// first sync, it is the start of the agent.
 	syncEnded bool
 	lastSync  time.Time
 	// lastSuccess is the time of the last successful sync; zero if there was none.
@@ -53,16 +53,16 @@ type health struct {
 	failingSince time.Time
 	// fullSynced is true once a full sync has succeeded.
 	fullSynced bool
-	// sourceSyncedAt is the time at which alive first saw the source synced.
+	// sourceSyncedAt is the time at which alive first found the source synced.
 	sourceSyncedAt time.Time
-	// stuck are the parts of the kernel interface that do not respond, or fail.
+	// stuck are the parts of the kernel interface that fail or do not respond.
 	stuck []kernel.StuckError
 	node  *model.Node
-	// waiting is what an agent without a loop waits for; nil for nothing.
+	// waiting is the reason why an agent without a loop waits; nil if it does not wait.
 	waiting error
 }
 
-// minHealthBound leaves time for a sync on a busy machine, however short the period is.
+// minHealthBound allows time for a sync on a busy machine, however short the period is.
 const minHealthBound = 30 * time.Second
 
 // healthBound is the maximum age of the last successful sync: two missed periods.
@@ -106,14 +106,14 @@ func (h *health) checked(at time.Time) {
 	}
 }
 
-// healthy returns an error if this node's Services may be out of date. The error does not contain the failure, because anyone
-// with access to the port can read it. The log and Events have it.
+// healthy returns an error if this node's Services may be out of date. The error omits the cause, because anyone with access to the
+// port can read it. The cause is in the log and in Events.
 func (h *health) healthy(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := h.bound
 	if h.serving && !h.syncEnded {
-		limit += stuckAfter // a first sync may take minutes, and the kernel serves the last state
+		limit += stuckAfter // the first sync may take minutes, and meanwhile the kernel serves the previous state
 	}
 	if age := now.Sub(h.lastSync); age > limit {
 		if h.waiting != nil {
@@ -155,8 +155,8 @@ func (h *health) failingFor(now time.Time) time.Duration {
 	return now.Sub(h.failingSince)
 }
 
-// eligible returns an error if load balancers should not use this node, even if it is healthy. Before the first sync the Node
-// is unknown and the node counts as eligible: a restart of the agent must not turn traffic away.
+// eligible returns an error if load balancers should not use this node, even if it is healthy. Before the first sync the Node is
+// unknown and the node counts as eligible: a restart of the agent must not divert traffic.
 func (h *health) eligible() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +169,7 @@ func (h *health) eligible() error {
 	return nil
 }
 
-// alive returns an error if a restart of the agent would help. It would not help if a source or the kernel fails: the agent
+// alive returns an error if a restart of the agent would help. A restart would not help if a source or the kernel fails: the agent
 // retries both, and the kernel keeps serving the last state.
 func (h *health) alive(now time.Time) error {
 	h.mu.Lock()

@@ -30,7 +30,7 @@ func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 
 var node1 = &model.Node{Name: "node-1"}
 
-// endedSync reports a sync that ended now.
+// endedSync returns the report of a sync that has just ended.
 func endedSync(full bool, err error) *agent.Report {
 	return &agent.Report{Started: time.Now(), Full: full, Err: err, Node: node1, Period: 30 * time.Second}
 }
@@ -113,7 +113,7 @@ func TestHealthTellsTheTruth(t *testing.T) {
 	}
 }
 
-// agentStory is an agent that the kubelet probes for liveness.
+// agentStory is a scenario in which the kubelet probes an agent for liveness.
 type agentStory struct {
 	*testing.T
 	health  *health
@@ -142,7 +142,7 @@ var livenessStories = map[string]func(*agentStory){
 		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
 			w.Errorf("/healthz: %d; a node without its Services should get no traffic", code)
 		}
-		w.synced = true // the first sync takes a while
+		w.synced = true // the first sync is slow
 		w.alive(200)
 		time.Sleep(patience)
 		w.alive(200)
@@ -196,7 +196,7 @@ func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
 	}
 }
 
-// TestEligibility: whether load balancers should send traffic to a healthy node.
+// TestEligibility checks whether load balancers should send traffic to a healthy node.
 func TestEligibility(t *testing.T) {
 	leaving := &model.Node{Name: "node-1", Leaving: true}
 	for name, c := range map[string]struct {
@@ -231,8 +231,8 @@ func TestEligibility(t *testing.T) {
 	}
 }
 
-// A first sync may take minutes on a slow node. While the kernel serves an earlier agent's state, load balancers may use the node; on a new
-// node, nothing is served.
+// A first sync may take minutes on a slow node. While the kernel serves an earlier agent's state, load balancers may use the node. A new
+// node serves nothing yet.
 func TestLongFirstSync(t *testing.T) {
 	for _, serving := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -372,8 +372,8 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready(200)
 }
 
-// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200, because the API server is
-// unavailable to all nodes, and otherwise load balancers would have no nodes left.
+// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200, because the API server may be
+// unavailable to all nodes, which would leave load balancers without any node.
 func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}

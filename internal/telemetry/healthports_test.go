@@ -52,7 +52,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second}
 		r.Served = map[model.ServiceID]compile.Served{web: {Health: compile.HealthPort{Port: number, Local: local}}}
 		all.Observe(r)
-		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // without the Service, so its port stays
+		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // the report omits the Service, so its port stays
 	}
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
@@ -99,7 +99,8 @@ func untilClosed(t *testing.T, port uint16) {
 	}
 }
 
-// TestHealthChecksFailWhileTheAgentIsUnhealthy: they do not depend on the node's eligibility for other traffic.
+// TestHealthChecksFailWhileTheAgentIsUnhealthy: health checks do not depend on the node's eligibility for other
+// traffic.
 func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 	h, _, _ := newTestHealth(Source{})
 	now := time.Now()

@@ -16,7 +16,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// metrics are all series that the agent defines. All exist from the start, so that rate() sees their first increment.
+// metrics are all series that the agent defines. All of them exist from the start, so that rate() includes their first
+// increment.
 //
 // Series with the prefix kubeproxy_ have kube-proxy's names and meaning, for existing dashboards and alerts.
 type metrics struct {
@@ -58,7 +59,7 @@ type metrics struct {
 	dataPlane    string
 
 	families []inet.Family
-	// countedIn are the series of noLocal in which a Service counts. Only the loop uses it.
+	// countedIn contains the noLocal series in which each Service is counted. Only the loop uses it.
 	countedIn map[model.ServiceID][]prometheus.Gauge
 }
 
@@ -271,7 +272,7 @@ func (m *metrics) register(r prometheus.Registerer) {
 	registerDataPlane(r, m.dataPlane)
 }
 
-// registerRuntime adds the series of every Go program.
+// registerRuntime adds the series that every Go program exports.
 func registerRuntime(r prometheus.Registerer) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
@@ -313,7 +314,8 @@ func (m *metrics) observe(r *agent.Report) {
 	}
 }
 
-// programmingBuckets are kube-proxy's buckets: 0.25 s and 0.5 s, every second to a minute, then coarser up to five minutes.
+// programmingBuckets are kube-proxy's buckets: 0.25 s and 0.5 s, every second up to a minute, then coarser steps up to five
+// minutes.
 func programmingBuckets() []float64 {
 	return slices.Concat([]float64{0.25, 0.5}, prometheus.LinearBuckets(1, 1, 59), prometheus.LinearBuckets(60, 5, 12),
 		prometheus.LinearBuckets(120, 30, 7))

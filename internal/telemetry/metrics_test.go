@@ -78,7 +78,7 @@ func webFrontends(places ...string) []compile.ServedFrontend {
 	return fronts
 }
 
-// drifted is the drift in the report busy.
+// drifted is the drift in the report that busy returns.
 var drifted = contest.Find([]kernel.Op{
 	{Verb: kernel.Create, Object: kernel.DummyDevice{}},
 	{Verb: kernel.Ensure, Object: kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}},
@@ -105,7 +105,7 @@ func busy() agent.Report {
 			{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}},
 			{Op: kernel.Op{Verb: kernel.Create, Object: kernel.Server{}}},
 			{Op: kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{}}, Err: errIO, Skipped: true},
-			// Skipped rules were not tried, and did not fail.
+			// Skipped rules were not tried, so they do not count as failed.
 			{Op: kernel.Op{Verb: kernel.Ensure, Object: rules}, Err: errIO, Skipped: true},
 		},
 		Served: map[model.ServiceID]compile.Served{
@@ -237,7 +237,7 @@ func TestDocs(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, f := range families {
-		labels := map[string][]string{"data_plane": {"nftables"}} // each agent has one of the values
+		labels := map[string][]string{"data_plane": {"nftables"}} // each agent has only one of the values
 		var names []string
 		for _, metric := range f.GetMetric() {
 			for _, l := range metric.GetLabel() {
@@ -315,7 +315,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestGaugesFollow: a gauge changes only if a Report covers it.
+// TestGaugesFollow: a gauge changes only if a Report covers its value.
 func TestGaugesFollow(t *testing.T) {
 	m := newMetrics(testConfig())
 	before := known()

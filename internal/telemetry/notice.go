@@ -23,7 +23,8 @@ const (
 	nodeEventNamespace = metav1.NamespaceDefault
 )
 
-// topic is the subject of an Event: its action, the reason of the Warning, and the reason of the Normal Event that resolves it.
+// topic is the subject of an Event: its action, the reason for the Warning, and the reason for the Normal Event that resolves
+// it.
 type topic struct{ action, warning, resolved string }
 
 var (
@@ -66,7 +67,8 @@ func serviceObject(svc *v1.Service) v1.ObjectReference {
 	}
 }
 
-// nodeObject refers to a Node. Its UID is its name, as in the kubelet's Events, because "kubectl describe" looks for that.
+// nodeObject refers to a Node. Use the Node's name as its UID, as the kubelet does in its Events, because "kubectl describe"
+// searches for that.
 func nodeObject(name string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
@@ -95,7 +97,8 @@ func newEvent(n notice, about v1.ObjectReference, node string, now time.Time) *e
 	}
 }
 
-// eventName is the same on every node. It changes over time, because an Event outlives its problem, which can recur.
+// eventName returns the same name on every node. The name changes over time, because an Event outlives its problem, which can
+// recur.
 func eventName(about v1.ObjectReference, kind, note string, now time.Time) string {
 	const longest = 200 // a node's name can be as long as an Event's
 	name := about.Name

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// occupied is the problem of a server that cannot listen.
+// occupied returns the problem for a server that cannot listen.
 func (s *server) occupied(ctx context.Context, err error) model.Problem {
 	p := model.Problem{
 		Field: s.flag, Value: s.address, Reason: "the agent cannot serve " + s.what + " there: " + err.Error(),
@@ -29,7 +29,7 @@ func (s *server) occupied(ctx context.Context, err error) model.Problem {
 	return p
 }
 
-// occupant identifies the program on an address that kube-proxy also uses, by its responses.
+// occupant identifies the program that listens on an address, which kube-proxy also uses, by its responses.
 func occupant(ctx context.Context, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -53,7 +53,7 @@ func occupant(ctx context.Context, address string) string {
 	return "another program"
 }
 
-// ask returns the response of a URL on this node; empty if there is none.
+// ask returns the response from a URL on this node; empty if there is none.
 func ask(ctx context.Context, url string) string {
 	const longest = 4 << 10
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// nodeProblems are problems of this node that the loop does not know, by field.
+// nodeProblems are problems of this node that are not in the loop's Reports, by field.
 type nodeProblems struct {
 	node   string
 	events *events // nil without an API server
@@ -55,13 +55,13 @@ func (n *nodeProblems) clear(field string) {
 	}
 }
 
-// SetProblem reports a problem of this node that is not in the loop's Reports. It replaces an earlier problem in the same field.
+// SetProblem adds a problem of this node that is not in the loop's Reports. It replaces an earlier problem in the same field.
 func (t *Telemetry) SetProblem(p model.Problem) { t.problems.set(p) }
 
-// ClearProblem reports that a problem set with SetProblem is resolved.
+// ClearProblem removes a problem added with SetProblem.
 func (t *Telemetry) ClearProblem(field string) { t.problems.clear(field) }
 
-// Problems are the problems of this node that are not in the loop's Reports, sorted by field.
+// Problems returns the problems of this node that are not in the loop's Reports, sorted by field.
 func (t *Telemetry) Problems() (list []model.Problem) {
 	t.problems.mu.Lock()
 	defer t.problems.mu.Unlock()

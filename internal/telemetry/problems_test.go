@@ -97,7 +97,7 @@ func TestOccupant(t *testing.T) {
 	}
 }
 
-// TestProblemsReplaceEachOther: two problems in the same field are counted once.
+// TestProblemsReplaceEachOther: two problems with the same field are counted once.
 func TestProblemsReplaceEachOther(t *testing.T) {
 	all, err := New(testConfig())
 	if err != nil {

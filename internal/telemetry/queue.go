@@ -2,13 +2,13 @@ package telemetry
 
 import "slices"
 
-// fairQueue has the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events of
-// one tenant never delay or displace another's. Within a namespace, notices stay in order of arrival.
+// fairQueue contains the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events
+// of one tenant never delay or displace another's. Within a namespace, notices stay in order of arrival.
 type fairQueue struct {
 	most int
 	// lanes are the notices by namespace, with "" for the node. No lane is empty.
 	lanes map[string][]notice
-	// turns are the namespaces with notices, the next one first.
+	// turns lists the namespaces with notices, in the order of their turns.
 	turns  []string
 	queued map[notice]struct{}
 }
@@ -27,8 +27,8 @@ func (q *fairQueue) has(n notice) bool {
 
 func (q *fairQueue) len() int { return len(q.queued) }
 
-// add puts a notice at the end of its lane. If the queue is full, it drops the newest notice of the longest lane, which may be
-// this one, and returns false.
+// add appends a notice to its lane. If the queue is full, it drops the newest notice of the longest lane, which may be this
+// one, and returns false.
 func (q *fairQueue) add(n notice) (roomForAll bool) {
 	name := lane(n)
 	if q.lanes[name] == nil {

@@ -14,7 +14,8 @@ func noticeOf(namespace string, n int) notice {
 	return notice{topic: aboutService, problem: model.Problem{Object: id.Ref(), Service: id}}
 }
 
-// Events of one tenant never displace another's. A notice is not dropped because of another namespace, and waits for at most one notice of each other namespace.
+// Events of one tenant never displace another's. A notice is never dropped because of another namespace, and waits for at most one notice
+// from each other namespace.
 func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 20

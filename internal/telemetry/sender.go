@@ -64,7 +64,7 @@ func (e *events) send(ctx context.Context, n notice) {
 	}
 }
 
-// logFailure warns only once; the problem itself is in the log anyway.
+// logFailure warns only once, because the problem itself is already in the log.
 func (e *events) logFailure(n notice, err error) {
 	level := zap.WarnLevel
 	if e.warned {
@@ -100,8 +100,8 @@ func (e *events) post(ctx context.Context, n notice) (string, error) {
 	return resultPosted, nil
 }
 
-// service returns nil for a Service that does not exist. It lists with a field selector, because an agent that watches Services
-// has permission to list them, but not always to get a single one.
+// service returns nil for a Service that does not exist. It uses a list with a field selector, because an agent that watches Services has
+// permission to list them, but not always to get a single Service.
 func (e *events) service(ctx context.Context, id model.ServiceID) (*v1.Service, error) {
 	var found v1.ServiceList
 	err := e.core.Get().Namespace(id.Namespace).Resource("services").Param("fieldSelector", "metadata.name="+id.Name).Do(ctx).Into(&found)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// bindRetry is the pause after listening on an address failed.
+	// bindRetry is the pause after a failure to listen on an address.
 	bindRetry = 5 * time.Second
 	// readTimeout limits how long a client may take to send a request, idleTimeout how long it may keep an unused connection,
 	// and stopTimeout how long responses may take during shutdown.
@@ -35,7 +35,7 @@ type server struct {
 	retry time.Duration
 	// listening, if set, is called with the address that the server listens on.
 	listening func(net.Addr)
-	// problems, if set, gets a problem while the server cannot listen.
+	// problems, if set, receives a problem while the server cannot listen.
 	problems *nodeProblems
 }
 
@@ -86,7 +86,7 @@ func (s *server) serve(ctx context.Context) error {
 		grace, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
-			_ = server.Close() // cuts off clients that are still reading
+			_ = server.Close() // disconnects clients that are still reading
 		}
 	})
 	err = server.Serve(listener)
@@ -118,7 +118,8 @@ func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	return mux
 }
 
-// writeConfiguration responds like /configz of Kubernetes components: with an object whose only field names the format.
+// writeConfiguration responds as /configz of Kubernetes components does: with an object whose only field is named after the
+// format.
 func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, error)) {
 	text, err := configuration()
 	if err != nil {

@@ -30,7 +30,7 @@ func running(t *testing.T, s *server) <-chan net.Addr {
 	return at
 }
 
-// client does not reuse connections, so that none stays open after a test.
+// client does not reuse connections, so that no connection stays open after a test.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 
 func fetch(t *testing.T, url string) (int, string) {
@@ -143,7 +143,7 @@ func TestAddressInUseIsRetried(t *testing.T) {
 	}
 }
 
-// TestStopCutsSlowClients: the agent stops even while a client downloads a profile.
+// TestStopCutsSlowClients: the agent stops even if a client is downloading a profile.
 func TestStopCutsSlowClients(t *testing.T) {
 	started := make(chan struct{})
 	s := &server{what: "metrics", address: "127.0.0.1:0", log: zap.NewNop(), handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -172,7 +172,8 @@ func TestStopCutsSlowClients(t *testing.T) {
 	}
 }
 
-// Anyone may open connections to the health port. Beyond the limit, a new connection closes the oldest one, and is served.
+// Anyone may open connections to the health port. Above the limit, the server accepts a new connection and closes the
+// oldest.
 func TestConnectionsAreBounded(t *testing.T) {
 	waiting := make(chan struct{})
 	mux := http.NewServeMux()

@@ -20,24 +20,24 @@ import (
 
 // Config configures a Telemetry.
 type Config struct {
-	// Version and Commit of this program.
+	// Version and Commit identify this program.
 	Version, Commit string
 	// Node is this node's name.
 	Node string
-	// Families are the families that this node serves. NotServed contains the reasons for all other families.
+	// Families are the families that this node serves. NotServed contains the reason for each other family.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
-	// DataPlane is what balances connections: ipvs or nftables.
+	// DataPlane names the subsystem that balances connections: ipvs or nftables.
 	DataPlane string
 	// Source is the source of Services.
 	Source Source
 	// Traffic configures the traffic metrics of Service ports.
 	Traffic Traffic
-	// Loopback counts the clients of node ports at loopback addresses; nil for no such metrics.
+	// Loopback returns the counts of loopback node port clients; nil disables their metrics.
 	Loopback func() forward.Counts
 	// Configuration returns the current configuration as JSON, for /configz; nil disables the path.
 	Configuration func() ([]byte, error)
-	// Refused is true while the configuration file is invalid; nil without a file.
+	// Refused reports whether the configuration file is currently invalid; nil without a file.
 	Refused func() bool
 	// Serving is true if the kernel serves the state of an earlier agent.
 	Serving bool
@@ -60,7 +60,7 @@ type Telemetry struct {
 	ports   *healthport.Ports
 	events  *events // nil without an API server
 	servers []*server
-	// problems are the problems of this node that are not in Reports.
+	// problems are the node's problems that are not in Reports.
 	problems *nodeProblems
 }
 
@@ -93,7 +93,7 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// newServers returns the HTTP servers of the configuration.
+// newServers returns the configured HTTP servers.
 func newServers(cfg Config, health, metrics http.Handler) []*server {
 	var servers []*server
 	for _, s := range []*server{
@@ -124,10 +124,10 @@ func (t *Telemetry) Observe(r agent.Report) {
 	}
 }
 
-// Checked receives the time of a quick check that succeeded. It does not block.
+// Checked receives the time of a successful quick check. It does not block.
 func (t *Telemetry) Checked(at time.Time) { t.health.checked(at) }
 
-// healthPorts are the health check ports in a Report.
+// healthPorts returns the health check ports in a Report.
 func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {
 	ports := make(map[model.ServiceID]healthport.Port, len(r.Served))
 	for id, served := range r.Served {

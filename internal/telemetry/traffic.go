@@ -17,20 +17,20 @@ import (
 
 // Traffic configures the metrics of connections, packets and bytes.
 type Traffic struct {
-	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called
-	// at each scrape, by one goroutine at a time. If it is nil, there are no traffic metrics.
+	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called at
+	// each scrape, by one goroutine at a time. If Read is nil, there are no traffic metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
 	// ServicePorts and Endpoints are the maximum numbers of ports and endpoints with series; 0 means none.
 	ServicePorts, Endpoints int
 }
 
-// Counted are the counters of a virtual server since it was created.
+// Counted contains the counters of a virtual server since it was created.
 type Counted struct {
 	Counters
 	Endpoints map[netip.AddrPort]CountedEndpoint
 }
 
-// CountedEndpoint are the counters of an endpoint since it became a destination of a virtual server, and its open connections.
+// CountedEndpoint contains an endpoint's open connections, and its counters since it became a destination of a virtual server.
 type CountedEndpoint struct {
 	Counters
 	Active uint64
@@ -39,7 +39,7 @@ type CountedEndpoint struct {
 // Counters are the counters of a virtual server or of an endpoint; in is from clients.
 type Counters struct{ Connections, PacketsIn, PacketsOut, BytesIn, BytesOut uint64 }
 
-// since is the increase after before. If a counter has decreased, it restarted at 0: the virtual server was recreated.
+// since returns the increase since before. If a counter has decreased, it restarted at 0: the virtual server was recreated.
 func (c Counters) since(before Counters) Counters {
 	if c.Connections < before.Connections || c.PacketsIn < before.PacketsIn || c.PacketsOut < before.PacketsOut ||
 		c.BytesIn < before.BytesIn || c.BytesOut < before.BytesOut {
@@ -79,18 +79,18 @@ func (e endpointID) compare(o endpointID) int {
 	return cmp.Or(e.port.compare(o.port), e.addr.Compare(o.addr))
 }
 
-// tally sums up the counters of one port or endpoint.
+// tally is the sum of the counters of one port or endpoint.
 type tally struct {
 	Counters
 	active uint64
 	// exported is true if the port or endpoint has had series. It then keeps them.
 	exported bool
-	// labels of its series; nil until the first scrape. An endpoint's labels include pod.
+	// labels are the labels of its series; nil until the first scrape. An endpoint's labels include pod.
 	labels *labels
 	pod    string
 }
 
-// trafficTimeout bounds how long a scrape waits for the kernel.
+// trafficTimeout is the maximum time that a scrape waits for the kernel.
 const trafficTimeout = 10 * time.Second
 
 // traffic adds, at each scrape, the increase of the kernel's counters since the previous one. Its series are per Service port,
@@ -100,13 +100,13 @@ type traffic struct {
 	log    *zap.Logger
 	failed prometheus.Counter
 
-	// reading is full while a read runs.
+	// reading is full while a read is running.
 	reading chan struct{}
 	// scraping is held for a whole scrape. mu is never held while reading the kernel, so that the loop never waits for the kernel.
 	scraping sync.Mutex
 	mu       sync.Mutex
 	owners   map[kernel.ServerKey]portID
-	// servers are the virtual servers of each Service; serverCount is their number for each port.
+	// servers lists the virtual servers of each Service; serverCount is the number of virtual servers of each port.
 	servers     map[model.ServiceID][]kernel.ServerKey
 	serverCount map[portID]int
 	pods        map[model.ServiceID]map[netip.Addr]string

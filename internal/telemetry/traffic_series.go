@@ -71,8 +71,8 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 
 var errHung = errors.New("the kernel has not answered; if dmesg shows hung tasks, restart the node")
 
-// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other one starts or waits. Its late result is not used,
-// because it is unknown when the kernel counted.
+// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other read starts or waits. Its late result is
+// discarded, because the time of the counts is unknown.
 func (t *traffic) readOnce() (map[kernel.ServerKey]Counted, error) {
 	select {
 	case t.reading <- struct{}{}:
@@ -131,7 +131,7 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 	t.failed.Collect(out)
 }
 
-// collectOmitted exports no series for a kind that is disabled.
+// collectOmitted exports no series for a disabled kind.
 func collectOmitted(out chan<- prometheus.Metric, kind string, omitted, limit int) {
 	if limit > 0 {
 		out <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted), kind)
@@ -149,7 +149,7 @@ func (d descs) collect(out chan<- prometheus.Metric, c Counters, l *labels) {
 	send(d.bytes, c.BytesOut, l.out)
 }
 
-// sample is the value of one series at one scrape. The client library's constant metrics would create and sort the labels each time.
+// sample is the value of one series at one scrape. The client library's constant metrics would create and sort the labels at each scrape.
 type sample struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
@@ -171,7 +171,7 @@ func (s *sample) Write(m *dto.Metric) error {
 	return nil
 }
 
-// labels are the labels of one port or endpoint: without a direction, and with each. They are immutable.
+// labels are the labels of one port or endpoint, without a direction and with each direction. They are immutable.
 type labels struct{ plain, in, out []*dto.LabelPair }
 
 var (
@@ -200,7 +200,7 @@ func pairs(names []string, values ...string) []*dto.LabelPair {
 	return all
 }
 
-// tallies are the tallies of all ports or of all endpoints, and the keys that have series.
+// tallies contains the tallies of all ports or of all endpoints, and the keys that have series.
 type tallies[K comparable] struct {
 	all     map[K]*tally
 	compare func(a, b K) int
@@ -208,8 +208,8 @@ type tallies[K comparable] struct {
 	chosen []K
 }
 
-// choose picks the keys that get series: keys that have had them and, if there is room, others, starting with those that have
-// connections.
+// choose picks the keys that get series: first the keys that already have series and then, if there is room, others, starting with those
+// that have connections.
 func (t *tallies[K]) choose(limit int) []K {
 	t.chosen = slices.DeleteFunc(t.chosen, func(key K) bool { return t.all[key] == nil || !t.all[key].exported })
 	room := min(limit, len(t.all)) - len(t.chosen)
@@ -236,5 +236,5 @@ func (t *tallies[K]) choose(limit int) []K {
 	return t.chosen
 }
 
-// omitted is the number of keys that were not chosen.
+// omitted returns the number of keys that were not chosen.
 func (t *tallies[K]) omitted() int { return len(t.all) - len(t.chosen) }

@@ -87,8 +87,8 @@ const (
 	dnsPort            = "tcp dns kube-system https"
 )
 
-// TestTrafficOfAService follows the counters of a Service: they sum up its virtual servers without foreign ones, never decrease
-// while it exists, and are removed with it.
+// TestTrafficOfAService follows the counters of a Service: they are the sum over its own virtual servers, never decrease while
+// it exists, and are removed with it.
 func TestTrafficOfAService(t *testing.T) {
 	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
@@ -154,8 +154,8 @@ func TestHungTrafficRead(t *testing.T) {
 	})
 }
 
-// TestTrafficOfAMovedServer: if a virtual server moves to another Service port, later traffic counts for that port, whichever
-// of the two Services is reported first.
+// TestTrafficOfAMovedServer: if a virtual server moves to another Service port, later traffic counts toward that port,
+// whichever of the two Services is reported first.
 func TestTrafficOfAMovedServer(t *testing.T) {
 	const at = "10.96.0.1:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(at): conns(5)}}
@@ -289,8 +289,8 @@ func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	}
 }
 
-// TestScrapeAllocatesNoLabels counts the allocations of a scrape. The client library makes some for each series; labels would
-// add twenty.
+// TestScrapeAllocatesNoLabels counts the allocations of a scrape. The client library allocates a few times per series; labels
+// would add twenty allocations.
 func TestScrapeAllocatesNoLabels(t *testing.T) {
 	const services, seriesOfOne = 1000, 5
 	scrape := scraped(t, 10*services, services)

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Waiting is the telemetry of an agent that waits before it has a node, a source or a loop. It reports the agent as alive but
-// not ready, with the reason.
+// Waiting is the telemetry of an agent that is still waiting and has no node, source or loop yet. It reports the agent as
+// alive but not ready, with the reason.
 type Waiting struct {
 	health  *health
 	servers []*server
@@ -29,7 +29,7 @@ func NewWaiting(cfg Config) *Waiting {
 	return &Waiting{health, newServers(cfg, health.handler(metrics), metricsHandler(registry, cfg))}
 }
 
-// For sets what the agent waits for.
+// For sets the reason for waiting.
 func (w *Waiting) For(reason error) {
 	w.health.mu.Lock()
 	defer w.health.mu.Unlock()

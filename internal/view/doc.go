@@ -1,4 +1,4 @@
-// Package view defines the state that a running agent exposes, as immutable values with a JSON form. The agent creates them on
+// Package view defines the state that a running agent exposes, as immutable values with a JSON form. The agent creates the values on
 // request, the status socket transports them, the inspection commands print them, and explain compares them with the kernel.
 //
 // Programs also read the JSON. docs/inspection.md describes it; its fields are stable.

@@ -6,12 +6,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// Findings are the reasons why this node's Services may not follow the cluster, the most serious first. Problems of individual Services are not
-// included. If the agent did not respond, v is nil and silence is the reason.
+// Findings returns the reasons why this node's Services may not follow the cluster, most serious first. Problems of individual Services are
+// not included. If the agent did not respond, v is nil and silence is the reason.
 func Findings(v *View, silence string) []finding.Finding {
 	if v == nil {
 		return finding.One(finding.Broken, "agent", silence, nil,
-			"if the agent does not run, start it; if it runs, see its log. Meanwhile the kernel keeps forwarding to the endpoints it has")
+			"if the agent is not running, start it; otherwise see its log. Meanwhile, the kernel keeps forwarding to its current endpoints")
 	}
 	found := []finding.Finding{}
 	add := func(s finding.Severity, subject, problem string, evidence []string, remedy string) {
@@ -19,14 +19,14 @@ func Findings(v *View, silence string) []finding.Finding {
 	}
 	if why := v.Node.ConfigError; why != "" {
 		add(finding.Warning, "configuration", "not usable; the previous settings stay in force", []string{why},
-			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` names every mistake")
+			"correct "+v.Node.ConfigFile+"; `kube-ipvs config validate` lists every mistake")
 	}
 	for _, p := range v.NodeProblems {
 		add(finding.Warning, "this node", p.Problem, nil, p.Remedy)
 	}
 	if s := v.Snapshot; s != nil && s.Error != "" {
 		add(finding.Warning, "snapshot "+s.File, "not usable; this node cannot serve Services if it boots without the API server", []string{s.Error},
-			"fix the cause in the error")
+			"fix the problem that the error names")
 	}
 	for _, s := range v.Sources {
 		if why := s.problem(v.Time); why != "" {
@@ -35,12 +35,12 @@ func Findings(v *View, silence string) []finding.Finding {
 		}
 	}
 	if v.Agent.Busy {
-		add(finding.Warning, "agent", "a sync takes long; this is the agent's state of "+v.Time.UTC().Format(time.RFC3339), nil,
-			"wait until it ends; if it does not, see the agent's log")
+		add(finding.Warning, "agent", "a sync takes a long time; this is the agent's state as of "+v.Time.UTC().Format(time.RFC3339), nil,
+			"wait for the sync to end; if it does not, see the agent's log")
 	}
 	if !v.Agent.Synced {
 		add(finding.Broken, "agent", "initial lists incomplete; nothing is written until they are complete", nil,
-			"check that the agent reaches the API server and may list Services, EndpointSlices and Nodes")
+			"check that the agent reaches the API server and is allowed to list Services, EndpointSlices and Nodes")
 	}
 	if why := v.Agent.Error; why != "" {
 		evidence := []string{why}
@@ -48,7 +48,7 @@ func Findings(v *View, silence string) []finding.Finding {
 			evidence = append(evidence, "next retry at "+at.UTC().Format(time.RFC3339))
 		}
 		add(finding.Broken, "agent", "the last sync failed; changes in the cluster may not be in the kernel", evidence,
-			"fix the cause in the error; the agent retries automatically")
+			"fix the problem that the error names; the agent retries automatically")
 	}
 	finding.Sort(found)
 	return found

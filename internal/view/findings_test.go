@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestNodeProblemsAreFindings: an agent with a node problem is not well, and a Service's problem is not a node problem.
+// TestNodeProblemsAreFindings: an agent with a node problem is unhealthy, and a Service's problem is not a node problem.
 func TestNodeProblemsAreFindings(t *testing.T) {
 	v := &View{Time: time.Unix(0, 0), Agent: Agent{Synced: true}, Problems: []string{"Service shop/api: not served"}}
 	if found := Findings(v, ""); len(found) > 0 {
@@ -24,7 +24,7 @@ func TestNodeProblemsAreFindings(t *testing.T) {
 	found := Findings(v, "")
 	want := []string{
 		`this node: --healthz-bind-address "0.0.0.0:10256": another program uses this port; stop it`,
-		"this node: Services: must be fewer; fix the cause in the problem",
+		"this node: Services: must be fewer; fix the cause named in the problem",
 	}
 	for i, f := range found {
 		if f.Severity != finding.Warning || f.String() != want[i] {
@@ -36,7 +36,7 @@ func TestNodeProblemsAreFindings(t *testing.T) {
 	}
 }
 
-// TestSnapshotThatFails: an agent that cannot use its snapshot is not well.
+// TestSnapshotThatFails: an agent that cannot use its snapshot is unhealthy.
 func TestSnapshotThatFails(t *testing.T) {
 	v := &View{Agent: Agent{Synced: true}, Snapshot: &Snapshot{File: "/var/lib/kube-ipvs/last", Error: "disk full"}}
 	if found := Findings(v, ""); len(found) != 1 || !strings.Contains(found[0].String(), "disk full") {

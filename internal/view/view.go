@@ -28,13 +28,13 @@ func HeaderOf(kind string) Header { return Header{Version, kind} }
 type View struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
-	// Node is the machine, and Sources are the sources of Services. The loop does not know them; the process adds them.
+	// Node is the machine, and Sources are the sources of Services. The process adds both to the loop's view.
 	Node    Node     `json:"node"`
 	Sources []Source `json:"sources"`
 	// Snapshot is nil if no snapshot is configured.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Totals   Totals    `json:"totals"`
-	// Problems are the problems of all objects, including this node. NodeProblems are the problems of the node; absent if there are none.
+	// Problems are the problems of all objects, including this node. NodeProblems are the problems of this node; absent if there are none.
 	Problems     []string      `json:"problems"`
 	NodeProblems []NodeProblem `json:"nodeProblems,omitempty"`
 	// Base is the part of the wanted kernel state that does not depend on Services.
@@ -45,9 +45,9 @@ type View struct {
 
 // Agent is the reconciliation loop.
 type Agent struct {
-	// Synced is true once every source has delivered its initial list. Until then the agent writes at most its snapshot.
+	// Synced is true once every source has delivered its initial list. Until then, the agent writes at most the state in its snapshot.
 	Synced bool `json:"synced"`
-	// Busy is true if a sync keeps the loop from answering: the view is then an earlier one, from Time.
+	// Busy is true if a sync keeps the loop from answering. In that case, the view is an earlier one, taken at Time.
 	Busy bool `json:"busy,omitempty"`
 	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
@@ -55,50 +55,50 @@ type Agent struct {
 	// Error is the error of the last failed sync, until a full sync succeeds. RetryAt is the time of the next full sync.
 	Error   string     `json:"error,omitempty"`
 	RetryAt *time.Time `json:"retryAt,omitempty"`
-	// Drift counts the differences repaired since the agent started that are not explained by a change in the cluster.
+	// Drift counts the repaired differences that no change in the cluster explains, since the agent started.
 	Drift int `json:"drift"`
 	// LastDrift is the time at which drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
 	// Drifts are these differences by part and kind, sorted.
 	Drifts []Drift `json:"drifts"`
-	// Foreign are foreign virtual servers at frontends of Services.
+	// Foreign are the foreign virtual servers at frontends of Services.
 	Foreign []Foreign `json:"foreign"`
-	// Leftovers are objects on kube-ipvs0 with neither a Service nor a ledger entry. The agent leaves them alone.
+	// Leftovers are objects on kube-ipvs0 that have neither a Service nor an owner record. The agent leaves them alone.
 	Leftovers []string `json:"leftovers"`
 }
 
-// Drift is the drift of one kind in one part of the kernel since the agent started.
+// Drift describes one kind of drift in one part of the kernel since the agent started.
 type Drift struct {
 	Part string `json:"part"`
 	Kind string `json:"kind"`
-	// Count is the number of differences, Audits the number of audits that found some.
+	// Count is the number of differences; Audits is the number of audits that found any.
 	Count  int `json:"count"`
 	Audits int `json:"audits"`
-	// First and Last are the times when drift was first and last found; What is the latest drift.
+	// First and Last are the times at which drift was first and last found; What describes the latest drift.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	What  []string  `json:"what"`
 }
 
-// NodeProblem is a problem of this node, not of one Service. Text is the whole problem, as in View.Problems.
+// NodeProblem is a problem of this node, not of a Service. Text is the complete text of the problem, as in View.Problems.
 type NodeProblem struct {
 	Text    string `json:"text"`
 	Problem string `json:"problem"`
 	Remedy  string `json:"remedy"`
 }
 
-// AddNodeProblems adds problems of this node. It does not change the previous lists.
+// AddNodeProblems adds problems of this node without modifying the existing lists.
 func (v *View) AddNodeProblems(all []model.Problem) {
 	v.Problems, v.NodeProblems = slices.Clone(v.Problems), slices.Clone(v.NodeProblems)
 	for _, p := range all {
-		text, remedy := p.String(), cmp.Or(p.Remedy, "fix the cause in the problem")
+		text, remedy := p.String(), cmp.Or(p.Remedy, "fix the cause named in the problem")
 		p.Remedy = ""
 		v.Problems = append(v.Problems, text)
 		v.NodeProblems = append(v.NodeProblems, NodeProblem{text, strings.TrimPrefix(p.String(), p.Object.String()+": "), remedy})
 	}
 }
 
-// OtherProblems are the problems of all objects except this node.
+// OtherProblems returns the problems of all objects except this node.
 func (v *View) OtherProblems() []string {
 	return slices.DeleteFunc(slices.Clone(v.Problems), func(text string) bool {
 		return slices.ContainsFunc(v.NodeProblems, func(p NodeProblem) bool { return p.Text == text })
@@ -109,12 +109,12 @@ func (v *View) OtherProblems() []string {
 type Sync struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Changes counts successful operations, Failed those that failed or were skipped.
+	// Changes counts successful operations; Failed counts operations that failed or were skipped.
 	Changes int `json:"changes"`
 	Failed  int `json:"failed"`
 }
 
-// Foreign is a virtual server not created by kube-ipvs that keeps a Service from being served there.
+// Foreign is a virtual server that kube-ipvs did not create and that prevents a Service from being served.
 type Foreign struct {
 	Server  string `json:"server"`
 	Service string `json:"service"`
@@ -126,22 +126,22 @@ type Node struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Kernel  string `json:"kernel"`
-	// Mode is the data plane and where sets and rules are. DataPlane and Rules describe it in words, with the reasons.
+	// Mode is the data plane and the rule layer. DataPlane and Rules describe it in words, with the reasons.
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`
 	Rules     string      `json:"rules"`
-	// Families are the served families. UnservedFamilies are the other families, each with the reason.
+	// Families are the served families. UnservedFamilies are the families that are not served, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`
 	Started          time.Time `json:"started"`
 	// ConfigFile is empty if there is none. Settings are the explicitly configured settings.
 	ConfigFile string `json:"configFile,omitempty"`
-	// ConfigError is the reason why the file's current content cannot be used; the previous settings stay in force.
+	// ConfigError is the reason why the file's current content is invalid; the previous settings stay in force.
 	ConfigError string    `json:"configError,omitempty"`
 	Settings    []Setting `json:"settings"`
-	// Addresses are the node's own addresses, without those on kube-ipvs0.
+	// Addresses are the node's own addresses, except for those on kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
-	// LoopbackAddresses are the addresses at which the agent's process accepts connections to node ports.
+	// LoopbackAddresses are the loopback addresses at which the agent accepts connections to node ports.
 	LoopbackAddresses []netip.Addr `json:"loopbackAddresses,omitempty"`
 }
 
@@ -153,11 +153,11 @@ type Source struct {
 	Error       string     `json:"error,omitempty"`
 }
 
-// staleAfter is the silence after which a source no longer follows the cluster. An API server sends a bookmark about once a minute for
-// each kind, and ends a watch after at most ten minutes.
+// staleAfter is the time without messages after which a source is stale. An API server sends a bookmark about once a minute for each kind,
+// and ends a watch after at most ten minutes.
 const staleAfter = 11 * time.Minute
 
-// problem is the reason why the source does not follow the cluster; empty if it does.
+// problem returns the reason why the source does not follow the cluster; empty if it does.
 func (s Source) problem(now time.Time) string {
 	switch {
 	case s.Error != "":
@@ -171,7 +171,7 @@ func (s Source) problem(now time.Time) string {
 // Snapshot is the file with the last known state of the cluster.
 type Snapshot struct {
 	File string `json:"file"`
-	// At is when the state in the file was known to be up to date; nil without a usable file.
+	// At is the last time at which the state in the file was known to be up to date; nil if there is no usable file.
 	At *time.Time `json:"at,omitempty"`
 	// Served is true while the node serves that state because the API server is unavailable.
 	Served bool `json:"served"`
@@ -194,7 +194,7 @@ type Setting struct {
 	From  string `json:"from"`
 }
 
-// Service is one Service as this node serves it.
+// Service describes one Service as this node serves it.
 type Service struct {
 	Namespace string     `json:"namespace,omitempty"`
 	Name      string     `json:"name,omitempty"`
@@ -202,7 +202,7 @@ type Service struct {
 	Problems  []string   `json:"problems"`
 }
 
-// ID names the Service; it is empty if no agent responds.
+// ID returns the name of the Service; empty if no agent responds.
 func (s Service) ID() string {
 	if s.Name == "" {
 		return ""
@@ -228,7 +228,7 @@ const (
 	Unknown      Kind = "Unknown"
 )
 
-// FrontendState is what happens to new connections to a frontend.
+// FrontendState describes what happens to new connections to a frontend.
 type FrontendState string
 
 // The states of a frontend.
@@ -236,9 +236,9 @@ const (
 	Served           FrontendState = "Served"
 	NoEndpoints      FrontendState = "NoEndpoints"      // refused
 	NoLocalEndpoints FrontendState = "NoLocalEndpoints" // dropped: the internal policy is Local, and no endpoint is on this node
-	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes; other clients are dropped
+	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes; packets of other clients are dropped
 	Conflict         FrontendState = "Conflict"         // another Service takes precedence
-	ForeignServer    FrontendState = "ForeignServer"    // another program's virtual server is at the address
+	ForeignServer    FrontendState = "ForeignServer"    // a foreign virtual server exists at the address
 	Missing          FrontendState = "Missing"          // wanted, but not in the kernel
 )
 
@@ -249,7 +249,7 @@ type Frontend struct {
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`
 	State    FrontendState  `json:"state"`
-	// Reason explains the state, if there is more to say.
+	// Reason explains the state; it may be empty.
 	Reason string `json:"reason,omitempty"`
 	// Owner is the Service that won the frontend, if the state is Conflict.
 	Owner string `json:"owner,omitempty"`
@@ -270,17 +270,17 @@ type Frontend struct {
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	SetEntries   []SetEntry     `json:"setEntries"`
 	Endpoints    []Endpoint     `json:"endpoints"`
-	// Connections are read from the kernel; nil if they were not read.
+	// Connections are the connections in the kernel; nil if they were not read.
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// SetEntry is an ipset entry that exists for a frontend.
+// SetEntry is an entry of an ipset for a frontend.
 type SetEntry struct {
 	Set   string `json:"set"`
 	Entry string `json:"entry"`
 }
 
-// EndpointState is what happens to new connections to an endpoint.
+// EndpointState describes what happens to new connections to an endpoint.
 type EndpointState string
 
 // The states of an endpoint.
@@ -288,10 +288,10 @@ const (
 	Ready           EndpointState = "Ready"
 	SlowStart       EndpointState = "SlowStart"   // ready; its weight is still rising
 	Serving         EndpointState = "Serving"     // terminating; used because none is ready
-	Excluded        EndpointState = "Excluded"    // ready; traffic policy or topology hints reserve it for other clients
+	Excluded        EndpointState = "Excluded"    // ready, but reserved for other clients by traffic policy or topology hints
 	Stopped         EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
-	Drained         EndpointState = "Drained"     // its weight is 0 by annotation, and no connection is left through this node
-	Draining        EndpointState = "Draining"    // no new connections; the endpoint keeps its open ones
+	Drained         EndpointState = "Drained"     // its weight is 0 by annotation, and no connections remain through this node
+	Draining        EndpointState = "Draining"    // gets no new connections, but keeps its open ones
 	Terminating     EndpointState = "Terminating" // without connections
 	NotReady        EndpointState = "NotReady"
 	Pending         EndpointState = "Pending" // wanted, but not in the kernel
@@ -305,15 +305,15 @@ type Endpoint struct {
 	Node    string         `json:"node,omitempty"`
 	Zone    string         `json:"zone,omitempty"`
 	State   EndpointState  `json:"state"`
-	// Since is the time at which this agent saw draining or slow start begin.
+	// Since is the time at which the draining or slow start began, as seen by this agent.
 	Since *time.Time `json:"since,omitempty"`
-	// Weight is the weight in the kernel; Wanted is the final weight. Each is nil if the endpoint is missing in that state.
+	// Weight is the weight in the kernel; Wanted is the final weight. Each is nil if the endpoint does not exist there.
 	Weight      *uint32      `json:"weight,omitempty"`
 	Wanted      *uint32      `json:"wantedWeight,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// Connections are counted when the document is created.
+// Connections is read when the document is created.
 type Connections struct {
 	Active   uint64 `json:"active"`
 	Inactive uint64 `json:"inactive"`
@@ -324,7 +324,7 @@ type Base struct {
 	Sysctls []Sysctl `json:"sysctls"`
 	Sets    []string `json:"sets"`
 	Rules   []Rule   `json:"rules"`
-	// Ledgers are the sets that record which virtual servers are ours.
+	// Ledgers are the sets that record our virtual servers.
 	Ledgers []string `json:"ledgers"`
 	// MasqueradeMark is the packet mark that requests masquerading.
 	MasqueradeMark uint32 `json:"masqueradeMark"`

@@ -1,9 +1,9 @@
-// Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. It is complete
-// before the first write (I3), so no failed write can shrink it.
+// Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. The wanted
+// state is complete before the first write (I3), so no failed write can shrink it.
 //
-// A Service's part is a Fragment. The cost of replacing a fragment is proportional to its size. A replacement names the objects that may now
-// differ from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides nothing:
-// it only counts the users of addresses and set entries.
+// A Service's part is a Fragment. The cost of replacing a fragment is proportional to its size. A replacement returns the objects that may
+// now differ from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides
+// nothing: it only counts the users of addresses and set entries.
 //
 // May import: kernel, inet, model.
 package want
@@ -22,9 +22,9 @@ import (
 // Base is the part that does not depend on Services.
 type Base struct {
 	Sysctls []kernel.SysctlSetting
-	// Seed is the node's name. It determines the order in which new destinations are added to a virtual server.
+	// Seed is the node's name. The node name determines the order in which new destinations are added to a virtual server.
 	Seed string
-	// Timeouts of IPVS connections; zero leaves the kernel's value.
+	// Timeouts are the timeouts of IPVS connections; zero keeps the kernel's value.
 	Timeouts kernel.Timeouts
 	Sets     []Set
 	Rulesets []kernel.Ruleset
@@ -49,17 +49,17 @@ type Set struct {
 	VIPs bool
 }
 
-// Timing is when the members of a set are added and removed, relative to their virtual server (I7).
+// Timing specifies when the members of a set are added and removed, relative to their virtual server (I7).
 type Timing uint8
 
 const (
 	// Late members accept packets: they are added after the virtual server and its destinations, and removed before them. If the server and
 	// its destinations already exist, the members are added before the rules, which would otherwise reject packets that are served now.
 	Late Timing = iota
-	// Early members affect every packet that the virtual server gets: they are added before it, and removed after it.
+	// Early members affect every packet that the virtual server receives: they are added before it, and removed after it.
 	Early
 	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after early members, which let clients
-	// pass a guard, but before the virtual server or any change of its destinations. They are removed after both.
+	// pass a guard, but before the virtual server or any change of its destinations. Guard members are removed after both.
 	Guard
 )
 
@@ -78,15 +78,15 @@ type Server struct {
 	Ports []uint16
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
-	// Members are this server's set entries. Several servers may ask for the same entry.
+	// Members are this server's set entries. Several servers may need the same entry.
 	Members []kernel.Member
-	// SlowStart is how long the weight of a new destination takes to rise to its value in Destinations.
+	// SlowStart is the time in which the weight of a new destination rises to its value in Destinations.
 	SlowStart time.Duration
-	// Owner is the Service port that asks for the server, or the whole Service for an all-ports server.
+	// Owner is the Service port that the server is for, or the whole Service for an all-ports server.
 	Owner model.ServicePortRef
 }
 
-// Over returns the virtual server to write over an existing one.
+// Over returns the virtual server as it should replace an existing one.
 func (s *Server) Over(existing kernel.Server) kernel.Server {
 	wanted := s.Server
 	if s.Alike != "" && existing.Scheduler == s.Alike {
@@ -264,9 +264,9 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 	}
 }
 
-// Seal is the last entry written to a ledger. A ledger with a seal is complete: virtual servers without a record are not ours. Without a
-// seal the ledger was lost, or the agent was killed while writing it. No virtual server can have this key, because Services cannot have
-// loopback addresses.
+// Seal is the last entry written to a ledger. A ledger with a seal is complete: virtual servers without a record are not ours. If the seal
+// is missing, the ledger was lost, or the agent was killed while writing it. No virtual server can have this key, because Services cannot
+// have loopback addresses.
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if f == inet.IPv6 {
@@ -278,7 +278,7 @@ func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 // ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
 
-// Count returns how many virtual servers ask for the member.
+// Count returns the number of virtual servers that need the member.
 func (s *State) Count(m kernel.Member) int { return s.members[m] }
 
 // Set returns the declaration of one of our sets.

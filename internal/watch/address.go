@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// parseAddr parses an address as the API server and kube-proxy do: an IPv4-mapped IPv6 address is IPv4, and octets with leading
-// zeros are decimal. Recent API servers reject both in new objects, but old objects are still stored.
+// parseAddr parses an address as the API server and kube-proxy do: it treats an IPv4-mapped IPv6 address as IPv4, and octets
+// with leading zeros as decimal. Recent API servers reject both forms in new objects, but old objects may contain them.
 func parseAddr(s string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		if a.Zone() != "" {
@@ -42,11 +42,10 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, ones).Masked(), nil
 }
 
-// addresses collects the addresses of a Service that clients outside the cluster use, without duplicates. Invalid ones become
-// Problems.
+// addresses collects the external addresses of a Service, without duplicates. Invalid ones become Problems.
 type addresses struct {
 	list []netip.Addr
-	seen map[netip.Addr]struct{} // one object can have tens of thousands
+	seen map[netip.Addr]struct{} // one object can have tens of thousands of addresses
 	*Problems
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// annotationPrefix is the prefix of the annotations of kube-ipvs.
+// annotationPrefix is the prefix of kube-ipvs annotations.
 const annotationPrefix = "kube-ipvs.io/"
 
 // annotation is one row of the table that defines how annotations are parsed and documented.
@@ -30,7 +30,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key: annotationPrefix + "scheduler", Alias: "kube-router.io/service.scheduler",
 		Valid:   "one of " + strings.Join(model.Schedulers, ", "),
-		Meaning: "IPVS scheduler of all virtual servers of the Service", Example: "lc",
+		Meaning: "IPVS scheduler for all virtual servers of the Service", Example: "lc",
 		parse: func(s *model.Service, v string) error {
 			if !model.KnownScheduler(v) {
 				return fmt.Errorf("must be one of %s", strings.Join(model.Schedulers, ", "))
@@ -42,15 +42,15 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key: annotationPrefix + "scheduler-flags", Alias: "kube-router.io/service.schedflags",
 		Valid: "a comma-separated list of sh-fallback, sh-port (scheduler sh) or mh-fallback, mh-port (scheduler mh); or none. " +
-			"flag-1 and flag-2 are aliases of the first and second flag of a scheduler",
-		Meaning: "flags of the scheduler in the annotation above. With port, the connections of one client spread over endpoints; " +
-			"with fallback, IPVS skips an endpoint that takes no new connections. Default: sh-fallback; mh-fallback,mh-port",
+			"flag-1 and flag-2 are aliases for the scheduler's first and second flag",
+		Meaning: "flags of the scheduler in the annotation above. With port, connections from the same client are spread over endpoints; " +
+			"with fallback, IPVS skips endpoints that accept no new connections. Default: sh-fallback; mh-fallback,mh-port",
 		Example: "mh-fallback", parse: parseSchedulerFlags,
 	},
 	{
 		Key:     annotationPrefix + "affinity-timeout",
 		Valid:   "a duration from 1s to 744h (31 days)",
-		Meaning: "keeps a client on its endpoint until it has opened no connection for this time; overrides sessionAffinity", Example: "10m",
+		Meaning: "keeps a client on its endpoint until the client has opened no connection for this time; overrides sessionAffinity", Example: "10m",
 		parse: func(s *model.Service, v string) (err error) {
 			s.AffinityTimeout, err = duration(v, time.Second, 31*24*time.Hour)
 			s.Balancing.AffinitySet = true
@@ -72,7 +72,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:   annotationPrefix + "affinity-ports",
 		Valid: "each or all",
-		Meaning: "with all, a client gets the same endpoint on every port of one protocol of an address (each node port keeps its own affinity); " +
+		Meaning: "with all, a client gets the same endpoint on all ports of an address that have the same protocol (each node port keeps its own affinity); " +
 			"requires session affinity, ports that equal their target ports, and the same endpoints on all ports. Default: each",
 		Example: "all",
 		parse: func(s *model.Service, v string) error {
@@ -95,7 +95,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "max-connections",
 		Valid:   "a number from 1 to 2147483647",
-		Meaning: "sends an endpoint no new connections while it has this many; each node counts only its own connections", Example: "1000",
+		Meaning: "an endpoint gets no new connections while it has this many; each node counts only its own connections", Example: "1000",
 		parse: func(s *model.Service, v string) error {
 			return number(&s.Balancing.MaxConnections, v, 1, model.MaxConnectionLimit)
 		},
@@ -103,7 +103,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "resume-connections",
 		Valid:   "a number below max-connections",
-		Meaning: "number of connections below which an endpoint that reached max-connections gets new ones again. Default: three quarters of max-connections",
+		Meaning: "an endpoint that has reached max-connections gets new connections again when it has fewer than this number. Default: three quarters of max-connections",
 		Example: "800",
 		parse: func(s *model.Service, v string) error {
 			return number(&s.Balancing.ResumeConnections, v, 1, model.MaxConnectionLimit)
@@ -112,7 +112,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "weight",
 		Valid:   "a number from 0 to 2147483647",
-		Meaning: "weight of endpoints that get none from the next three annotations. Default: 1", Example: "100",
+		Meaning: "weight of endpoints to which none of the next three annotations applies. Default: 1", Example: "100",
 		parse: func(s *model.Service, v string) error {
 			s.Balancing.Weights.DefaultSet = true
 			return number(&s.Balancing.Weights.Default, v, 0, model.MaxWeight)
@@ -133,7 +133,7 @@ var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key:     annotationPrefix + "weight-by-pod",
 		Valid:   "comma-separated list of pod=weight, for pods in the namespace of the Service",
-		Meaning: "weight of one endpoint; takes precedence over the weight of the node. 0 drains the endpoint: it gets no new connections, and open ones continue",
+		Meaning: "weight of an endpoint; takes precedence over the weight of the node. 0 drains the endpoint: it gets no new connections, but open ones continue",
 		Example: "web-0=0,canary-1=5",
 		parse: func(s *model.Service, v string) error {
 			err := namedWeights(&s.Balancing.Weights.Pods, v)
@@ -159,7 +159,7 @@ var nodeAnnotations = []annotation[model.Node]{
 	{
 		Key:     annotationPrefix + "weight",
 		Valid:   "a number from 0 to 2147483647",
-		Meaning: "multiplies the weights of all endpoints on the node. 0 drains the node: its endpoints get no new connections, and open ones continue",
+		Meaning: "multiplies the weights of all endpoints on the node. 0 drains the node: its endpoints get no new connections, but open ones continue",
 		Example: "4",
 		parse: func(n *model.Node, v string) error {
 			n.WeightSet = true
@@ -168,7 +168,7 @@ var nodeAnnotations = []annotation[model.Node]{
 	},
 }
 
-// annotate parses the annotations of an object by a table. An invalid annotation is a Problem and counts as missing.
+// annotate parses the annotations of an object according to a table. An invalid annotation is a Problem and counts as missing.
 func annotate[T any](into *T, annotations map[string]string, table []annotation[T], p *Problems) {
 	for _, row := range table {
 		for _, key := range []string{row.Key, row.Alias} {
@@ -203,11 +203,11 @@ func unknownAnnotations[T any](annotations map[string]string, table []annotation
 	}
 	for _, key := range unknown {
 		p.AddWithRemedy("metadata.annotations["+key+"]", annotations[key],
-			"unknown kube-ipvs.io annotation for this kind of object; ignored", "use one of these after the slash: "+strings.Join(valid, ", "))
+			"unknown kube-ipvs.io annotation for this kind of object; ignored", "use one of these names after the slash: "+strings.Join(valid, ", "))
 	}
 }
 
-// balancing parses the annotations of a Service and checks that they agree with each other and with the Service.
+// balancing parses the annotations of a Service and checks that they are consistent with each other and with the Service.
 func balancing(s *model.Service, annotations map[string]string, p *Problems) {
 	annotate(s, annotations, serviceAnnotations, p)
 	b := &s.Balancing
@@ -216,7 +216,7 @@ func balancing(s *model.Service, annotations map[string]string, p *Problems) {
 		p.Add("metadata.annotations["+key+"]", annotations[key], format+". The annotation has no effect", args...)
 	}
 	if b.ResumeConnections > 0 && b.ResumeConnections >= b.MaxConnections {
-		wrong("resume-connections", "must be less than the annotation %smax-connections", annotationPrefix)
+		wrong("resume-connections", "must be less than the value of the annotation %smax-connections", annotationPrefix)
 		b.ResumeConnections = 0
 	}
 	if b.ClientBits4 > 0 {
@@ -237,21 +237,21 @@ func balancing(s *model.Service, annotations map[string]string, p *Problems) {
 
 const requiresAffinity = "requires session affinity: set spec.sessionAffinity to ClientIP, or the annotation " + annotationPrefix + "affinity-timeout"
 
-// clientPrefix returns the bits of a client address that identify a client, or 0 if the annotation has no effect.
+// clientPrefix returns the number of address bits that identify a client, or 0 if the annotation has no effect.
 func clientPrefix(s *model.Service, f inet.Family, bits uint8, name string, wrong func(name, format string, args ...any)) uint8 {
 	ofFamily := func(a netip.Addr) bool { return inet.FamilyOf(a) == f }
 	switch {
 	case s.AffinityTimeout == 0:
 		wrong(name, requiresAffinity)
 	case !slices.ContainsFunc(s.ClusterIPs, ofFamily):
-		wrong(name, "is for %s, and the Service has no %[1]s address", f)
+		wrong(name, "applies to %s, but the Service has no %[1]s address", f)
 	default:
 		return bits
 	}
 	return 0
 }
 
-// parseSchedulerFlags parses the flags of the scheduler that the preceding annotation has set.
+// parseSchedulerFlags parses the flags of the scheduler that the scheduler annotation has set.
 func parseSchedulerFlags(s *model.Service, value string) error {
 	if value == "none" && s.Balancing.Scheduler != "" {
 		s.Balancing.Flags, s.Balancing.FlagsSet = 0, true
@@ -294,7 +294,7 @@ func namedWeights(into *[]model.NamedWeight, value string) error {
 		name, text, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		w := model.NamedWeight{Name: strings.TrimSpace(name)}
 		if !ok || w.Name == "" || strings.Contains(w.Name, "/") {
-			return fmt.Errorf("%q must be name=weight, such as web-0=5, with the name only and no namespace; separate several with commas",
+			return fmt.Errorf("%q must be name=weight, such as web-0=5, where name has no namespace; separate several entries with commas",
 				clip(pair, maxValue))
 		}
 		if err := number(&w.Weight, strings.TrimSpace(text), 0, model.MaxWeight); err != nil {
@@ -322,7 +322,7 @@ func number[N uint8 | uint32](into *N, value string, least, most uint64) error {
 	return nil
 }
 
-// duration parses a duration of whole seconds within bounds. A number without a unit is seconds.
+// duration parses a duration of whole seconds within bounds. A number without a unit is in seconds.
 func duration(value string, least, most time.Duration) (time.Duration, error) {
 	if _, err := strconv.ParseUint(value, 10, 32); err == nil {
 		value += "s"

@@ -22,7 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "update golden files and docs/annotations.md")
 
-// annotated returns a Service with affinity, a UDP port and annotations. Keys without a slash get the prefix of kube-ipvs.
+// annotated returns a Service with affinity, a UDP port and annotations. It adds the kube-ipvs prefix to keys that have no
+// slash.
 func annotated(annotations map[string]string) *v1.Service {
 	return testService("web", func(s *v1.Service) {
 		s.Annotations = map[string]string{}
@@ -95,7 +96,7 @@ func TestAffinityTimeoutAnnotation(t *testing.T) {
 	}
 }
 
-// An invalid annotation has no effect. Its Problem names the key, the value and the valid values.
+// An invalid annotation has no effect. Its Problem names the key, the invalid value and the valid values.
 func TestInvalidServiceAnnotations(t *testing.T) {
 	for _, c := range []struct{ key, value, says string }{
 		{"scheduler", "fastest", "must be one of rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq, twos"},
@@ -114,14 +115,14 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"affinity-prefix-ipv4", "/24", "must be an integer from 1 to 32"},
 		{"affinity-prefix-ipv4", "255.255.255.0", "must be an integer from 1 to 32"},
 		{"affinity-prefix-ipv6", "0", "must be an integer from 1 to 128"},
-		{"affinity-prefix-ipv6", "64", "is for IPv6, and the Service has no IPv6 address"},
+		{"affinity-prefix-ipv6", "64", "applies to IPv6, but the Service has no IPv6 address"},
 		{"affinity-ports", "80,443", "must be each or all"},
 		{"affinity-ports", "true", "must be each or all"},
 		{"one-packet", "yes", "must be true or false"},
 		{"max-connections", "0", "must be an integer from 1 to 2147483647"},
 		{"max-connections", "2147483648", "must be an integer from 1 to 2147483647"},
 		{"max-connections", "1,2", "must be an integer"},
-		{"resume-connections", "10", "must be less than the annotation kube-ipvs.io/max-connections"},
+		{"resume-connections", "10", "must be less than the value of the annotation kube-ipvs.io/max-connections"},
 		{"weight", "2147483648", "must be an integer from 0 to 2147483647"},
 		{"weight", "-1", "must be an integer"},
 		{"weight", "5%", "must be an integer"},
@@ -131,7 +132,7 @@ func TestInvalidServiceAnnotations(t *testing.T) {
 		{"weight-by-zone", "a=1,", "must be name=weight"},
 		{"weight-by-node", "a=1,a=2", `"a" must appear only once`},
 		{"weight-by-node", "a=x", `the weight of "a": must be an integer from 0 to 2147483647`},
-		{"weight-by-pod", "other/web-0=1", "with the name only and no namespace"},
+		{"weight-by-pod", "other/web-0=1", "where name has no namespace"},
 		{"slow-start", "1h1s", "must be a duration of whole seconds from 1s to 1h"},
 		{"slow-start", "", "must be a duration"},
 		{"canary", "5%", "unknown kube-ipvs.io annotation for this kind of object; ignored"},
@@ -168,11 +169,11 @@ func TestInvalidAnnotationBesideItsAlias(t *testing.T) {
 		t.Error(d)
 	}
 	if len(r.Problems) != 2 {
-		t.Errorf("problems %v, want one for each invalid annotation", r.Problems)
+		t.Errorf("got problems %v, want one for each invalid annotation", r.Problems)
 	}
 }
 
-// Individually valid annotations may be invalid together, or for their Service.
+// Annotations that are valid individually may be invalid together or for their Service.
 func TestConflictingAnnotations(t *testing.T) {
 	for _, c := range []struct {
 		annotations written
@@ -310,7 +311,7 @@ func writeAnnotations[T any](b *strings.Builder, table []annotation[T]) {
 	}
 }
 
-// TestAnnotationBounds: the table states the smallest and the largest value of each annotation.
+// TestAnnotationBounds: the table states the smallest and largest value of each annotation.
 func TestAnnotationBounds(t *testing.T) {
 	checkBounds(t, serviceAnnotations)
 	checkBounds(t, nodeAnnotations)
@@ -323,7 +324,7 @@ func TestAnnotationBounds(t *testing.T) {
 			}
 		}
 		if want := strings.Join(byDefault, ","); !strings.Contains(flags.Meaning, want) {
-			t.Errorf("the default flags of %s are %s, unlike in %q", name, want, flags.Meaning)
+			t.Errorf("the default flags of %s are %s, but the table has %q", name, want, flags.Meaning)
 		}
 	}
 }
@@ -361,41 +362,41 @@ const annotationsHead = `# Annotations
 
 <!-- Generated from the tables in internal/watch: go test ./internal/watch -update -->
 
-With annotations you choose how a Service balances its connections. [schedulers.md](schedulers.md)
-helps you choose. Without an annotation the node's configuration applies, such as
-` + "`--ipvs-scheduler`" + `. The agent applies a change in place: it keeps the virtual server and its open
-connections. (` + "`affinity-ports`" + ` adds a virtual server beside the existing ones.)
+Annotations control how a Service balances its connections. [schedulers.md](schedulers.md) helps you
+choose. Without an annotation, the node's configuration applies, such as ` + "`--ipvs-scheduler`" + `. The
+agent applies a change in place: it keeps the virtual server and its open connections.
+(` + "`affinity-ports`" + ` adds a virtual server to the existing ones.)
 
-An annotation that is invalid or unknown to kube-ipvs has no effect; the Service is still
-served. A Warning Event on the Service and the log name the annotation, its value and the valid
-values, and the metric ` + "`kube_ipvs_problems`" + ` counts it.
+An annotation that is invalid or unknown to kube-ipvs has no effect; the Service is still served. A
+Warning Event on the Service and a log message name the annotation, its value and the valid values,
+and the metric ` + "`kube_ipvs_problems`" + ` counts the problem.
 
 `
 
 const annotationsTail = `
 ## Which weight applies
 
-The weight of an endpoint is the first of these that is set: the weight of its pod, of its node, of
-its zone, the ` + "`weight`" + ` of the Service, 1. It is multiplied by the weight of the Node object, if that
-is set. In a Service with ` + "`slow-start`" + ` it is also multiplied by 10, so that a weight of 1 can rise in
-steps (not with ovf, lblc and lblcr, where a weight is a number of connections). The maximum is
-2147483647; larger results are reduced to it.
+An endpoint's weight is the first of these that is set: the weight for its pod, for its node, for
+its zone, the Service's ` + "`weight`" + `, and finally 1. If the Node object has a weight, the endpoint's
+weight is multiplied by it. In a Service with ` + "`slow-start`" + ` it is also multiplied by 10, so that a
+weight of 1 can rise in steps (not with ovf, lblc and lblcr, where a weight is a number of
+connections). The maximum is 2147483647; larger results are reduced to it.
 
-For most schedulers only the ratio of weights matters. Keep weights below a few hundred anyway: the
-table of sh has only 256 entries. With wrr and ` + "`max-connections`" + `, the agent divides weights by one
-number if they are too large ([why](schedulers.md#limit-connections)).
+For most schedulers, only the ratio of weights matters. Still, keep weights below a few hundred: the
+sh table has only 256 entries. With wrr and ` + "`max-connections`" + `, the agent divides all weights by a
+common number if they are too large ([why](schedulers.md#limit-connections)).
 
 Weight 0 works with every scheduler: the endpoint gets no new connections, and open ones continue.
 If all endpoints of a port have weight 0, new connections are refused immediately.
 
-If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and wlc
-instead of lc ([why](schedulers.md#change-settings)). dh treats all weights above 0 alike; if they
-differ, an Event reports this.
+If the weights of a port differ, may differ, or rise slowly, the agent uses wrr instead of rr and
+wlc instead of lc ([why](schedulers.md#change-settings)). dh treats all weights above 0 alike; if
+they differ, an Event reports this.
 
 ## Migrating from kube-router
 
-` + "`kube-router.io/service.scheduler` and `kube-router.io/service.schedflags`" + ` apply if the annotation
-of kube-ipvs is missing or invalid. A pod can always reach itself through its Service, as with
-` + "`kube-router.io/service.hairpin`" + `. Other annotations of kube-router, such as
+` + "`kube-router.io/service.scheduler` and `kube-router.io/service.schedflags`" + ` apply if kube-ipvs's own
+annotation is missing or invalid. A pod can always reach itself through its Service, as with
+` + "`kube-router.io/service.hairpin`" + `. Other kube-router annotations, such as
 ` + "`kube-router.io/service.dsr`" + `, are ignored.
 `

@@ -28,27 +28,27 @@ type Options struct {
 	UserAgent string
 	// Proxy selects the Services to watch.
 	Proxy Proxy
-	// Logger gets an entry when the requests for a kind start to fail, and when they succeed again.
+	// Logger receives an entry when the requests for a kind start to fail, and when they succeed again.
 	Logger *zap.Logger
 }
 
 // timing has timeouts and rates. Only tests change it.
 type timing struct {
-	// dial is the timeout for opening a connection. A connection that is idle for pingIdle gets a ping, and is closed if no
-	// response arrives within pingTimeout: after as much silence as client-go allows. An overloaded server may take that long,
-	// and all nodes would connect again at the same time.
+	// dial is the timeout for opening a connection. The client sends a ping after pingIdle without data, and closes the
+	// connection if no response arrives within pingTimeout. In total, that is the time that client-go allows. An overloaded
+	// server may take that long. With shorter times, all nodes would reconnect to it simultaneously.
 	dial, pingIdle, pingTimeout time.Duration
-	// gone is how long the server's kernel may leave packets unacknowledged. A kernel acknowledges them even if the program is busy, so after
-	// this time the machine or the path to it has failed.
+	// gone is the time for which the server's kernel may leave packets unacknowledged. A kernel acknowledges packets even if
+	// the program is busy, so after this time the machine or the path to it has failed.
 	gone time.Duration
-	// silence is how long a server may respond to pings but send no data. API servers send a bookmark about once a minute.
-	// Ending a watch early is cheap: the next one continues where it stopped, without a list.
+	// silence is the time for which a server may respond to pings but send no data. API servers send a bookmark about once a
+	// minute. Ending a watch early is cheap: the next watch continues where it stopped, without a list.
 	silence time.Duration
-	// watchRate limits how many watches are opened per second. The reflector backs off after errors, but not if a server
+	// watchRate limits the number of watches opened per second. The reflector backs off after errors, but not if a server
 	// accepts a watch, sends an event and closes it.
 	watchRate float32
-	// backoff is the delay after failures. It ends between 5 and 10 s, so that a node follows changes soon after an outage. The
-	// reflector's own ends between 30 and 60 s.
+	// backoff is the delay after failures. Its maximum is between 5 and 10 s, so that a node follows changes soon after an
+	// outage. The maximum of the reflector's own backoff is between 30 and 60 s.
 	backoff wait.Backoff
 }
 
@@ -73,12 +73,12 @@ type API struct {
 	errs        map[model.Kind]error
 }
 
-// feed is one watched kind and how to request it.
+// feed is a watched kind and the parameters of its requests.
 type feed struct {
 	kind           model.Kind
 	client         rest.Interface
 	resource       string
-	example, list  runtime.Object // of the types that the server returns
+	example, list  runtime.Object // objects of the types that the server returns
 	labels, fields string
 	watchRate      flowcontrol.RateLimiter
 }
@@ -109,8 +109,8 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	}, nil
 }
 
-// newFeeds returns the kinds to watch. They include every Node, because an external address that belongs to another node must not
-// be served on this one.
+// newFeeds returns the kinds to watch. The kinds include all Nodes, because an external address that belongs to another node
+// must not be served on this node.
 func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*feed {
 	feeds := []*feed{
 		{
@@ -129,7 +129,7 @@ func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*fee
 	return feeds
 }
 
-// Run watches until the context ends. It retries forever; while the API server is unavailable the model does not change.
+// Run watches until the context ends. It retries forever. While the API server is unavailable, the model does not change.
 func (a *API) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, f := range a.feeds {
@@ -144,14 +144,15 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// LastContact returns when the API server last sent anything for each kind: a list, an event or a bookmark. It has no entry for kinds without messages so far.
+// LastContact returns the times at which the API server last sent a list, an event or a bookmark for each kind. A kind without
+// messages has no entry.
 func (a *API) LastContact() map[model.Kind]time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.lastContact)
 }
 
-// LastError returns the last error of each kind whose requests fail. A kind whose requests succeed is missing.
+// LastError returns the last error of each kind whose requests fail. A kind whose requests succeed has no entry.
 func (a *API) LastError() map[model.Kind]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,25 +170,26 @@ func (a *API) succeed(kind model.Kind) {
 	}
 }
 
-// fail records why the requests for a kind fail. The first of consecutive failures is logged; LastError has the latest.
+// fail records the error of a request for a kind. Only the first of several consecutive failures is logged; LastError returns
+// the latest.
 func (a *API) fail(ctx context.Context, kind model.Kind, err error) {
 	if ctx.Err() != nil || isProtocol(err) {
 		return
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
-		err = request.Err // drops the URL, which is mostly selectors
+		err = request.Err // drop the URL, which consists mostly of selectors
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.errs[kind] == nil {
-		a.options.Logger.Warn("following the API server failed; retrying, with the kernel state unchanged", zap.String("kind", string(kind)), zap.Error(err))
+		a.options.Logger.Warn("watching the API server failed; retrying with the kernel state unchanged", zap.String("kind", string(kind)), zap.Error(err))
 	}
 	a.errs[kind] = err
 }
 
-// isProtocol reports whether an error is part of the protocol between a healthy server and its clients: the requested version is
-// too old or too new, or the server cannot stream lists. The reflector then sends a different request.
+// isProtocol reports whether an error is part of the normal protocol: the requested version is too old or too new, or the
+// server cannot stream lists. In these cases, the reflector sends a different request.
 func isProtocol(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

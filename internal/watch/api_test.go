@@ -111,7 +111,7 @@ func TestAPISelectors(t *testing.T) {
 	}
 }
 
-// changeUnheard changes the cluster so that only a new list shows the change.
+// changeUnheard changes the cluster without events, so that only a new list shows the change.
 func changeUnheard(server *watchtest.Server) (want string) {
 	server.Delete(testService("web", nil))
 	server.Put(testService("api", nil))
@@ -119,7 +119,7 @@ func changeUnheard(server *watchtest.Server) (want string) {
 	return apiText + "\n" + ownNode
 }
 
-// After the history is lost, only objects deleted in the meantime disappear.
+// After the server loses its history, only objects deleted in the meantime disappear.
 func TestAPIRelistsAfterGone(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	server.SetFault(func(w http.ResponseWriter, _ *http.Request) bool {
@@ -140,7 +140,7 @@ func TestAPIEmptyList(t *testing.T) {
 	v.AwaitText(t, api, "an empty list counts", ownNode)
 }
 
-// No failure removes anything; LastError reports it; the source recovers.
+// No failure removes anything. LastError reports the failure, and the source recovers.
 func TestAPISurvivesFailures(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason, header ...string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool {
@@ -247,7 +247,7 @@ func TestAPIDetectsBlackHole(t *testing.T) {
 	t.Logf("recovered in %v", time.Since(start))
 }
 
-// The source survives a server that is unavailable at the start and again later.
+// The source tolerates a server that is unavailable at the start and again later.
 func TestAPISurvivesUnavailableServer(t *testing.T) {
 	server := watchtest.New(t)
 	server.Put(testService("web", nil), testSlice("web-1", "web", nil), testNode())
@@ -292,7 +292,7 @@ func TestAPIStopsDuringBackoff(t *testing.T) {
 	timing := quick()
 	timing.backoff = wait.Backoff{Duration: time.Hour, Factor: 1, Steps: 1}
 	api := mustAPI(t, &rest.Config{Host: "https://" + l.Addr().String()}, timing)
-	run(t, api) // its cleanup expects Run to return within seconds
+	run(t, api) // the cleanup expects Run to return within seconds
 	awaitError(t, api)
 }
 
@@ -321,7 +321,7 @@ func TestAPIRetriesOnSilentServer(t *testing.T) {
 	v.AwaitText(t, api, "after silence", apiText+"\n"+webText+"\n"+ownNode)
 }
 
-// A server that closes every watch after one event does not get a thousand watches per second.
+// A server that closes every watch after one event does not receive a thousand watches per second.
 func TestAPILimitsWatchRate(t *testing.T) {
 	timing := quick()
 	timing.watchRate = 2
@@ -350,7 +350,7 @@ func TestAPILimitsWatchRate(t *testing.T) {
 	}
 }
 
-// The source checks eligibility itself, in case the server ignores the selectors.
+// The source also checks eligibility itself, in case the server ignores the selectors.
 func TestAPIServesOnlyEligibleObjects(t *testing.T) {
 	server, api, v := startAPI(t, quick(), nil)
 	server.Put(

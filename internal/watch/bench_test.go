@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Like strings from a
-// decoder, its strings are not shared.
+// cluster returns n Services with one slice of ten endpoints each, as the control plane writes them. Like decoded strings, its
+// strings are not shared.
 func cluster(n int) (services, slices []k8sruntime.Object) {
 	for i := range n {
 		name := fmt.Sprintf("service-%05d", i)
@@ -92,7 +92,7 @@ func realisticNode(i int) *v1.Node {
 	return node
 }
 
-// BenchmarkNodes converts the first list of 5,000 Nodes and a heartbeat of each.
+// BenchmarkNodes converts the first list of 5,000 Nodes, and then one heartbeat of each Node.
 func BenchmarkNodes(b *testing.B) {
 	nodes := make([]k8sruntime.Object, 5000)
 	for i := range nodes {
@@ -139,7 +139,7 @@ func BenchmarkRelist(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint applies and takes a change of one slice among 10,000.
+// BenchmarkOneEndpoint measures a change of one slice among 10,000.
 func BenchmarkOneEndpoint(b *testing.B) {
 	services, slices := cluster(10000)
 	s := NewStore("")

@@ -20,19 +20,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// trial contains the values that the kernel must show for an annotation at its bounds. If the kernel has no number for it, exempt is the reason.
+// trial contains the values that the kernel must show for an annotation at its bounds. If the kernel has no such value, exempt
+// gives the reason.
 type trial struct {
 	least, most bound
-	// refused are the nearest values beyond the bounds.
+	// refused are the nearest values outside the bounds.
 	refused []string
-	// with are other annotations that this one needs to have an effect.
+	// with are other annotations that this annotation requires to have an effect.
 	with map[string]string
 	// shown reads the number from the virtual servers.
 	shown  func(map[inet.Family]kernel.ObservedServer) uint32
 	exempt string
 }
 
-// bound is a value, and the number that the kernel shows for it.
+// bound is a value and the number that the kernel shows for it.
 type bound struct {
 	value string
 	shown uint32
@@ -84,7 +85,7 @@ var serviceTrials = map[string]trial{
 	"weight-by-zone": weightTrial("zone-a="),
 	"weight-by-node": weightTrial("node-b="),
 	"weight-by-pod":  weightTrial("web-0="),
-	// Only the agent knows the time; the kernel gets the steps of the weight.
+	// The kernel does not show the time, because the agent writes only the steps of the weight.
 	"slow-start": {
 		least: bound{"1s", compile.SlowStartSteps}, most: bound{"1h", compile.SlowStartSteps}, refused: []string{"0s", "1h0m1s"}, shown: weightShown,
 	},
@@ -94,7 +95,7 @@ var serviceTrials = map[string]trial{
 var nodeTrials = map[string]trial{"weight": weightTrial("")}
 
 // TestAnnotationBoundsInTheKernel writes the smallest and the largest value of each annotation to the kernel, and reads it
-// back. The parser rejects the values just beyond them.
+// back. The parser rejects the values just outside these bounds.
 func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	labtest.Need(t)
 	tryEach(t, serviceAnnotations, serviceTrials, func(annotations map[string]string) (*model.Service, *model.Node, int) {
@@ -107,7 +108,7 @@ func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	})
 }
 
-// annotations returns the annotations of an object with a value for a key.
+// annotations returns the annotations of an object that has a value for a key.
 func (tr trial) annotations(key, value string) map[string]string {
 	all := map[string]string{key: value}
 	for k, v := range tr.with {
@@ -116,7 +117,7 @@ func (tr trial) annotations(key, value string) map[string]string {
 	return all
 }
 
-// documented finds the bounds in a description.
+// documented matches the bounds in a description.
 var documented = regexp.MustCompile(`from (\S+) to (\S+)`)
 
 func tryEach[T any](t *testing.T, table []annotation[T], trials map[string]trial, parse func(map[string]string) (*model.Service, *model.Node, int)) {
@@ -128,7 +129,7 @@ func tryEach[T any](t *testing.T, table []annotation[T], trials map[string]trial
 			said := documented.FindStringSubmatch(row.Valid)
 			switch {
 			case !found || tr.exempt != "" && said != nil:
-				t.Fatalf("%q has no trial: add its bounds", row.Valid)
+				t.Fatalf("%q has no trial; add one with its bounds", row.Valid)
 			case tr.exempt != "":
 				return
 			case said != nil && (said[1] != tr.least.value || said[2] != tr.most.value):

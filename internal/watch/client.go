@@ -25,7 +25,8 @@ const (
 	contentJSON     = runtime.ContentTypeJSON
 )
 
-// NewScheme returns a scheme with the two API groups that are watched. The full clientset has sixty and doubles the binary.
+// NewScheme returns a scheme with the two API groups that the agent watches. The full clientset has sixty groups and doubles
+// the size of the binary.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {
@@ -36,13 +37,14 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newClients returns clients for core/v1 and discovery/v1 that share one connection. The contacts get the addresses that it uses.
+// newClients returns clients for core/v1 and discovery/v1 that share one connection. contacts records the addresses that the
+// connection uses.
 func newClients(config *rest.Config, userAgent string, timing timing, contacts *contacts) (core, discovery rest.Interface, err error) {
 	config = rest.CopyConfig(config)
-	// The default content type is JSON, which takes several times as long to decode.
+	// The default content type is JSON, which is several times slower to decode.
 	config.ContentType, config.AcceptContentTypes = contentProtobuf, contentProtobuf+","+contentJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(NewScheme()).WithoutConversion()
-	config.Timeout = 0 // it would end every watch; each request has its own timeout
+	config.Timeout = 0 // a client timeout would end every watch; each request has its own timeout
 	if userAgent != "" {
 		config.UserAgent = userAgent
 	}
@@ -69,11 +71,12 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 // tcpUserTimeout is the kernel's TCP_USER_TIMEOUT.
 const tcpUserTimeout = 18
 
-// detectDeadConnections lets the client detect a dead server. A watch only receives, so plain TCP never notices a dead peer.
-// TCP detects a dead machine by a ping or keepalive probe that is not acknowledged, HTTP/2 a program that does not answer a ping.
+// detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead
+// peer. TCP detects a dead machine because it does not acknowledge a ping or keepalive probe. HTTP/2 detects a program that
+// does not answer a ping.
 //
-// client-go takes its ping intervals only from environment variables, for the whole process. With its own dialer this client gets
-// its own transport, which can be changed before its first use.
+// client-go reads its ping intervals only from environment variables, for the whole process. Because it has its own dialer,
+// this client also has its own transport, which can be changed before its first use.
 func detectDeadConnections(config *rest.Config, timing timing, contacts *contacts) {
 	if config.Transport != nil {
 		return // the caller configures its own transport
@@ -117,12 +120,12 @@ func innermost(rt http.RoundTripper) *http.Transport {
 
 // RESTConfig returns the client configuration for the API server:
 //
-//   - with a kubeconfig, from that file
-//   - without one, with the ServiceAccount of the pod
-//   - outside a pod, without credentials
+//   - with a kubeconfig: from that file
+//   - without one, in a pod: with the pod's ServiceAccount
+//   - outside a pod: without credentials
 //
-// In each case server overrides the address. In a pod it is usually needed: the agent makes Services work, so it cannot depend on
-// the "kubernetes" Service to reach the API server. Outside a pod, without a kubeconfig, it is required.
+// In each case, server overrides the address. In a pod, it is usually needed: the agent makes Services work, so it cannot
+// depend on the "kubernetes" Service to reach the API server. Outside a pod, it is required unless there is a kubeconfig.
 func RESTConfig(kubeconfig, server string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return fromKubeconfig(kubeconfig, server)
@@ -137,14 +140,14 @@ func RESTConfig(kubeconfig, server string) (*rest.Config, error) {
 		return nil, errors.New("no API server configured, and this is not a pod (KUBERNETES_SERVICE_HOST and " +
 			"KUBERNETES_SERVICE_PORT are not set). Use --kubeconfig FILE")
 	case err != nil:
-		return nil, fmt.Errorf("read the ServiceAccount of the pod (if automountServiceAccountToken is false, use --kubeconfig FILE): %w", err)
+		return nil, fmt.Errorf("read the pod's ServiceAccount (if automountServiceAccountToken is false, use --kubeconfig FILE): %w", err)
 	}
 	return checked(config, "--master")
 }
 
 func fromKubeconfig(path, server string) (*rest.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("kubeconfig %s does not exist. Use --kubeconfig FILE with an existing file, or omit it to use the ServiceAccount of the pod", path)
+		return nil, fmt.Errorf("kubeconfig %s does not exist. Use --kubeconfig FILE with an existing file, or omit it to use the pod's ServiceAccount", path)
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path},
@@ -156,7 +159,7 @@ func fromKubeconfig(path, server string) (*rest.Config, error) {
 	return checked(config, "the server in kubeconfig "+path)
 }
 
-// checked rejects an invalid address, which would otherwise be retried forever.
+// checked rejects an invalid address, which the client would otherwise retry forever.
 func checked(config *rest.Config, source string) (*rest.Config, error) {
 	if _, _, err := rest.DefaultServerUrlFor(config); err != nil {
 		return nil, fmt.Errorf("%s is %q: must be the address of the API server, such as https://192.0.2.10:6443", source, config.Host)

@@ -62,7 +62,7 @@ func TestRESTConfig(t *testing.T) {
 	}
 }
 
-// The ping settings change a transport inside client-go, so an update of client-go could drop them without an error.
+// The ping settings modify a transport inside client-go, so an update of client-go could silently drop them.
 func TestPingsReachTheTransport(t *testing.T) {
 	config := &rest.Config{Host: "https://192.0.2.1", BearerToken: "x", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	core, discovery, err := newClients(config, "", defaultTiming(), newContacts(func([]netip.AddrPort) {}))
@@ -70,7 +70,7 @@ func TestPingsReachTheTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if core.(*rest.RESTClient).Client != discovery.(*rest.RESTClient).Client {
-		t.Error("two HTTP clients, so two connections")
+		t.Error("there are two HTTP clients, which means two connections")
 	}
 	transport := innermost(core.(*rest.RESTClient).Client.Transport)
 	if transport == nil || transport == http.DefaultTransport || transport.HTTP2 == nil {
@@ -84,7 +84,7 @@ func TestPingsReachTheTransport(t *testing.T) {
 	}
 }
 
-// A dead machine is noticed even while a ping is in flight, during which TCP sends no keepalive probes.
+// The client notices a dead machine even while a ping is in flight, when TCP sends no keepalive probes.
 func TestUnacknowledgedPacketsEndTheConnection(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -111,14 +111,14 @@ func TestUnacknowledgedPacketsEndTheConnection(t *testing.T) {
 
 func TestRedirectKlog(t *testing.T) {
 	messages := []string{"hello", "details", "too much", "trouble"}
-	klogEntries.TakeAll() // of an earlier run of this test
+	klogEntries.TakeAll() // left by an earlier run of this test
 	klog.InfoS(messages[0], "kind", "Service")
 	klog.Background().V(1).Info(messages[1])
 	klog.Background().V(4).Info(messages[2])
 	klog.ErrorS(os.ErrNotExist, messages[3])
 	var got []string
 	for _, e := range klogEntries.All() {
-		if slices.Contains(messages, e.Message) { // goroutines of earlier tests may still log
+		if slices.Contains(messages, e.Message) { // goroutines of earlier tests may still write to the log
 			got = append(got, e.Level.String()+" "+e.LoggerName+" "+e.Message)
 		}
 	}

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// maxContacts bounds how many addresses of the API server are remembered: a name can resolve to different ones each time.
+	// maxContacts is the maximum number of API server addresses to keep: a name can resolve to different addresses each time.
 	maxContacts = 16
-	// resolveTimeout bounds a lookup of the API server's name.
+	// resolveTimeout limits a lookup of the API server's name.
 	resolveTimeout = 2 * time.Second
-	// resolveInterval is the interval of name look-ups while the connection stays open.
+	// resolveInterval is the interval between lookups of the name while the connection stays open.
 	resolveInterval = time.Minute
 )
 
-// contacts records the addresses of the API server: the addresses that its name resolves to, and the address that the client is
-// connected to. A failed lookup removes none.
+// contacts records the addresses of the API server: those that its name resolves to, and the one that the client is connected
+// to. A failed lookup removes none.
 type contacts struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	// changed gets the addresses, sorted, whenever they change.
+	// changed is called with the sorted addresses whenever they change.
 	changed func([]netip.AddrPort)
 
 	mu sync.Mutex
 	// dialed is the last dialed host and port, of the API server or of a proxy.
 	dialed    string
 	connected netip.AddrPort
-	// recent are the latest addresses that a name resolved to, oldest first.
+	// recent are the latest addresses that the name resolved to, oldest first.
 	recent    []netip.AddrPort
 	published []netip.AddrPort
 }
@@ -40,8 +40,8 @@ func newContacts(changed func([]netip.AddrPort)) *contacts {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// wrap returns a dialer that records each address before it dials it, so that a Service that has claimed the address gives it
-// up before the next attempt.
+// wrap returns a dialer that records each address before dialing it, so that a Service that has claimed the address gives it up
+// before the next attempt.
 func (c *contacts) wrap(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c.resolve(ctx, address)
@@ -53,7 +53,7 @@ func (c *contacts) wrap(dial dialFunc) dialFunc {
 	}
 }
 
-// refresh looks the name up periodically until the context ends.
+// refresh looks up the name periodically until the context ends.
 func (c *contacts) refresh(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -110,7 +110,7 @@ func (c *contacts) connect(remote net.Addr) {
 	c.publish()
 }
 
-// Contacts returns the addresses of the API server that are known so far.
+// Contacts returns the known addresses of the API server.
 func (a *API) Contacts() []netip.AddrPort {
 	a.contacts.mu.Lock()
 	defer a.contacts.mu.Unlock()

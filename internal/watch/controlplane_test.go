@@ -87,7 +87,7 @@ kind: Node
 metadata: {name: n2}
 `
 
-// A real API server accepts a watch from a version that it has not reached yet, and sends nothing. The source therefore
+// A real API server accepts a watch from a version that it has not reached yet, but sends nothing. Therefore the source
 // requests the newest version first.
 func TestWatchFromFutureVersion(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})

@@ -15,7 +15,7 @@ import (
 
 const notServed = "-"
 
-// I11: a mistake in a Service becomes a Problem of that Service, and its valid parts are served.
+// I11: a mistake in a Service becomes a Problem of that Service, and the valid parts are served.
 func TestConvertService(t *testing.T) { runServiceCases(t, serviceCases) }
 
 var serviceCases = []serviceCase{
@@ -157,7 +157,7 @@ var serviceCases = []serviceCase{
 	},
 }
 
-// checkConversion converts testService after a change.
+// checkConversion checks the conversion of testService after a change.
 func checkConversion(t *testing.T, change func(*v1.Service), want string, problems []string) {
 	t.Helper()
 	r := newTestConverter().service(testService("web", change), "")
@@ -243,7 +243,7 @@ var sliceCases = []struct {
 			s.AddressType, s.Endpoints[0].Addresses[0] = "IPv6", "::ffff:10.244.1.5"
 		},
 		want: "web-1 IPv6 http=8080/tcp",
-		problems: []string{`EndpointSlice default/web-1: endpoints[0].addresses[0] "::ffff:10.244.1.5": must be an IPv6 address like the ` +
+		problems: []string{`EndpointSlice default/web-1: endpoints[0].addresses[0] "::ffff:10.244.1.5": must be an IPv6 address, the ` +
 			`addressType of the slice. The endpoint is not used`},
 	},
 	{name: "FQDN", change: func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, want: notServed},
@@ -267,12 +267,12 @@ var sliceCases = []struct {
 		want: "web-1 IPv4 http=8080/tcp 10.244.1.5+ready+serving",
 		problems: []string{
 			`EndpointSlice default/web-1: endpoints[1].addresses[0] "web.example": must be an IP address, such as 10.96.0.10 or fd00::10. The endpoint is not used`,
-			`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address like the addressType of the slice. The endpoint is not used`,
+			`EndpointSlice default/web-1: endpoints[2].addresses[0] "fd00::1": must be an IPv4 address, the addressType of the slice. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[3].addresses[0] "127.0.0.1": must be the address of a pod or host; ` +
 				`this is a loopback address, which every node has. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[4].addresses[0] "224.0.0.1": must be the address of a pod or host; this is a multicast address. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[5].addresses[0] "169.254.1.1": must be the address of a pod or host; ` +
-				`this is a link-local address, which means another host on every link. The endpoint is not used`,
+				`this is a link-local address, which names a different host on every link. The endpoint is not used`,
 			`EndpointSlice default/web-1: endpoints[6].addresses: must have an address. The endpoint is not used`,
 		},
 	},
@@ -393,7 +393,7 @@ func TestConvertNode(t *testing.T) {
 	}
 }
 
-// A thousand invalid endpoints do not become a thousand Events, and long values are shortened.
+// A thousand invalid endpoints do not cause a thousand Events, and long values are shortened.
 func TestProblemsOfOneObjectAreLimited(t *testing.T) {
 	slice := testSlice("web-1", "web", func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = nil

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// eligibleSlice reports whether an EndpointSlice is served by this proxy. The API server also filters by the two labels. A slice
-// without a Service name is not for proxies; a slice of names (FQDN) has no address that IPVS could use.
+// eligibleSlice reports whether this proxy serves an EndpointSlice. The API server also filters by the two labels. A slice
+// without a Service name is not meant for proxies; a slice of names (FQDN) has no addresses for IPVS.
 func (p Proxy) eligibleSlice(slice *discoveryv1.EndpointSlice) bool {
 	_, headless := slice.Labels[v1.IsHeadlessService]
 	return p.serves(slice.Labels) && !headless && slice.Labels[discoveryv1.LabelServiceName] != "" &&
@@ -64,8 +64,8 @@ func familyOf(t discoveryv1.AddressType) (inet.Family, bool) {
 	return 0, false
 }
 
-// endpointPorts parses the target ports. A port without a number means "all ports" in the API. No proxy can serve that, so it is
-// ignored.
+// endpointPorts parses the target ports. A port without a number means "all ports" in the API. No proxy can serve all ports, so
+// the port is ignored.
 func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) []model.EndpointPort {
 	ports := make([]model.EndpointPort, 0, len(specs))
 	names := make(map[string]bool, len(specs))
@@ -95,7 +95,7 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) 
 	return ports
 }
 
-// endpoints parses the endpoints. It uses only the first address of an endpoint, as every proxy does: according to the API, the
+// endpoints parses the endpoints. Like every proxy, it uses only the first address of an endpoint: according to the API, the
 // addresses are fungible.
 func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *Problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
@@ -111,7 +111,7 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 		case err != nil:
 			wrong = err.Error()
 		case inet.FamilyOf(addr) != family:
-			wrong = fmt.Sprintf("must be an %v address like the addressType of the slice", family)
+			wrong = fmt.Sprintf("must be an %v address, the addressType of the slice", family)
 		case inet.CheckUnicast(addr) != nil:
 			wrong = fmt.Sprintf("must be the address of a pod or host; this %v", inet.CheckUnicast(addr))
 		}
@@ -123,12 +123,12 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 		endpoint.Addr = addr
 		endpoints = append(endpoints, endpoint)
 	}
-	// Sort here: otherwise compile would have to sort all endpoints of a Service whenever one of them changes.
+	// Sort here, because otherwise compile would have to sort all endpoints of a Service whenever one of them changes.
 	slices.SortStableFunc(endpoints, func(a, b model.Endpoint) int { return a.Addr.Compare(b.Addr) })
 	return endpoints
 }
 
-// endpoint parses an endpoint except for its address. Missing conditions get the API's defaults.
+// endpoint parses all fields of an endpoint except its address. Missing conditions get the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
 	ready := orElse(spec.Conditions.Ready, true)
 	hints := spec.Hints
@@ -160,7 +160,7 @@ func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []strin
 	return slices.Compact(names)
 }
 
-// podName returns "namespace/name" of the pod behind an endpoint; "" if there is no pod.
+// podName returns the pod behind an endpoint as "namespace/name"; "" if there is none.
 func podName(ref *v1.ObjectReference, namespace string) string {
 	if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
 		return ""

@@ -7,9 +7,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// These functions decide what counts as a change. Most updates of a Service touch only its status or annotations, most updates
-// of a Node are heartbeats, and a relist repeats every object. None of these may trigger a compilation. TestEqualSeesEveryField
-// fails if the model gains a field that is missing here.
+// These functions define what counts as a change. Most updates of a Service touch only its status or annotations, most updates
+// of a Node are heartbeats, and a relist repeats every object. None of these updates may trigger a compilation.
+// TestEqualSeesEveryField fails if the model gains a field that is missing here.
 
 func equalService(a, b *model.Service) bool {
 	if a == nil || b == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestEqualSeesEveryField changes each field of the model by reflection. A new field fails here until equal.go compares it.
+// TestEqualSeesEveryField changes each field of the model by reflection. For a new field, the test fails until equal.go
+// compares it.
 func TestEqualSeesEveryField(t *testing.T) {
 	c := newTestConverter()
 	service := func() *model.Service {
@@ -43,10 +44,10 @@ func forEachField(t *testing.T, of reflect.Value, name string, clone func() refl
 		changed := clone()
 		f := changed.Elem().Field(i)
 		if f.Kind() == reflect.Slice {
-			// Lists are compared element by element, so the elements must be comparable with ==. Endpoints have their own
-			// function, which this test also covers.
+			// Lists are compared element by element, so the elements must be comparable with ==. Endpoints are compared by
+			// their own function, which this test also covers.
 			if elem := f.Type().Elem(); !elem.Comparable() && elem != reflect.TypeFor[model.Endpoint]() {
-				t.Errorf("%s: elements are not comparable; equal.go must compare them in depth", field)
+				t.Errorf("%s: elements are not comparable with ==; equal.go must compare them field by field", field)
 			}
 			f.Set(reflect.MakeSlice(f.Type(), f.Len()+1, f.Len()+1))
 		} else {
@@ -85,7 +86,7 @@ func otherValue(t *testing.T, v reflect.Value) reflect.Value {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		other.SetUint(v.Uint() + 1)
 	default:
-		t.Fatalf("the test cannot change a %v; add it", v.Type())
+		t.Fatalf("the test cannot change a %v; add this type", v.Type())
 	}
 	return other
 }

@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// These are for tests that import package manifests, and so cannot be in package watch.
+// This file exports identifiers to tests that import package manifests and therefore cannot be in package watch.
 const EveryType = everyType
 
 var EqualService, EqualSlice, EqualNode = equalService, equalSlice, equalNode

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// This file parses the fields of a Service that concern clients outside the cluster. A mistake in them never affects the
+// This file parses the fields of a Service for clients outside the cluster. A mistake in these fields never affects the
 // ClusterIP.
 
 func externalIPs(svc *v1.Service, p *Problems) []netip.Addr {
@@ -39,15 +39,15 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Ad
 	return ips, ranges
 }
 
-// ingressIPs returns the addresses that packets still carry when they reach a node. Packets from a load balancer with ipMode
-// Proxy carry the node's address instead, and pods must go through that load balancer too.
+// ingressIPs returns the load balancer addresses that are still the destination of packets when they reach a node. Packets from
+// a load balancer with ipMode Proxy have the node's address instead, and pods must also use that load balancer.
 func ingressIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	ips := addresses{Problems: p}
 	for i := range svc.Status.LoadBalancer.Ingress {
 		ingress := &svc.Status.LoadBalancer.Ingress[i]
 		at := func(field string) string { return fmt.Sprintf("status.loadBalancer.ingress[%d].%s", i, field) }
 		switch {
-		case ingress.IP == "": // it has a host name instead
+		case ingress.IP == "": // this ingress has a host name instead
 		case ingress.IPMode == nil || *ingress.IPMode == v1.LoadBalancerIPModeVIP:
 			ips.parse(at("ip"), ingress.IP)
 		case *ingress.IPMode != v1.LoadBalancerIPModeProxy:
@@ -74,8 +74,8 @@ func sourceRanges(svc *v1.Service, p *Problems) (ranges []netip.Prefix, complete
 	return slices.Compact(ranges), complete
 }
 
-// withoutOpen drops the addresses whose family has no range. Without ranges, every client has access, which is not what the
-// author of an invalid range intended.
+// withoutOpen removes the addresses of families without a range. Without a range, they would be open to every client, which is
+// not what the author of an invalid range intended.
 func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *Problems) []netip.Addr {
 	var guarded, open []netip.Addr
 	for _, ip := range ips {
@@ -105,8 +105,8 @@ func isLocal[Policy ~string](field string, policy Policy, p *Problems) bool {
 	return false
 }
 
-// healthCheckPort returns the port that load balancers probe; 0 for none. Only a LoadBalancer Service with the external policy
-// Local has one: for other Services every node would give the same answer.
+// healthCheckPort returns the port that load balancers probe; 0 if there is none. Only a LoadBalancer Service with the external
+// policy Local has one, because for other Services all nodes would give the same answer.
 func healthCheckPort(svc *v1.Service, probed bool, p *Problems) uint16 {
 	const field = "spec.healthCheckNodePort"
 	switch number := svc.Spec.HealthCheckNodePort; {

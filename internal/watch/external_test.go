@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// everythingExternal sets every field that concerns external clients.
+// everythingExternal sets every field for external clients.
 func everythingExternal(s *v1.Service) {
 	balanced(s)
 	s.Spec.ExternalIPs = []string{"198.51.100.7", "2001:db8::7"}
@@ -26,7 +26,7 @@ func everythingWrong(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress[0].IPMode = ptr(v1.LoadBalancerIPMode("DSR"))
 }
 
-// balanced adds a load balancer whose address stays in the packets.
+// balanced adds a load balancer that forwards packets with its own address as the destination.
 func balanced(s *v1.Service) {
 	s.Spec.Type, s.Spec.Ports[0].NodePort = v1.ServiceTypeLoadBalancer, 30080
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.9"}}
@@ -62,12 +62,12 @@ func TestConvertExternal(t *testing.T) {
 				`Service default/web: spec.externalIPs[2] "127.0.0.1": must be an address that clients can reach; this is a loopback address, which every node has. The address is not served`,
 				`Service default/web: spec.externalIPs[3] "224.0.0.1": must be an address that clients can reach; this is a multicast address. The address is not served`,
 				`Service default/web: spec.externalIPs[4] "169.254.1.1": must be an address that clients can reach; ` +
-					`this is a link-local address, which means another host on every link. The address is not served`,
+					`this is a link-local address, which names a different host on every link. The address is not served`,
 				`Service default/web: spec.externalIPs[5] "0.0.0.0": must be an address that clients can reach; this is not a host address. The address is not served`,
 				`Service default/web: spec.externalIPs[6] "255.255.255.255": must be an address that clients can reach; this is the broadcast address. The address is not served`,
 				`Service default/web: spec.internalTrafficPolicy "Node": must be Cluster or Local. The agent uses Cluster`,
 				`Service default/web: spec.healthCheckNodePort "70000": requires spec.type LoadBalancer and spec.externalTrafficPolicy Local. The agent does not serve this health check`,
-				`Service default/web: spec.ports[0].nodePort "-1": must be between 1 and 65535. The port is not served on the addresses of nodes`,
+				`Service default/web: spec.ports[0].nodePort "-1": must be between 1 and 65535. The port is not served on node addresses`,
 				`Service default/web: status.loadBalancer.ingress[0].ipMode "DSR": must be VIP or Proxy. The agent uses Proxy`,
 				`Service default/web: spec.loadBalancerSourceRanges[0] "10.0.0.0/33": must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
 				`Service default/web: spec.loadBalancerSourceRanges[1]: must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64`,
@@ -191,7 +191,7 @@ var loadBalancerCases = []serviceCase{
 }
 
 func TestConvertNodePort(t *testing.T) {
-	const notOnNodes = ". The port is not served on the addresses of nodes"
+	const notOnNodes = ". The port is not served on node addresses"
 	ports := func(kind v1.ServiceType, ports ...v1.ServicePort) func(*v1.Service) {
 		return func(s *v1.Service) { s.Spec.Type, s.Spec.Ports = kind, ports }
 	}

@@ -25,26 +25,28 @@ import (
 )
 
 const (
-	// faultLasts is the duration of a fault: long enough for every delay to reach its maximum, and for health to notice.
+	// faultLasts is the duration of a fault: long enough that every delay reaches its maximum and health checks notice the
+	// fault.
 	faultLasts = 6 * time.Minute
 	// recoverWithin is the maximum time until the agent has the current objects after the API server has recovered. The longest
-	// delay between attempts is 10 s, and there can be two: before a watch that is rejected as too old, and before the list.
-	// Watches are limited to one in 2 s.
+	// delay between attempts is 10 s, and there can be two such delays: before a watch that is rejected as too old, and before
+	// the list. Watches are limited to one per 2 s.
 	recoverWithin = 23 * time.Second
-	// noticeWithin is the maximum time until a fault is noticed. Health considers a source without messages stale after that time.
+	// noticeWithin is the maximum time until a fault is noticed. After that time without messages, health checks consider a
+	// source stale.
 	noticeWithin = 5 * time.Minute
-	// restoredWithin is the maximum time until the agent has the objects of a server that was restored from a backup. (Such
-	// servers take 3 s to reject a list of a version that they do not have.)
+	// restoredWithin is the maximum time until the agent has the objects of a server that was restored from a backup. Such a
+	// server takes 3 s to reject a list request for a version that it does not have.
 	restoredWithin = recoverWithin + 3*time.Second
-	// bookmarksEvery is the interval of messages from a server without changes, with some time to receive them.
+	// bookmarksEvery is the interval between messages from a server without changes, plus some time to receive them.
 	bookmarksEvery = time.Minute + time.Second
-	// lookEvery is the interval at which the test checks the source during a fault.
+	// lookEvery is the interval between the test's checks of the source during a fault.
 	lookEvery = 5 * time.Second
-	// clusterSize is the number of Services. It is large enough to make a list that lacks most Services implausible.
+	// clusterSize is the number of Services. The number is large enough that a list without most Services is implausible.
 	clusterSize = 12
 )
 
-// outage is an API server with faults and a source that watches it with production timing, in synctest's bubble.
+// outage is an API server with faults and a source that watches it with production timing, in a synctest bubble.
 type outage struct {
 	*testing.T
 	server  *watchtest.Server
@@ -55,7 +57,7 @@ type outage struct {
 	stop    chan struct{} // ends the repeated actions of a fault
 }
 
-// apiFault is one way in which an API server fails.
+// apiFault is one way in which an API server can fail.
 type apiFault struct {
 	name string
 	// begin starts the fault. It cuts all open watches unless keepsWatch is set.
@@ -67,7 +69,7 @@ type apiFault struct {
 	lasts time.Duration
 	// within is the maximum recovery time; recoverWithin if zero.
 	within time.Duration
-	// unseen is true if the fault is not a failure, so health does not show it.
+	// unseen is true if the fault is not a failure, so health checks do not show it.
 	unseen bool
 	// visible is true if the agent receives changes despite the fault.
 	visible bool
@@ -150,7 +152,7 @@ var apiFaults = []apiFault{
 }
 
 // TestAPIFaults makes an API server fail in every known way. The source removes nothing during the fault, and has the current
-// objects soon after it.
+// objects soon after it ends.
 func TestAPIFaults(t *testing.T) {
 	for _, fault := range apiFaults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -187,8 +189,8 @@ func TestAPIFaults(t *testing.T) {
 	}
 }
 
-// TestRestoredAPIServer restores an API server from a backup: its versions start again from an older one, and it sends nothing
-// on a watch that was opened with a newer version.
+// TestRestoredAPIServer restores an API server from a backup: its resource versions restart from an older one, and it sends
+// nothing on a watch from a newer version.
 func TestRestoredAPIServer(t *testing.T) {
 	for name, away := range map[string]time.Duration{"immediately": 0, "after a minute": time.Minute, "after an hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +217,7 @@ func TestRestoredAPIServer(t *testing.T) {
 }
 
 func newOutage(t *testing.T, certs *certificates) *outage {
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines that outlive the source, such as dialing, end within this time
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // goroutines that outlive the source, such as dialers, end within this time
 	o := &outage{
 		T: t, server: watchtest.New(t), certs: certs, view: watchtest.NewView(), stop: make(chan struct{}),
 		network: watchtest.NewNetwork(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}),
@@ -237,7 +239,7 @@ func newOutage(t *testing.T, certs *certificates) *outage {
 	o.api.contacts.lookup = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no name service") }
 	run(t, o.api)
 	o.awaitServices(recoverWithin, 0, clusterSize)
-	time.Sleep(2 * time.Minute) // the reflector lists again only if a watch ends in its first second
+	time.Sleep(2 * time.Minute) // the reflector lists again only if a watch ends within its first second
 	return o
 }
 
@@ -254,7 +256,7 @@ func crowdSlice(i int) runtime.Object {
 	})
 }
 
-// repeat performs actions in turn, with pauses, until the fault ends.
+// repeat performs the actions in turn, with pauses, until the fault ends.
 func (o *outage) repeat(pause time.Duration, things ...func(*outage)) {
 	go func() {
 		for i := 0; ; i++ {
@@ -281,7 +283,7 @@ func (o *outage) putBack() {
 
 func (o *outage) goodCertificate() { o.certs.serve(o.certs.good) }
 
-// endure waits while the fault lasts, and returns when it was noticed.
+// endure waits while the fault lasts, and returns the time at which it was noticed.
 func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 	o.Helper()
 	noticed = -1
@@ -293,7 +295,7 @@ func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 		o.view.Take(o.api.Take())
 		for i := 1; i < clusterSize; i++ {
 			if svc := o.view.Services[crowdID(i)]; svc == nil || len(svc.Slices) != 1 {
-				o.Fatalf("%v after the fault began, it removed Service %d or its endpoints:\n%s", time.Since(start), i, o.view)
+				o.Fatalf("%v after the fault began, the source removed Service %d or its endpoints:\n%s", time.Since(start), i, o.view)
 			}
 		}
 		if o.view.Services[crowdID(0)] == nil != fault.visible && time.Since(start) > time.Minute {
@@ -310,7 +312,7 @@ func crowdID(i int) model.ServiceID {
 	return model.ServiceID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)}
 }
 
-// noticed reports whether status and health show an error.
+// noticed reports whether both status and health checks show an error.
 func (o *outage) noticed() bool {
 	if len(o.api.LastError()) > 0 {
 		return true

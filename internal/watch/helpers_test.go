@@ -13,14 +13,15 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// klogEntries is what client-go logs in these tests. The logger is set once, because client-go's goroutines read it without a lock.
+// klogEntries contains client-go's log entries in these tests. The logger is set only once, because client-go's goroutines read
+// it without a lock.
 var klogEntries *observer.ObservedLogs
 
 func TestMain(m *testing.M) {
 	core, entries := observer.New(zapcore.DebugLevel)
 	klogEntries = entries
 	RedirectKlog(zap.New(core))
-	utilruntime.ErrorHandlers = nil // one of them sleeps between errors, based on a time that it keeps across bubbles
+	utilruntime.ErrorHandlers = nil // one error handler sleeps between errors, based on a time that it keeps across bubbles
 	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)
 }
@@ -29,7 +30,7 @@ func ptr[T any](v T) *T { return &v }
 
 func newTestConverter() converter { return newConverter("") }
 
-// testService returns a valid Service, edited by change.
+// testService returns a valid Service, modified by change.
 func testService(name string, change func(*v1.Service)) *v1.Service {
 	svc := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1", CreationTimestamp: metav1.Unix(1700000000, 0)},
@@ -44,7 +45,7 @@ func testService(name string, change func(*v1.Service)) *v1.Service {
 	return svc
 }
 
-// testSlice returns a valid slice with one endpoint, edited by change.
+// testSlice returns a valid slice with one endpoint, modified by change.
 func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

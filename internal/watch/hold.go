@@ -11,21 +11,22 @@ import (
 )
 
 // An API server that has lost its storage, or has been restored from an old copy, lists fewer objects than exist. The agent
-// cannot distinguish that from a mass deletion that it missed: in both cases objects are just missing. So a list that lacks
-// most objects removes nothing at first (I15). Deletions reported by a watch take effect immediately.
+// cannot distinguish such a list from one after a mass deletion that it missed. Therefore a list that lacks most objects
+// removes nothing at first (I15). Deletions reported by a watch take effect immediately.
 
 const (
-	// holdFor is how long objects missing from a list are held. If a second list also lacks them, they are deleted sooner.
+	// holdFor is the time for which objects missing from a list are held. If a second list also lacks them, they are deleted
+	// sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. A cluster may have fewer Nodes, and each
-	// matters.
+	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. A cluster may have fewer
+	// Nodes than that, and each Node matters.
 	fewMissing = 4
 )
 
-// held are the objects that are kept although they are missing from the API server's last list of their kind.
+// held are the objects that the Store keeps although they are missing from the API server's last list of their kind.
 type held struct {
 	objects map[model.ObjectRef]struct{}
-	// endpoints are the held EndpointSlices by the addresses of their pods.
+	// endpoints maps pod addresses to the held EndpointSlices that contain them.
 	endpoints map[netip.Addr][]model.ObjectRef
 	release   *time.Timer
 }
@@ -74,8 +75,9 @@ func (s *Store) relist(kind model.Kind, records []*Record) (holding int) {
 	return holding
 }
 
-// implausible reports whether a list lacks most of the known objects, although most of the missing ones still have a counterpart. The counterparts of a Service are its
-// EndpointSlices, and vice versa; those of a Node are its endpoints.
+// implausible reports whether a list lacks most of the known objects although most of the missing objects still have a
+// counterpart. The counterparts of a Service are its EndpointSlices, and vice versa. The counterparts of a Node are its
+// endpoints.
 func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed int) bool {
 	if kind != model.KindNode && len(missing) <= fewMissing || len(missing) <= listed {
 		return false
@@ -90,7 +92,7 @@ func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed i
 	return 2*evident > len(missing)
 }
 
-// hosts are the names of the nodes with endpoints, if kind is Node.
+// hosts are the names of the nodes that have endpoints, if kind is Node.
 func (s *Store) hosts(kind model.Kind) map[string]struct{} {
 	names := map[string]struct{}{}
 	if kind != model.KindNode {
@@ -106,7 +108,7 @@ func (s *Store) hosts(kind model.Kind) map[string]struct{} {
 	return names
 }
 
-// hasCounterpart reports whether a Service has an EndpointSlice, or an EndpointSlice its Service.
+// hasCounterpart reports whether a Service still has an EndpointSlice, or whether an EndpointSlice still has its Service.
 func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	if key.Kind == model.KindService {
 		e := s.services[model.ServiceID{Namespace: key.Namespace, Name: key.Name}]
@@ -171,8 +173,8 @@ func (s *Store) yieldToAll() {
 	}
 }
 
-// yieldTo removes held endpoints that have the address of another pod in the slice. The held pod no longer exists, because its
-// address has been reused. Pods on the host network share the node's address.
+// yieldTo removes held endpoints that have the address of another pod in the slice. A held pod no longer exists if its address
+// has been reused. Pods on the host network share the node's address.
 func (s *Store) yieldTo(slice *model.EndpointSlice) {
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -202,7 +204,7 @@ func (s *Store) giveUp(key model.ObjectRef, to *model.Endpoint) {
 		switch {
 		case e.Addr != to.Addr || e.Pod == "":
 			less.Endpoints = append(less.Endpoints, *e)
-		case e.Pod == to.Pod: // one pod that serves two Services
+		case e.Pod == to.Pod: // the same pod serves two Services
 			less.Endpoints = append(less.Endpoints, *e)
 			s.holdEndpoint(key, e)
 		}
@@ -222,7 +224,7 @@ func (s *Store) isNode(addr netip.Addr) bool {
 	return false
 }
 
-// holdUntil deletes the objects that are still held after d.
+// holdUntil deletes the objects that are still held after the duration d.
 func (s *Store) holdUntil(d time.Duration) {
 	if s.held.release != nil {
 		s.held.release.Stop()
@@ -237,10 +239,10 @@ func (s *Store) holdUntil(d time.Duration) {
 	})
 }
 
-// logHolding logs how many objects are held.
+// logHolding logs the number of held objects.
 func logHolding(log *zap.Logger, kind model.Kind, holding int) {
 	if holding > 0 {
-		log.Warn("the API server's list lacks most objects that are in use; keeping them temporarily, in case the list is wrong",
+		log.Warn("the API server's list lacks most objects that are in use; keeping them for a short time in case the list is wrong",
 			zap.String("kind", string(kind)), zap.Int("kept", holding), zap.Duration("for", holdFor))
 	}
 }

@@ -23,7 +23,7 @@ func podSlice(service, pod, addr string) *discoveryv1.EndpointSlice {
 	})
 }
 
-// holdSlices returns a Store with n Services, whose EndpointSlices the API server has just lost.
+// holdSlices returns a Store with n Services whose EndpointSlices the API server has just lost.
 func holdSlices(t rapid.TB, n int) *Store {
 	t.Helper()
 	s := NewStore("")
@@ -59,7 +59,7 @@ func endpointsOf(s *Store, service string) (addrs []string) {
 	return addrs
 }
 
-// TestHeldEndpointYields: a held endpoint gives its address up only to another pod.
+// TestHeldEndpointYields: a held endpoint gives up its address only to another pod.
 func TestHeldEndpointYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod, addr string
@@ -81,7 +81,7 @@ func TestHeldEndpointYields(t *testing.T) {
 				// An endpoint that the API server lists again is no longer held.
 				listSlices(t, s, podSlice("svc-3", "pod-3", podAddr(3)))
 				if got := endpointsOf(s, "svc-3"); !slices.Equal(got, []string{podAddr(3)}) {
-					t.Errorf("the API server lists the endpoint again, but the Store has %v", got)
+					t.Errorf("the API server lists the endpoint again, but the Store still has %v", got)
 				}
 				time.Sleep(holdFor + time.Second)
 				synctest.Wait()
@@ -93,8 +93,8 @@ func TestHeldEndpointYields(t *testing.T) {
 	}
 }
 
-// TestHeldEndpointsNeverShareAnAddress draws the changes after a loss: a held pod never shares its address with another pod, in
-// any order of changes.
+// TestHeldEndpointsNeverShareAnAddress draws random changes after a loss. In any order of changes, a held pod never shares its
+// address with another pod.
 func TestHeldEndpointsNeverShareAnAddress(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 6

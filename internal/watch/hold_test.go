@@ -57,7 +57,7 @@ func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
 	}
 }
 
-// services counts the reader's Services after these changes: existing and held ones.
+// services returns the reader's numbers of existing and held Services after these changes.
 func (c knowledge) services() (live, held int) {
 	for _, svc := range c {
 		switch {
@@ -122,7 +122,7 @@ func TestListThatLacksMostServices(t *testing.T) {
 				synctest.Wait()
 				changes := known.take(s)
 				if live, held := known.services(); live != c.live || held != 0 || changes.Held != 0 {
-					t.Errorf("finally, %d Services exist and %d are held (%d)", live, held, changes.Held)
+					t.Errorf("in the end, %d Services exist and %d are held (%d)", live, held, changes.Held)
 				}
 			})
 		})
@@ -162,7 +162,7 @@ func TestListNeverTakesMost(t *testing.T) {
 	})
 }
 
-// listNodes applies a list of Nodes from the API server, and returns how many Nodes the reader loses.
+// listNodes applies a list of Nodes from the API server, and returns the number of Nodes that the reader loses.
 func listNodes(t *testing.T, s *Store, nodes ...any) (lost int) {
 	t.Helper()
 	if err := (&sink{store: s, kind: model.KindNode, log: zap.NewNop()}).Replace(nodes, ""); err != nil {
@@ -176,8 +176,8 @@ func listNodes(t *testing.T, s *Store, nodes ...any) (lost int) {
 	return lost
 }
 
-// A list that lacks most Nodes with endpoints removes none until a second list or a timeout confirms it: an agent without its Node reports that
-// its node is leaving.
+// A list that lacks most Nodes with endpoints removes no Node until a second list or a timeout confirms the loss, because an
+// agent without its Node reports that the node is leaving.
 func TestListThatLacksMostNodes(t *testing.T) {
 	for n := 1; n <= 6; n++ {
 		for listed := 0; 2*listed < n; listed++ {

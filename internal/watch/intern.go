@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// maxInterned limits the interner, because nodes come and go for the life of the process. After a reset a name may be in memory
-// twice, which is harmless.
+// maxInterned limits the size of the interner, because nodes come and go during the life of the process. After a reset, a name
+// may be in memory twice, which is harmless.
 const maxInterned = 1 << 16
 
-// maxName is the length of the longest name that is kept. The API server does not limit all of them.
+// maxName is the maximum length of an interned name. The API server does not limit the length of all names.
 const maxName = 253
 
-// interner keeps one copy of each name. A cluster has thousands of endpoints per node and zone, and the decoder allocates the
-// name for each of them. (The unique package drops a value once no handle to it is left, and the model holds strings.)
+// interner keeps one copy of each name. A cluster has thousands of endpoints, and the decoder allocates the names of node and
+// zone for each of them. (The unique package drops a value once no handle to it is left, and the model holds strings.)
 type interner struct {
 	mu   sync.Mutex
 	seen map[string]string
@@ -21,7 +21,7 @@ type interner struct {
 
 func newInterner() *interner { return &interner{seen: make(map[string]string)} }
 
-// name returns a name in valid UTF-8, which labels of metrics need.
+// name returns a name in valid UTF-8, which metric labels require.
 func (i *interner) name(s string) string {
 	if s = strings.ToValidUTF8(s, "?"); s == "" || len(s) > maxName {
 		return s

@@ -10,7 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// A Node object cannot take more addresses from Services than a node can have. Its processing time does not grow faster than the object.
+// A Node object cannot take more addresses from Services than a node can have. The time to process it grows no faster than its
+// size.
 func TestAddressesOfANodeAreBounded(t *testing.T) {
 	for n, want := range map[int]int{maxAddresses: maxAddresses, 50_000: maxAddresses} {
 		node := &v1.Node{}
@@ -25,7 +26,7 @@ func TestAddressesOfANodeAreBounded(t *testing.T) {
 	}
 }
 
-// Names that the API server does not check stay in memory no longer than their object, and are valid in labels of metrics.
+// Names that the API server does not validate stay in memory no longer than their object, and are valid in metric labels.
 func TestNamesOfEndpoints(t *testing.T) {
 	c := newConverter("")
 	zone, bad := strings.Repeat("z", maxName+1), "pod-\xff"

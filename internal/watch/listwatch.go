@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// listWatch makes the reflector's requests for a kind. Every request has a timeout and updates LastContact or LastError: the
-// reflector retries a refused connection for hours without reporting it.
+// listWatch sends the reflector's requests for a kind. Every request has a timeout and updates LastContact or LastError,
+// because the reflector retries a refused connection for hours without reporting it.
 func (a *API) listWatch(f *feed) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -66,7 +66,7 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 			return nil, err
 		}
 	}
-	// The context must last for the whole watch, so a timer limits the time for opening it.
+	// The context must live as long as the watch, so a timer limits the time to open the watch.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(a.timing.silence, cancel)
 	options.Watch = true
@@ -90,12 +90,13 @@ func (a *API) watch(ctx context.Context, f *feed, options metav1.ListOptions) (w
 func (f *feed) request(options *metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = f.labels, f.fields
 	return f.client.Get().Resource(f.resource).VersionedParams(options, metav1.ParameterCodec).
-		// The client's own retries are silent, and up to ten of them multiply every timeout. The reflector retries with backoff.
+		// The client's own retries are silent, and up to ten retries multiply every timeout. The reflector retries with
+		// backoff.
 		MaxRetries(0)
 }
 
-// stream is a watch that ends when the server is silent for too long. To the reflector this looks like a server that closed the
-// watch normally: it opens the next one where this one stopped.
+// stream is a watch that ends when the server is silent for too long. To the reflector, the server seems to have closed the
+// watch normally, so the next watch continues where this one stopped.
 type stream struct {
 	inner    watch.Interface
 	cancel   context.CancelFunc
@@ -152,8 +153,8 @@ func (s *stream) run(silence time.Duration) {
 	}
 }
 
-// sink is the reflector's interface to the Store. It converts objects to records. The Transformer does the same for the
-// reflector's temporary store, which holds a streamed list until it is complete.
+// sink implements the reflector's store interface for the Store. It converts objects to records. The Transformer parses objects
+// for the reflector's temporary store, which holds a streamed list until it is complete.
 type sink struct {
 	store *Store
 	kind  model.Kind
@@ -199,11 +200,11 @@ func (s *sink) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is part of the reflector's interface. It is never called, because the agent sets no resync period.
+// Resync is part of the reflector's store interface. The reflector never calls it, because the agent sets no resync period.
 func (s *sink) Resync() error { return nil }
 
-// clockUntil is the real clock, except that its timers fire when the context ends. The reflector ignores the context during some
-// of its backoffs and would delay the end of the process by up to a minute.
+// clockUntil is a real clock whose timers also fire when the context ends. The reflector ignores the context during some of its
+// backoffs, which would delay the end of the process by up to a minute.
 type clockUntil struct {
 	clock.RealClock
 	ctx context.Context

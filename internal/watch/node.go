@@ -31,11 +31,12 @@ func (c converter) node(node *v1.Node, origin string) *Record {
 	return r
 }
 
-// maxAddresses bounds the addresses of a Node. A kubelet writes them, and on every other node each may be the address of a Service.
+// maxAddresses is the maximum number of addresses of a Node. A node's kubelet writes them, and on all other nodes each of them
+// may take an address from a Service.
 const maxAddresses = 64
 
 // nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
-// link-local one that a cloud provider reports. This is not a mistake, so there is no Problem.
+// link-local address that a cloud provider reports. Such an address is not a mistake, so there is no Problem.
 func nodeAddresses(node *v1.Node, p *Problems) []netip.Addr {
 	var addrs []netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
@@ -49,7 +50,7 @@ func nodeAddresses(node *v1.Node, p *Problems) []netip.Addr {
 			case err != nil:
 				p.Add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
 			case len(addrs) == maxAddresses:
-				p.Add("status.addresses", spec.Address, "must be at most %d. The agent does not keep Services from the others", maxAddresses)
+				p.Add("status.addresses", spec.Address, "must be at most %d. The agent does not reserve the others", maxAddresses)
 				return addrs
 			case inet.CheckUnicast(addr) == nil && !slices.Contains(addrs, addr):
 				addrs = append(addrs, addr)

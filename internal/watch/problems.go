@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// maxProblems limits the Problems of one object or file: a thousand bad endpoints are one mistake, and each Problem may
-	// become an Event.
+	// maxProblems limits the number of Problems of one object or file: a thousand bad endpoints are one mistake, and each
+	// Problem may become an Event.
 	maxProblems = 16
-	// Limits for the parts of a Problem that repeat text from the object, in bytes.
+	// These limits, in bytes, apply to the parts of a Problem that repeat text from the object.
 	maxValue, maxField, maxReason = 64, 200, 500
 )
 
@@ -25,12 +25,12 @@ type Problems struct {
 	more   int
 }
 
-// Add records a wrong value of a field. The reason describes what is valid.
+// Add records an invalid value of a field. The reason describes the valid values.
 func (p *Problems) Add(field, value, format string, args ...any) {
 	p.AddWithRemedy(field, value, fmt.Sprintf(format, args...), "")
 }
 
-// AddWithRemedy is Add for a reason that does not imply the remedy.
+// AddWithRemedy is like Add, for a reason that does not imply the remedy.
 func (p *Problems) AddWithRemedy(field, value, reason, remedy string) {
 	if len(p.list) == maxProblems {
 		p.more++

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// The label selector matches exactly the objects that are served, with and without a proxy name.
+// With and without a proxy name, the label selector matches exactly the objects that are served.
 func TestProxyServesWhatItSelects(t *testing.T) {
 	for _, of := range []map[string]string{nil, {labelProxyName: ""}, {labelProxyName: "kube-ipvs"}, {labelProxyName: "other"}} {
 		for proxy, want := range map[Proxy]bool{"": of == nil, "kube-ipvs": of[labelProxyName] == "kube-ipvs"} {
@@ -28,7 +28,7 @@ func TestProxyServesWhatItSelects(t *testing.T) {
 				t.Errorf("proxy %q selects %v: %t", proxy, of, got)
 			}
 			if (service.Service != nil) != want || (slice.Slice != nil) != want {
-				t.Errorf("proxy %q, labels %v: Service served %t, slice %t, want %t", proxy, of, service.Service != nil, slice.Slice != nil, want)
+				t.Errorf("proxy %q, labels %v: got Service served %t and slice %t, want %t", proxy, of, service.Service != nil, slice.Slice != nil, want)
 			}
 		}
 	}

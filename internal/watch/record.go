@@ -14,13 +14,13 @@ import (
 // listedKinds are the kinds that must have been listed before the model is complete.
 var listedKinds = [...]model.Kind{model.KindService, model.KindEndpointSlice, model.KindNode}
 
-// Record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster most of its bytes are
+// Record is one parsed object. The Kubernetes object is dropped after parsing: in a large cluster, most of its bytes are
 // managedFields, labels and annotations that the agent never reads.
 //
-// A Record without Service, Slice and Node adds nothing to the model. It also stands for a deleted object.
+// A Record without a Service, Slice or Node adds nothing to the model. It also represents a deleted object.
 type Record struct {
-	// ObjectMeta has only the namespace and the name. With it the reflector's temporary store can keep a record, so that
-	// a whole list is never in memory as Kubernetes objects.
+	// ObjectMeta has only the namespace and the name. It allows the reflector's temporary store to keep records, so that a
+	// whole list is never in memory as Kubernetes objects.
 	metav1.ObjectMeta
 	kind model.Kind
 
@@ -36,7 +36,7 @@ type Record struct {
 	Problems []model.Problem
 }
 
-// FileRecord returns the Problems of a file or directory.
+// FileRecord returns a record with the Problems of a file or directory.
 func FileRecord(path string, problems []model.Problem) *Record {
 	r := newRecord(model.KindFile, "", path)
 	r.Problems = problems

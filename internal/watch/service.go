@@ -13,14 +13,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// labelProxyName assigns a Service to the proxy of that name. The EndpointSlice controllers copy it to the slices of the Service.
+// labelProxyName is the label that assigns a Service to the proxy of that name. The EndpointSlice controllers copy the label to
+// the slices of the Service.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Proxy is the proxy name of an agent. The agent serves the Services whose label has this value; an agent without a name serves
-// the Services without the label, as kube-proxy does.
+// Proxy is the name of an agent's proxy. The agent serves the Services whose label has this value; an agent without a name
+// serves the Services without the label, as kube-proxy does.
 type Proxy string
 
-// serves reports whether a Service or slice with these labels belongs to this proxy.
+// serves reports whether this proxy serves a Service or slice with these labels.
 func (p Proxy) serves(labels map[string]string) bool {
 	name, labeled := labels[labelProxyName]
 	return labeled == (p != "") && name == string(p)
@@ -37,8 +38,8 @@ func (p Proxy) selector() string {
 // maxAffinity is the longest session affinity that the API server accepts.
 const maxAffinity = 86400
 
-// eligibleService reports whether a Service is served by this proxy. The API server also filters by the first two conditions, so
-// that a Service that stops being eligible arrives as a deletion.
+// eligibleService reports whether this proxy serves a Service. The API server also filters by the first two conditions, so that
+// a Service that stops being eligible arrives as a deletion.
 func (p Proxy) eligibleService(svc *v1.Service) bool {
 	headless := svc.Spec.ClusterIP == v1.ClusterIPNone || slices.Contains(svc.Spec.ClusterIPs, v1.ClusterIPNone)
 	return p.serves(svc.Labels) && !headless && svc.Spec.Type != v1.ServiceTypeExternalName
@@ -56,7 +57,7 @@ func (c converter) service(svc *v1.Service, origin string) *Record {
 	externalLocal := isLocal("spec.externalTrafficPolicy", svc.Spec.ExternalTrafficPolicy, p)
 	s := &model.Service{
 		ID: id,
-		// UTC, so that one instant written in two time zones gives equal values.
+		// Use UTC, so that the same instant in two time zones gives equal values.
 		UID: string(svc.UID), Created: svc.CreationTimestamp.UTC(),
 		ClusterIPs:      clusterIPs(svc, p),
 		ExternalIPs:     externalIPs(svc, p),
@@ -123,7 +124,7 @@ func clusterIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	return addrs
 }
 
-// affinityTimeout returns how long a client stays with its endpoint; 0 without session affinity.
+// affinityTimeout returns the time for which a client stays on its endpoint; 0 without session affinity.
 func affinityTimeout(svc *v1.Service, p *Problems) time.Duration {
 	const fallback = time.Duration(v1.DefaultClientIPServiceAffinitySeconds) * time.Second
 	switch svc.Spec.SessionAffinity {

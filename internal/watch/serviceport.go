@@ -15,12 +15,12 @@ import (
 type portReader struct {
 	*Problems
 	kind v1.ServiceType
-	// Used by earlier ports of the Service.
+	// These values are used by earlier ports of the Service.
 	names              map[string]bool
 	numbers, nodePorts map[portNumber]bool
 }
 
-// portNumber must be unique among the ports of a Service.
+// portNumber identifies a port; it must be unique among the ports of a Service.
 type portNumber struct {
 	protocol inet.Protocol
 	number   int32
@@ -68,10 +68,11 @@ func (r *portReader) port(path string, spec *v1.ServicePort) (port model.Service
 	return model.ServicePort{}, false
 }
 
-// nodePort returns the port on the nodes' addresses; 0 for none. A mistake in it does not affect the other addresses. Only type
-// NodePort requires a node port: a load balancer that sends to its own address needs none.
+// nodePort returns the port on the nodes' addresses; 0 if there is none. A mistake in this field does not affect other
+// addresses. Only type NodePort requires a node port, because a load balancer may forward packets with its own address as the
+// destination.
 func (r *portReader) nodePort(field string, number int32, protocol inet.Protocol) uint16 {
-	const consequence = ". The port is not served on the addresses of nodes"
+	const consequence = ". The port is not served on node addresses"
 	key := portNumber{protocol, number}
 	switch {
 	case number == 0 && r.kind == v1.ServiceTypeNodePort:

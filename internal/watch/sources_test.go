@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// Objects from a real API server give the same model as the manifest that created them.
+// Objects read from a real API server give the same model as the manifest that created them.
 func TestBothSourcesAgree(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})
 	if err := server.Apply(t.Context(), watch.EveryType); err != nil {
@@ -45,7 +45,7 @@ func TestBothSourcesAgree(t *testing.T) {
 	for id, want := range fromFile.Services {
 		got := *v.Services[id]
 		if got.UID == "" || got.Created.IsZero() {
-			t.Errorf("%v: UID %q, created %v: want the values from the API server", id, got.UID, got.Created)
+			t.Errorf("%v: got UID %q, created %v; want the values from the API server", id, got.UID, got.Created)
 		}
 		got.UID, got.Created = "", time.Time{}.UTC()
 		expected := *want

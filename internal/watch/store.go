@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Store holds the model of the cluster's objects and tracks what changed since the last Take. It does no I/O and is safe for
-// concurrent use. The values it returns are immutable.
+// Store contains the model of the cluster's objects and tracks changes since the last Take. It performs no I/O and is safe for
+// concurrent use. The values that it returns are immutable.
 type Store struct {
 	converter
 	changed chan struct{}
@@ -36,13 +36,13 @@ type Store struct {
 	dirtyProblems map[model.ObjectRef]struct{}
 }
 
-// entry is one Service name: the Service if it exists, and the slices that name it, whichever arrived first.
+// entry is the Service of one name, if it exists, and the slices with its name. Either may arrive first.
 type entry struct {
 	service *model.Service // without Slices; nil if it does not exist
 	slices  []*model.EndpointSlice
-	// shared is set while the reader uses the list of slices. A shared list is copied before it changes.
+	// shared is true while the reader uses the list of slices. A shared list is copied before it changes.
 	shared bool
-	// reported is set once the reader knows this Service, so that its deletion must be reported.
+	// reported is true once the reader has received this Service, so that its deletion must be reported.
 	reported bool
 }
 
@@ -63,11 +63,11 @@ func NewStore(proxy Proxy) *Store {
 	}
 }
 
-// Changed receives when Take has something new to return, and when Synced becomes true.
+// Changed returns a channel that receives when Take has new changes, and when Synced becomes true.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Synced reports whether every kind has been listed at least once. Until then the model is incomplete: an object that is not
-// in it may exist.
+// Synced reports whether every kind has been listed at least once. Until then, the model is incomplete: an object that is not
+// in the model may exist.
 func (s *Store) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Store) Synced() bool {
 
 func (s *Store) synced() bool { return len(s.listed) == len(listedKinds) }
 
-// Counts are the updates received for Services and EndpointSlices: in total, and since the last Take (pending).
+// Counts are the numbers of updates received for Services and EndpointSlices, in total and since the last Take (pending).
 type Counts struct{ Services, ServicesPending, Endpoints, EndpointsPending int }
 
 // Counts returns the current counts.
@@ -86,7 +86,7 @@ func (s *Store) Counts() Counts {
 	return s.counts
 }
 
-// Take returns everything that changed since the last Take. It may include objects that changed and changed back.
+// Take returns everything that changed since the last Take. The result may include objects that changed and changed back.
 func (s *Store) Take() model.Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Store) Take() model.Changes {
 	return changes
 }
 
-// share returns the value of a Service for the reader; nil if the Service no longer exists.
+// share returns a Service for the reader; nil if it no longer exists.
 func (s *Store) share(id model.ServiceID) *model.Service {
 	e := s.services[id]
 	if e.service == nil {
@@ -141,8 +141,8 @@ func (s *Store) apply(r *Record) {
 	s.signal()
 }
 
-// Replace applies complete lists of some kinds in one step, so that no reader sees half of them. Objects that are not in a
-// list are deleted.
+// Replace applies complete lists of some kinds atomically, so that no reader sees only some of the changes. Objects that are
+// not in a list are deleted.
 func (s *Store) Replace(lists map[model.Kind][]*Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *Store) ReplaceProblems(object model.ObjectRef, list []model.Problem) {
 	s.signal()
 }
 
-// putList applies a complete list of a kind and returns the known objects that it lacks.
+// putList applies a complete list of a kind and returns the known objects that are missing from it.
 func (s *Store) putList(kind model.Kind, records []*Record) (missing []model.ObjectRef) {
 	given := make(map[model.ObjectRef]struct{}, len(records))
 	for _, r := range records {
@@ -182,7 +182,7 @@ func (s *Store) putList(kind model.Kind, records []*Record) (missing []model.Obj
 	})
 }
 
-// known returns the objects of a kind that are in the model or have problems, each once.
+// known returns the objects of a kind that are in the model or have problems, without duplicates.
 func (s *Store) known(kind model.Kind) []model.ObjectRef {
 	keys := map[model.ObjectRef]struct{}{}
 	for key := range s.problems {
@@ -270,8 +270,8 @@ func (s *Store) putSlice(r *Record) {
 	}
 }
 
-// addTrigger keeps the time of a change for the reader. Changes made before the first list was complete do not show how long a change takes to
-// reach the kernel.
+// addTrigger records the time of a change for the reader. Changes made before the first list was complete are not recorded,
+// because they do not show how long a change takes to reach the kernel.
 func (s *Store) addTrigger(r *Record) {
 	if !r.trigger.IsZero() && s.synced() {
 		s.triggers = append(s.triggers, model.Trigger{Family: r.Slice.Family, At: r.trigger, Received: time.Now()})
@@ -363,7 +363,7 @@ func (e *entry) removeSlice(name string) {
 		e.slices = slices.Delete(e.slices, i, i+1)
 	}
 	if len(e.slices) == 0 {
-		e.slices = nil // equal to a Service that never had slices
+		e.slices = nil // so that it equals a Service that never had slices
 	}
 }
 

@@ -60,17 +60,17 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 		t.Fatalf("got %+v", first)
 	}
 
-	// If one slice changes, the other one is shared, and the previously taken value does not change.
+	// If one slice changes, the other one is shared, and the value taken earlier does not change.
 	mustPut(t, s, testSlice("web-1", "web", func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = "10.244.1.6" }))
 	second := s.Take().Services[webID]
 	if second.Slices[1] != first.Slices[1] {
 		t.Error("an unchanged slice was copied")
 	}
 	if first.Slices[0].Endpoints[0].Addr.String() != "10.244.1.5" {
-		t.Error("a value changed after it was taken")
+		t.Error("a value changed after Take returned it")
 	}
 
-	// The slices are deleted before the Service.
+	// The API server deletes the slices before the Service.
 	mustDelete(t, s, model.KindEndpointSlice, "default", "web-1")
 	mustDelete(t, s, model.KindEndpointSlice, "default", "web-2")
 	if got := s.Take().Services[webID]; got == nil || got.Slices != nil {
@@ -99,7 +99,7 @@ func TestStoreSliceChangesOwner(t *testing.T) {
 	}
 }
 
-// An object that still exists but is no longer eligible disappears like a deleted one.
+// An object that exists but is no longer eligible disappears like a deleted one.
 func TestStoreDropsIneligibleServices(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"headless":     func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil },
@@ -123,7 +123,7 @@ func TestStoreDropsIneligibleServices(t *testing.T) {
 	}
 }
 
-// An update of status or annotations, or a relist, does not wake the reader.
+// A relist, or an update of status or annotations, does not wake the reader.
 func TestStoreIgnoresIrrelevantUpdates(t *testing.T) {
 	s := NewStore("")
 	lists := map[model.Kind][]runtime.Object{
@@ -189,7 +189,7 @@ func TestStoreSynced(t *testing.T) {
 	select {
 	case <-s.Changed():
 	default:
-		t.Error("no signal for an empty cluster; a reader would wait forever")
+		t.Error("no signal for an empty cluster, so a reader would wait forever")
 	}
 }
 
@@ -215,7 +215,7 @@ func TestStoreNodes(t *testing.T) {
 	mustPut(t, s, node("n1", "10.244.3.0/24"))
 	check("changed", "node n1 [] pods=[10.244.3.0/24]\nnode n2 [] pods=[10.244.2.0/24]")
 	if first.PodCIDRs[0].String() != "10.244.1.0/24" {
-		t.Error("a value changed after it was taken")
+		t.Error("a value changed after Take returned it")
 	}
 	mustDelete(t, s, model.KindNode, "", "n1")
 	check("deleted", "node n2 [] pods=[10.244.2.0/24]")
@@ -230,11 +230,11 @@ func TestStoreNodes(t *testing.T) {
 	}
 }
 
-// world is the set of objects in an API server.
+// world contains the objects in an API server.
 type world map[model.ObjectRef]runtime.Object
 
-// drawObject draws a version of one of a few objects: Services that gain and lose eligibility, slices that move between Services
-// and families, Nodes whose addresses change.
+// drawObject draws a version of an object: Services gain and lose eligibility, slices move between Services and families, and
+// the addresses of Nodes change.
 func drawObject(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	services := []string{"a", "b", "c"}
 	switch rapid.SampledFrom(listedKinds[:]).Draw(t, "kind") {
@@ -286,7 +286,7 @@ func drawNode(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	return model.NodeRef(node.Name), node
 }
 
-// oneShot returns the model of a world from one list of each kind.
+// oneShot returns the model that results from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
 	s, v := NewStore(""), watchtest.NewView()
 	for _, kind := range []model.Kind{model.KindNode, model.KindEndpointSlice, model.KindService} {
@@ -306,7 +306,8 @@ func (w world) list(kind model.Kind) []runtime.Object {
 	return objs
 }
 
-// The model depends only on the objects, not on their history. Event order, duplicate events, relists and the times of Takes do not matter.
+// The model depends only on the objects, not on their history. The order of events, duplicate events, relists and the times of
+// Takes do not matter.
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, v, w := NewStore(""), watchtest.NewView(), world{}

@@ -14,17 +14,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Package is the package of these tests in the record.
+// Package is the package name of these tests in the record.
 const Package = "kubernetes"
 
-// AnnounceKernel is a shell command that prints the line that tells Follow the kernel's version.
+// AnnounceKernel is a shell command that prints the kernel's version for Follow.
 const AnnounceKernel = `echo "kernel $LAB_KERNEL in $LAB_MODE"`
 
 var announced = regexp.MustCompile(`^kernel (\S+) in (.+)`)
 
 var (
 	separator = regexp.MustCompile(`^-{20,}$`)
-	// verdict matches the line after a spec's output. If the line contains no word, the spec passed.
+	// verdict matches the line after a spec's output. If the line does not contain a word, the spec passed.
 	verdict = regexp.MustCompile(`^[•SP](?: \[([A-Z]+)[^\]]*\])? \[([0-9.]+) seconds\]`)
 	// explained matches the line after the verdict, which contains the reason.
 	explained = regexp.MustCompile(`^\s+\[(?:SKIPPED|FAILED)\] (.*)`)
@@ -51,10 +51,10 @@ func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 		known[spec] = true
 	}
 	lines := bufio.NewScanner(output)
-	lines.Buffer(nil, 1<<20) // a line contains a letter for each spec that is left out
+	lines.Buffer(nil, 1<<20) // this line has a letter for each skipped spec
 	var (
 		kernel, lab, spec string
-		first             bool // the next line names a spec
+		first             bool // the next line contains a spec's name
 		last              *record.Test
 	)
 	finish := func() {
@@ -89,7 +89,7 @@ func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 }
 
 func outcome(spec string, match []string) *record.Test {
-	seconds, _ := strconv.ParseFloat(match[2], 64) // the expression lets only numbers pass
+	seconds, _ := strconv.ParseFloat(match[2], 64) // the expression matches only numbers
 	t := record.Test{Package: Package, Test: spec, Status: "FAIL", Seconds: int(math.Ceil(seconds))}
 	switch match[1] {
 	case "":
@@ -112,7 +112,8 @@ func specIn(line string, known map[string]bool) string {
 	return line
 }
 
-// Remaining returns the specs that have not passed. A spec that skipped itself runs again, because another cluster may meet its needs.
+// Remaining returns the specs that have not passed. A spec that skipped itself runs again, because another cluster may
+// meet its requirements.
 func Remaining(specs []string, done []record.Test) (left []string) {
 	for _, spec := range specs {
 		if !slices.ContainsFunc(done, func(t record.Test) bool { return t.Test == spec && t.Status == "PASS" }) {
@@ -129,9 +130,9 @@ func Section(results []record.Test) string {
 	b.WriteString(`
 ## Kubernetes' own tests
 
-The program ` + "`e2e.test`" + ` of Kubernetes runs specs in a [cluster with kubelets](cluster.md): nodes with
-containerd, CoreDNS behind its Service, and kube-ipvs from its chart and image as the only proxy.
-` + "`make nightly PART=kubernetes`" + ` runs them.
+Kubernetes' program ` + "`e2e.test`" + ` runs specs in a [cluster with kubelets](cluster.md): nodes
+with containerd, CoreDNS behind its Service, and kube-ipvs, installed from its chart and image, as
+the only proxy. ` + "`make nightly PART=kubernetes`" + ` runs them.
 
 `)
 	if len(specs) == 0 {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Changes of a transition, by name. Two transitions include each at least once.
+// Changes of a transition, by name. Two consecutive transitions include each change at least once.
 const (
 	EndpointsChanged = "endpoints redrawn"
 	CharacterChanged = "type, ports, policies and addresses redrawn"
@@ -53,7 +53,7 @@ func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 	return after, counts
 }
 
-// some picks Services that a proxy serves and returns their indexes in the set.
+// some picks random Services that a proxy serves, and returns their indexes in the set.
 func (d *Drawer) some(set Set, n int) []int {
 	var picked []int
 	for _, i := range d.rng.Perm(len(set.Services)) {
@@ -69,14 +69,14 @@ func (d *Drawer) moveEndpoints(svc *Service) {
 	rename(*svc, svc.Object.Name)
 }
 
-// redraw changes every field that the API server allows to change.
+// redraw redraws every field that the API server allows clients to change.
 func (d *Drawer) redraw(o *corev1.Service) {
 	o.Spec.Type = one(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
 	d.character(o)
 }
 
-// changeNodes moves the first node to another zone, and adds a load balancer's address to the node without a host or removes
-// it.
+// changeNodes moves the first node to another zone, and adds or removes a load balancer's address on the node without a
+// host.
 func (d *Drawer) changeNodes(set *Set, counts map[string]int) {
 	here, other := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
 	here.Zone = map[string]string{"zone-a": "zone-b", "zone-b": "", "": "zone-a"}[here.Zone]

@@ -1,5 +1,5 @@
-// Package draw creates random but valid sets of Services, EndpointSlices and Nodes, changes them at random, counts the features
-// that they cover, and shrinks a failing set.
+// Package draw creates random but valid sets of Services, EndpointSlices and Nodes, changes them at random, counts the
+// features that they cover, and shrinks failing sets.
 //
-// The same seed draws the same objects. The package touches neither a kernel nor an API server.
+// The same seed always yields the same objects. The package uses neither a kernel nor an API server.
 package draw

@@ -55,8 +55,8 @@ func TestSameSeedSameObjects(t *testing.T) {
 	}
 }
 
-// TestEntriesOfOneAddressAgree: entries of a Service port are equal if they have the same address and are both terminating or both not.
-// Kubernetes does not specify which of them takes precedence.
+// TestEntriesOfOneAddressAgree: two entries of a Service port are equal if they have the same address and the
+// same terminating condition. Kubernetes does not specify which entry takes precedence.
 func TestEntriesOfOneAddressAgree(t *testing.T) {
 	for seed := range uint64(20) {
 		d := New(testWorld(), seed, 0)

@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Drawer draws objects. It allocates what must be unique in the API server: names, ClusterIPs and node ports.
+// Drawer draws objects. It allocates the values that must be unique in the API server: names, ClusterIPs and
+// node ports.
 type Drawer struct {
 	world World
 	rng   *rand.Rand
@@ -20,9 +21,10 @@ type Drawer struct {
 	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
-	// taken are the special ClusterIPs already given to Services of this batch.
+	// taken contains the special ClusterIPs that Services of this batch already have.
 	taken map[string]bool
-	// known are this batch's node ports with the policy Cluster. Some ports must equal one of them.
+	// known contains this batch's node ports with the policy Cluster. Some Service ports must be equal to
+	// one of them.
 	known []corev1.ServicePort
 }
 
@@ -40,7 +42,7 @@ func New(world World, seed uint64, batch int) *Drawer {
 	}
 }
 
-// patience is the maximum number of Services drawn to find one with a given feature.
+// patience is the maximum number of Services to draw in search of one with a given feature.
 const patience = 20000
 
 // Batch draws the world's nodes and n Services, with at least the minimum number for each feature.
@@ -71,7 +73,7 @@ func (d *Drawer) lacks(set Set, f Feature) bool {
 	return count < f.Min
 }
 
-// with draws until a Service has the feature.
+// with draws Services until one has the feature.
 func (d *Drawer) with(f Feature) Service {
 	for range patience {
 		if svc := d.service(); f.has(d.world, svc) {
@@ -90,14 +92,14 @@ func (d *Drawer) keep(svc Service) Service {
 	return svc
 }
 
-// The names have different first letters, so that the first by name is not always the first drawn.
+// The names begin with different letters, so that the first by name is not always the first drawn.
 var nouns = []string{"api", "cache", "db", "front", "mail", "queue", "shop", "web"}
 
 func rename(svc Service, name string) {
 	svc.Object.Name = name
 	for i, slice := range svc.Slices {
 		slice.Namespace = svc.Object.Namespace
-		slice.Name = strings.ToLower(fmt.Sprintf("%s-%s-%d", name, slice.AddressType, i)) // a slice cannot change its family
+		slice.Name = strings.ToLower(fmt.Sprintf("%s-%s-%d", name, slice.AddressType, i)) // a slice's family is immutable
 		slice.Labels["kubernetes.io/service-name"] = name
 	}
 }
@@ -116,6 +118,6 @@ func (d *Drawer) take(svc Service) {
 	d.clusterIP++
 }
 
-// one returns a random element of a list; chance is true with the given percentage.
+// one returns a random element of a list; chance returns true with the given percentage.
 func one[T any](d *Drawer, list ...T) T   { return list[d.rng.IntN(len(list))] }
 func (d *Drawer) chance(percent int) bool { return d.rng.IntN(100) < percent }

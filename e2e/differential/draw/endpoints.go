@@ -23,7 +23,7 @@ func (t Target) Unfit() bool {
 	return a.IsMulticast() || a == broadcast
 }
 
-// better orders entries of the same address.
+// better reports whether t takes precedence over o, another entry for the same address.
 func (t Target) better(o Target) bool {
 	switch {
 	case t.Terminating != o.Terminating:
@@ -51,7 +51,7 @@ func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target
 	return all
 }
 
-// listed returns the targets in the slices, including duplicates.
+// listed returns all targets in the slices, including duplicates.
 func (s Service) listed(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, slice := range s.Slices {
@@ -95,7 +95,8 @@ func target(e discovery.Endpoint, port uint16, here string) Target {
 	return t
 }
 
-// Usable returns the targets that can take connections: the ready ones or, if there are none, the terminating ones that still serve.
+// Usable returns the targets that can receive connections: the ready ones or, if there are none, the terminating ones
+// that still serve.
 func Usable(all []Target) []Target {
 	keep := func(which func(Target) bool) []Target {
 		var kept []Target
@@ -112,9 +113,9 @@ func Usable(all []Target) []Target {
 	return keep(func(t Target) bool { return t.Serving && t.Terminating })
 }
 
-// Chosen returns the targets that take new connections under the policy Cluster: the ready targets with hints for the node,
-// else those with hints for its zone, else all ready targets, else the terminating ones that still serve. Hints count only
-// if every ready target has them.
+// Chosen returns the targets that receive new connections under the policy Cluster: the ready targets with hints for
+// the node, else those with hints for its zone, else all ready targets, else the terminating ones that still serve.
+// Hints count only if every ready target has them.
 func Chosen(all []Target, here Node) []Target {
 	usable := Usable(all)
 	if len(usable) == 0 || !usable[0].Ready {
@@ -133,10 +134,10 @@ func Chosen(all []Target, here Node) []Target {
 	return usable
 }
 
-// Fit returns the targets, except for those that every kernel rejects.
+// Fit returns the targets that the kernel accepts.
 func Fit(all []Target) []Target { return slices.DeleteFunc(slices.Clone(all), Target.Unfit) }
 
-// Local returns the targets on the first node.
+// Local returns the targets that are on the first node.
 func Local(all []Target) []Target {
 	return slices.DeleteFunc(slices.Clone(all), func(t Target) bool { return !t.Local })
 }

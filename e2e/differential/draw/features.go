@@ -10,7 +10,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 )
 
-// Feature is a property of Services that a comparison must cover.
+// Feature is a property of a Service that a comparison must cover.
 type Feature struct {
 	Name string
 	// Min is the minimum number of Services with the feature in a batch.
@@ -145,7 +145,8 @@ func Count(w World, set Set) map[string]int {
 	return counts
 }
 
-// FeatureTable prints the counts and returns the features below their minimum. The minimum applies to each batch.
+// FeatureTable formats the counts and returns the features below their minimum. The minimum applies to each
+// batch.
 func FeatureTable(counts map[string]int, batches int) (table string, missing []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-60s %8s %8s\n", "feature", "Services", "at least")
@@ -245,7 +246,7 @@ func anyServedPort(is func(corev1.ServicePort, []Target) bool) has {
 	})
 }
 
-// eachServedPort tests each port and family separately.
+// eachServedPort calls the test separately for each port and family.
 func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 bool) bool) has {
 	return func(w World, s Service) bool {
 		if !s.Served() {
@@ -262,7 +263,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice matches an address listed in two slices if the two entries have the given relation.
+// twice matches an address that two slices list, if the given relation holds between the two entries.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)
@@ -279,7 +280,7 @@ func anyTarget(is func(Target) bool) has {
 	return targets(func(all []Target) bool { return slices.ContainsFunc(all, is) })
 }
 
-// noneLocal matches only pods that answer, so that connections show the effect of the policy.
+// noneLocal considers only pods that answer, so that connections show the effect of the policy.
 func noneLocal(policy func(*corev1.Service) bool) has {
 	return func(w World, s Service) bool {
 		return policy(s.Object) && answers(w, s) && targets(func(all []Target) bool {

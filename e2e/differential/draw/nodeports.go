@@ -8,8 +8,8 @@ import (
 // primary is the setting that serves node ports only at the Node object's first address of each family.
 const primary = "primary"
 
-// nodePortSettings are the values of nodePortAddresses that both programs get in sequence. The second contains no IPv6 range, so it selects
-// all of the node's IPv6 addresses.
+// nodePortSettings are the values of nodePortAddresses that both programs use in sequence. The second contains no IPv6
+// range, so it selects all of the node's IPv6 addresses.
 var nodePortSettings = [][]string{nil, {"192.168.50.0/24"}, {primary}, {"192.168.50.0/24", "fd00:50::/64"}}
 
 // NodePortAddresses returns the first node's addresses at which node ports are served.
@@ -23,7 +23,7 @@ func (s Set) NodePortAddresses(w World) []netip.Addr {
 	})
 }
 
-// NodePortRanges returns the setting's ranges of a family. No ranges means all addresses.
+// NodePortRanges returns the setting's ranges for a family. No ranges means all addresses.
 func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, text := range s.NodePorts {
@@ -34,7 +34,8 @@ func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	return ranges
 }
 
-// nodePortSetting changes once in the middle of each batch, and the next batch starts with the same setting.
+// nodePortSetting returns the setting for a transition. The setting changes once in the middle of each batch, and the
+// next batch keeps it.
 func (d *Drawer) nodePortSetting() []string {
 	n := d.batch - 1
 	if d.changed >= 2 {

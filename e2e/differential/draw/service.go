@@ -12,7 +12,7 @@ import (
 // Namespaces of the Services.
 var Namespaces = []string{"default", "team-b"}
 
-// otherProxy is the label of Services that another program serves.
+// otherProxy labels Services that another program serves.
 const otherProxy = "service.kubernetes.io/service-proxy-name"
 
 // service draws a Service with its slices, without a name.
@@ -68,7 +68,7 @@ func (d *Drawer) clusterIPs(o *corev1.Service) {
 	}
 }
 
-// character draws every field that can change during a Service's life.
+// character draws every field that can change during a Service's lifetime.
 func (d *Drawer) character(o *corev1.Service) {
 	o.Labels = nil
 	if d.chance(4) {
@@ -122,7 +122,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 	return ports
 }
 
-// external draws addresses that are routed to the nodes. Some are also addresses of the nodes.
+// external draws addresses that are routed to the nodes. Some of them are also addresses of the nodes.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {
@@ -158,7 +158,7 @@ func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	return one(d, o.Spec.IPFamilies...) == corev1.IPv6Protocol
 }
 
-// contest also adds the contested port to a Service that claims the contested address.
+// contest adds the contested port to a Service that claims the contested address.
 func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	for _, v6 := range []bool{false, true} {
 		if slices.Contains(ips, BalancerRanges.addr(v6, contestedHost).String()) {
@@ -260,7 +260,7 @@ func (d *Drawer) nodePorts(o *corev1.Service) {
 	switch {
 	case !balancer || !local:
 		o.Spec.HealthCheckNodePort = 0
-	case o.Spec.HealthCheckNodePort == 0: // once given, it must not change
+	case o.Spec.HealthCheckNodePort == 0: // once assigned, it must not change
 		o.Spec.HealthCheckNodePort = next
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Set contains a whole cluster's objects, and the only setting of both programs that changes.
+// Set contains all objects of a cluster, and the only setting of the two programs that changes.
 type Set struct {
 	Nodes    []Node
 	Services []Service
@@ -32,7 +32,7 @@ type Service struct {
 // ID is namespace/name.
 func (s Service) ID() string { return s.Object.Namespace + "/" + s.Object.Name }
 
-// Served reports whether a node's proxy is responsible for the Service.
+// Served reports whether kube-proxy or kube-ipvs must serve the Service.
 func (s Service) Served() bool {
 	o := s.Object
 	return o.Labels[otherProxy] == "" && o.Spec.ClusterIP != "" && o.Spec.ClusterIP != corev1.ClusterIPNone
@@ -100,7 +100,7 @@ func document(kind, namespace, name string, object any) Document {
 	return Document{Key: kind + " " + namespace + "/" + name, YAML: string(text), Object: object}
 }
 
-// YAML returns the set as one text.
+// YAML returns the set as a single YAML text.
 func (s Set) YAML() string {
 	docs := s.Documents()
 	if s.NodePorts != nil {
@@ -109,7 +109,8 @@ func (s Set) YAML() string {
 	return Join(docs)
 }
 
-// settings is the kind of the document with a set's setting, as in a kube-proxy configuration.
+// settings is the kind of the document that contains a set's setting, as in a kube-proxy
+// configuration.
 const settings = "KubeProxyConfiguration"
 
 // Join concatenates documents into one text.
@@ -122,7 +123,7 @@ func Join(docs []Document) string {
 	return b.String()
 }
 
-// document returns the Node with the fields that the programs read. Its YAML has only these.
+// document returns a Node object with the fields that the programs read. Its YAML has only these.
 func (n Node) document() Document {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name, object.Labels = n.Name, map[string]string{}
@@ -145,7 +146,7 @@ func (n Node) document() Document {
 	return d
 }
 
-// Parse reads the output of YAML.
+// Parse parses the output of YAML.
 func Parse(text []byte) (Set, error) {
 	var set Set
 	byName := map[string]int{}

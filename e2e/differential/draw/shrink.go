@@ -1,7 +1,7 @@
 package draw
 
-// Shrink removes Services from a set while it still fails and returns the rest. It tries the suspects alone first, which
-// usually suffice. Every try costs the caller a comparison, so their number is limited.
+// Shrink removes Services from a set as long as the set still fails, and returns the remaining set. It first tries
+// only the suspects, which usually suffice. Each try requires a comparison, so the number of tries is limited.
 func Shrink(set Set, suspects map[string]bool, tries int, fails func(Set) bool) Set {
 	if few := set.Only(suspects); tries > 0 && len(few.Services) > 0 && len(few.Services) < len(set.Services) {
 		tries--

@@ -52,7 +52,7 @@ type member struct {
 	conditions discovery.EndpointConditions
 }
 
-// broadcast, like a multicast address, belongs to no single host.
+// broadcast, like a multicast address, does not belong to a single host.
 var broadcast = netip.MustParseAddr("255.255.255.255")
 
 // members draws endpoints: pods that answer, or addresses that appear only in the tables.
@@ -75,7 +75,7 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			m.node = ""
 		case d.chance(8):
 			m.v4, m.v6 = one(d, broadcast, netip.MustParseAddr("239.1.1.1")), netip.MustParseAddr("ff0e::7")
-		case d.chance(8): // a Service's address: another Service's or its own
+		case d.chance(8): // a ClusterIP of this or another Service
 			m.v4, m.v6 = one(d, BalancerRanges, ExternalRanges).addr(false, contestedHost), BalancerRanges.addr(true, contestedHost)
 			if len(o.Spec.ClusterIPs) == 2 && d.chance(50) {
 				m.v4, m.v6 = bothFamilies(o)
@@ -84,7 +84,7 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			here := d.world.Here()
 			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
 		}
-		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate decides the content of two entries
+		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate determines the contents of two entries
 			all = append(all, m)
 		}
 	}
@@ -139,8 +139,9 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 	}
 }
 
-// duplicate lists an endpoint in a second slice, as during a move between slices, or adds a terminating pod with the same
-// address. Kubernetes does not specify which of two terminating endpoints takes precedence, so they are equal.
+// duplicate lists an endpoint in a second slice, as happens when endpoints move between slices, or adds a terminating
+// pod with the same address. Kubernetes does not specify which of two terminating endpoints takes precedence, so they
+// are equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
 	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
 		e.Conditions = conditions(false, true, true)
@@ -170,7 +171,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	return s
 }
 
-// strays draws slices of Services that do not exist, such as slices that remain for a moment after a deletion.
+// strays draws slices whose Services do not exist, such as slices that remain briefly after their Service is deleted.
 func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o := &corev1.Service{}
 	o.Namespace = one(d, Namespaces...)
@@ -196,7 +197,7 @@ func bothFamilies(o *corev1.Service) (v4, v6 netip.Addr) {
 	return v4, v6
 }
 
-// ofFamily returns the first address of a family.
+// ofFamily returns the first address of the given family.
 func ofFamily(addrs []netip.Addr, v6 bool) string {
 	i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is6() == v6 })
 	return addrs[i].String()

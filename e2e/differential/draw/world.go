@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// World is the network that the objects describe: the nodes and pods that really exist.
+// World is the network that the objects describe: the nodes and pods that exist.
 type World struct {
-	// Nodes as their objects describe them. The first node runs the programs under comparison. The last node is only an object,
-	// so a program that takes over its traffic does no harm.
+	// Nodes are the nodes as their objects describe them. The first node runs the programs under comparison. The last
+	// node exists only as an object, so a program that intercepts its traffic does no harm.
 	Nodes []Node
-	// Pods that answer on each of Ports over every protocol.
+	// Pods are the pods that answer on each of Ports over every protocol.
 	Pods  []Pod
 	Ports []int32
 	// Interfaces are the first node's own addresses: the addresses in its Node object, and others unknown to the cluster.
@@ -26,7 +26,7 @@ type Client struct {
 	Addrs []netip.Addr
 }
 
-// Place is where a client is.
+// Place is the location of a client.
 type Place string
 
 // The places.
@@ -49,11 +49,11 @@ func (w World) Client(name string) Client {
 type Node struct {
 	Name string
 	Zone string
-	// Internal addresses are on its interfaces. External addresses are routed to it by other systems.
+	// Internal addresses are on its interfaces. Other systems route External addresses to it.
 	Internal, External []netip.Addr
 }
 
-// Pod is a pod with its own network.
+// Pod is a pod with its own network namespace.
 type Pod struct {
 	Name, Node string
 	V4, V6     netip.Addr
@@ -65,7 +65,7 @@ func (w World) Here() Node { return w.Nodes[0] }
 // OtherNode returns the node without a host.
 func (w World) OtherNode() Node { return w.Nodes[len(w.Nodes)-1] }
 
-// Addr returns the pod's address of a family.
+// Addr returns the pod's address in the given family.
 func (p Pod) Addr(v6 bool) netip.Addr {
 	if v6 {
 		return p.V6
@@ -78,16 +78,16 @@ func (n Node) Addresses() []netip.Addr {
 	return append(append([]netip.Addr{}, n.Internal...), n.External...)
 }
 
-// Ranges from which addresses are drawn. The lab's router sends the last two to the node.
+// Addresses are drawn from these ranges. The lab's router sends the last two to the node.
 var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
 	ExternalRanges = pair{netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("2001:db8:18::/112")}
-	// nowhere lists endpoints that never answer. They are only compared in the tables.
+	// nowhere lists endpoints that never answer. These endpoints are compared only in the tables.
 	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
 )
 
-// Virtual returns the ranges of all Service addresses.
+// Virtual returns the ranges that contain all Service addresses.
 func Virtual() []netip.Prefix {
 	return []netip.Prefix{ClusterRanges.V4, ClusterRanges.V6, BalancerRanges.V4, BalancerRanges.V6, ExternalRanges.V4, ExternalRanges.V6}
 }
@@ -100,7 +100,7 @@ const (
 	ownPublicHost = 211 // in the load balancers' range: an address in the first Node object
 )
 
-// pair is a range of each family.
+// pair contains one range for each family.
 type pair struct{ V4, V6 netip.Prefix }
 
 func (p pair) addr(v6 bool, n int) netip.Addr {
@@ -117,7 +117,8 @@ func (p pair) addr(v6 bool, n int) netip.Addr {
 // OwnClusterIP returns the address in the Service range that must be on the first node's interface.
 func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
 
-// SpecialExternal returns the external addresses of the first and another Node object that are in the drawn ranges.
+// SpecialExternal returns the external addresses of the first Node object and of another one that are in the ranges
+// above.
 func SpecialExternal() (here, other []netip.Addr) {
 	for _, v6 := range []bool{false, true} {
 		here = append(here, BalancerRanges.addr(v6, ownPublicHost))
@@ -126,5 +127,5 @@ func SpecialExternal() (here, other []netip.Addr) {
 	return here, other
 }
 
-// high starts the part of the Service range with special addresses.
+// high is the start of the part of the Service range that contains special addresses.
 const high = 250 << 8

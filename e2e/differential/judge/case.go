@@ -20,9 +20,10 @@ type Case struct {
 	// Created is the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// kept are addresses of other nodes that belonged to a Service before they belonged to the node. Both programs continue to serve them.
+	// kept contains other nodes' addresses that belonged to a Service before they were added to the Node object. Both programs continue to
+	// serve them.
 	kept map[netip.Addr]bool
-	// nodePorts are the node ports with the external policy Cluster.
+	// nodePorts contains the node ports with the external policy Cluster.
 	nodePorts map[portNumber]bool
 }
 
@@ -33,7 +34,7 @@ type Claim struct {
 	Field   Field
 }
 
-// Field is the Service field that contains the address.
+// Field names the Service field that contains the address.
 type Field string
 
 // The fields.
@@ -100,7 +101,7 @@ func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
-// sole returns the claim on a key if only one Service claims it. If the Service has an address in two fields, the strictest one applies.
+// sole returns the claim on a key if only one Service claims the key. If the address is in two fields of the Service, the stricter one applies.
 func (c *Case) sole(key Key) (Claim, bool) {
 	all := c.claims[key]
 	if len(all) == 0 || c.contested(key) {
@@ -115,7 +116,7 @@ func (c *Case) contested(key Key) bool {
 	return slices.ContainsFunc(all, func(o Claim) bool { return o.Service.ID() != all[0].Service.ID() })
 }
 
-// precedence is the order in which fields win: addresses that the cluster allocates come before addresses that users write.
+// precedence lists the fields, highest precedence first: addresses that the cluster allocates come before addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
 // servable returns the claims on a key, except for ClusterIPs that are also addresses of this node's interfaces: kube-ipvs does not serve them.
@@ -125,7 +126,8 @@ func (c *Case) servable(key Key) []Claim {
 	})
 }
 
-// winner returns the claim with the best field, then of the oldest Service, then of the first by name. At least one claim must be servable.
+// winner returns the claim whose field has the highest precedence; ties go to the oldest Service, then to the first by name. At least one of
+// the claims must be servable.
 func (c *Case) winner(key Key) Claim {
 	return slices.MinFunc(c.servable(key), func(a, b Claim) int {
 		x, y := a.Service.ID(), b.Service.ID()

@@ -54,5 +54,5 @@ func (r Rule) often() string {
 	if r.Always {
 		how = "always"
 	}
-	return fmt.Sprintf("%s when the condition holds, which is at most %.0f%% of cases", how, 100*r.AtMost)
+	return fmt.Sprintf("%s if the condition holds, in at most %.0f%% of cases", how, 100*r.AtMost)
 }

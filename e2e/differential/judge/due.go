@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// This file computes what docs/services.md promises for a claim from the objects only. Rules compare kube-ipvs's values with
-// it, so that a rule excuses only the difference that it describes.
+// The functions in this file derive the behavior that docs/services.md promises for a claim from the objects alone. Rules
+// compare kube-ipvs's values with that behavior, so that each rule excuses only the difference that it describes.
 
-// ourDestinations returns the destinations that kube-ipvs must use for a claim.
+// ourDestinations returns the destinations that kube-ipvs must create for a claim.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	fit := c.fit(cl, v6)
 	if !cl.local() {
@@ -26,9 +26,9 @@ func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Chosen(fit, c.here()))
 }
 
-// theirDestinations returns the destinations that kube-proxy uses. It chooses among all endpoints, including those that the
-// kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if the port needs them for
-// any address.
+// theirDestinations returns the destinations that kube-proxy creates. kube-proxy chooses among all endpoints, including those
+// that the kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if any address of
+// the port needs them.
 func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	all := c.targets(cl, v6)
 	chosen := draw.Chosen(all, c.here())
@@ -42,13 +42,13 @@ func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Fit(chosen))
 }
 
-// asDue reports whether both programs' virtual servers have the expected destinations.
+// asDue reports whether the virtual servers of both programs have the expected destinations.
 func (c *Case) asDue(i Item) bool {
 	cl, _ := c.sole(i.Key)
 	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 }
 
-// served reports whether, with kube-ipvs, an endpoint must answer the client of a claim.
+// served reports whether kube-ipvs must connect a claim's client to an endpoint.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)
 	switch {
@@ -60,7 +60,7 @@ func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	return cl.Field != ClusterIP && !c.outside(client)
 }
 
-// allowed reports whether the source ranges of a load balancer contain the client.
+// allowed reports whether a load balancer's source ranges contain the client.
 func (c *Case) allowed(cl Claim, client string, v6 bool) bool {
 	var ranges []netip.Prefix
 	for _, text := range cl.Service.Object.Spec.LoadBalancerSourceRanges {
@@ -116,7 +116,7 @@ func (c *Case) fit(cl Claim, v6 bool) []draw.Target {
 	return slices.DeleteFunc(draw.Fit(c.targets(cl, v6)), func(t draw.Target) bool { return c.bound(t.Addr.Addr()) })
 }
 
-// bound reports whether kube-ipvs binds an address to kube-ipvs0.
+// bound reports whether kube-ipvs must bind an address to kube-ipvs0.
 func (c *Case) bound(a netip.Addr) bool {
 	var claims []Claim
 	for _, key := range c.keysAt(a) {
@@ -128,13 +128,13 @@ func (c *Case) bound(a netip.Addr) bool {
 	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.onOtherNode(a) || c.kept[a] || hasField(claims, ClusterIP))
 }
 
-// unfitCounts reports whether one of the policies chooses an endpoint that the kernel rejects.
+// unfitCounts reports whether any policy chooses an endpoint that the kernel rejects.
 func (c *Case) unfitCounts(cl Claim, v6 bool) bool {
 	all := c.targets(cl, v6)
 	return slices.ContainsFunc(append(draw.Usable(all), draw.Usable(draw.Local(all))...), draw.Target.Unfit)
 }
 
-// reachableFromOutside reports whether the claim's port has an address other than the ClusterIP in a family.
+// reachableFromOutside reports whether the claim's port is also reachable at an address other than the ClusterIP.
 func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
 	for key, claims := range c.claims {
 		for _, o := range claims {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// Expectation is what docs/services.md promises to a client of an address and port.
+// Expectation describes the outcome that docs/services.md promises to a client of an address and port.
 type Expectation struct {
 	Outcomes []string         // any of these
 	Servers  []netip.AddrPort // any of these may answer
@@ -25,8 +25,8 @@ const (
 
 var anyRefusal = []string{Refused, Unreachable, TimedOut, "filtered"}
 
-// Expect returns what a client must see at an address and port, according to the objects. It returns false if the answer also depends on what
-// was served before, or on a Service that the agent must reject.
+// Expect returns the outcome that a client must observe at an address and port, according to the objects. It returns false if the outcome
+// also depends on earlier objects, or on a Service that the agent must reject.
 func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	cl, ok := c.Holder(key)
 	if !ok || client == Host && key.Protocol == corev1.ProtocolSCTP { // docs/known-limits.md: with many addresses, the first packet is too large
@@ -43,8 +43,8 @@ func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	return e, true
 }
 
-// unanswered is the expectation if no endpoint may serve the client; nil if there is none. Without endpoints, IPVS itself answers processes
-// of the node and SCTP clients, in ways that depend on the kernel.
+// unanswered returns the possible outcomes if no endpoint may serve the client, or nil if an endpoint may. If there are no endpoints,
+// IPVS itself answers processes on the node and SCTP clients, in ways that depend on the kernel.
 func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	v6 := key.Addr.Addr().Is6()
 	without := len(draw.Usable(c.fit(cl, v6))) == 0
@@ -61,7 +61,8 @@ func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	return []string{TimedOut}
 }
 
-// Holder returns the claim that must win an address and port. It returns false if the winner depends on more than the objects.
+// Holder returns the claim that must be served at an address and port. It returns false if the winner does not depend on the objects
+// alone.
 func (c *Case) Holder(key Key) (Claim, bool) {
 	if len(c.claims[key]) == 0 || c.interfaceIsClusterIP(key.Addr.Addr()) {
 		return Claim{}, false
@@ -76,20 +77,20 @@ func (c *Case) Holder(key Key) (Claim, bool) {
 	return cl, true
 }
 
-// mayBeBound reports whether an endpoint's address is claimed by Services and also listed in another Node object. Whether such an
-// address is bound depends on which came first.
+// mayBeBound reports whether Services claim an endpoint's address that is also in another Node object. Whether such an address is bound
+// depends on the order of the two.
 func (c *Case) mayBeBound(t draw.Target) bool {
 	a := t.Addr.Addr()
 	return c.onOtherNode(a) && len(c.addressClaims(a)) > 0
 }
 
-// Wrong is a difference between the tables of a node and what the objects require.
+// Wrong is a difference between a node's tables and the objects' requirements.
 type Wrong struct {
-	Service string // namespace/name; empty if no Service is concerned
+	Service string // namespace/name; empty if the difference belongs to no Service
 	Text    string
 }
 
-// Wrong returns the differences between the tables of a node and what the objects require.
+// Wrong returns the differences between a node's tables and the objects' requirements.
 func (c *Case) Wrong(s State) (wrong []Wrong) {
 	for key := range c.claims {
 		cl, ok := c.Holder(key)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestExpect follows the tables of docs/services.md: which clients get an answer, from which endpoint, and which source the server sees.
+// TestExpect covers the tables in docs/services.md: which clients get an answer, from which endpoint, and which source address the
+// server sees.
 func TestExpect(t *testing.T) {
 	local := strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"), "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local")
 	empty := strings.ReplaceAll(manifest("empty", "10.96.0.6", "198.18.7.2", "Cluster", "10.244.2.2"), "[{addresses: [10.244.2.2], nodeName: node-2}]", "[]")
@@ -27,7 +28,7 @@ func TestExpect(t *testing.T) {
 		{Host, "10.96.0.6:80", "refused, unreachable, timed out, filtered"},
 		{"pod", "10.96.0.7:80", "timed out"},
 		{"client-1", "192.168.50.11:30082", "answered [10.244.2.2:8080] the node"},
-		{"pod", "192.168.50.12:80", unknown}, // another node's address: depends on what was served before
+		{"pod", "192.168.50.12:80", unknown}, // another node's address: depends on earlier objects
 		{"pod", "10.96.0.9:80", unknown},
 	} {
 		e, ok := c.Expect(want.client, Key{"TCP", netip.MustParseAddrPort(want.at)})
@@ -41,7 +42,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestWrong detects each kind of wrong table.
+// TestWrong: Wrong detects each kind of incorrect table.
 func TestWrong(t *testing.T) {
 	c := situation(t, strings.ReplaceAll(manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"), ", nodePort: 30080", ""))
 	bound := "1: x inet 10.96.0.5/32 x\n"

@@ -19,38 +19,38 @@ const (
 	Connection    Kind = "connection"
 )
 
-// Item is a single compared object, with each program's value.
+// Item is one compared object, with each program's value.
 type Item struct {
 	Kind   Kind
-	Key    Key            // of the virtual server; for a bound address, only the address in Addr matters
+	Key    Key            // key of the virtual server; for a bound address, only Addr's address matters
 	Dest   netip.AddrPort // of a draining destination
 	Client string         // of a connection
 
 	KubeProxy, Ours Value
 }
 
-// Value is one program's result for an item. Fields of other kinds are empty.
+// Value is one program's value of an item. Fields of other kinds are empty.
 type Value struct {
 	Server *Server
-	There  bool // the draining destination or the address exists
+	There  bool // whether the draining destination or the address exists
 	Reach  Reach
 }
 
-// Reach is the outcome of connections from one client to one address and port.
+// Reach is the outcome of one client's connections to one address and port.
 type Reach struct {
 	Outcome string
-	// Seen maps each server that answered to the source that it saw.
+	// Seen maps each server that answered to the source address that it saw.
 	Seen map[string]string
 }
 
-// Sources that a server may see. Unexpected sources are addresses.
+// Source addresses that a server may see. Unexpected sources are addresses.
 const (
 	Itself    = "the client"
 	AsNode    = "the node"
 	AsVirtual = "an address of kube-ipvs0"
 )
 
-// Outcomes of connections that rules use.
+// Outcomes of connections, as rules use them.
 const (
 	Answered = "answered"
 	TimedOut = "timed out"
@@ -81,7 +81,7 @@ func (i Item) same() bool {
 // Equal reports whether both outcomes are the same.
 func (r Reach) Equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
 
-// allSaw reports whether servers answered and each saw one of these sources.
+// allSaw reports whether servers answered, and each of them saw one of these sources.
 func (r Reach) allSaw(saw ...string) bool {
 	for _, s := range r.Seen {
 		if !slices.Contains(saw, s) {
@@ -131,7 +131,8 @@ func (i Item) show(v Value) string {
 	return "absent"
 }
 
-// Items returns every virtual server, draining destination and bound address in at least one of the two states.
+// Items returns every virtual server, draining destination and bound address that at least one of the two
+// states contains.
 func Items(kubeProxy, ours State) []Item {
 	var items []Item
 	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {

@@ -56,7 +56,7 @@ func TestParseState(t *testing.T) {
 	}
 }
 
-// situation returns a small world: the node, another node, and objects.
+// situation returns a small world with the node, another node, and some objects.
 func situation(t *testing.T, manifests string) *Case {
 	t.Helper()
 	set, err := draw.Parse([]byte(`apiVersion: v1
@@ -173,7 +173,7 @@ func TestTheOldestClaimWins(t *testing.T) {
 	c := situation(t, manifest("web", "10.96.0.5", "203.0.113.200", "Cluster", "10.244.2.2")+api)
 	table := strings.ReplaceAll(webTable, "10.96.0.5", "203.0.113.200")
 	contested := func(to string) State { return state(t, strings.ReplaceAll(table, "10.244.2.2", to), "") }
-	// kube-proxy may serve web, or keep an endpoint of a Service that is gone. kube-ipvs must serve api, the first by name.
+	// kube-proxy may serve web, or keep an endpoint of a deleted Service. kube-ipvs must serve api, the first by name.
 	for served, wrong := range map[[2]string]int{{"10.244.2.2", "10.244.2.3"}: 0, {"10.244.2.9", "10.244.2.3"}: 0, {"10.244.2.3", "10.244.2.2"}: 1} {
 		if bugs, tally := judged(t, c, contested(served[0]), contested(served[1])); len(bugs) != wrong || tally.Rules["contested"].Matched != 1-wrong {
 			t.Errorf("%v: %v", served, bugs)

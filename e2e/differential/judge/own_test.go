@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A port that the node needs stays with the node at the node's own addresses, but not at other addresses.
+// Services cannot claim a port that the node needs at the node's own addresses, but they can at other addresses.
 func TestNeededPort(t *testing.T) {
 	const clusterIP, own, elsewhere = "10.96.0.5", "192.168.50.11", "198.18.7.1"
 	servers := func(port string, addrs ...string) State {
@@ -35,7 +35,7 @@ func TestNeededPort(t *testing.T) {
 	}
 }
 
-// A node port is served at the node's own address, even if that address and port are also a Service's ClusterIP and port.
+// A node port is served at the node's own address, even if a Service has the same ClusterIP and port.
 func TestNodePortBesideOwnClusterIP(t *testing.T) {
 	const own = "192.168.50.11"
 	like := strings.ReplaceAll(manifest("like", own, "198.18.7.1", "Cluster", "10.244.2.3"), "port: 80,", "port: 30080,")

@@ -18,7 +18,7 @@ type Rule struct {
 	Fixes []int
 	// Always is true if the programs differ whenever the condition holds.
 	Always bool
-	// AtMost is the largest fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
+	// AtMost is the maximum fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
 	AtMost  float64
 	applies func(*Case, Item) bool
 	expects func(*Case, Item) bool
@@ -29,11 +29,11 @@ var Rules = []Rule{
 	{
 		ID:    "node-address",
 		Kinds: []Kind{VirtualServer, BoundAddress},
-		When: "An external IP or load balancer IP of a Service is an address of another Node object, and not the ClusterIP of any Service, " +
+		When: "A Service's external IP or load balancer IP is in another Node object, is not the ClusterIP of any Service, " +
 			"and was not served before it was added to the Node object.",
 		KubeProxy: "Serves it and binds it to kube-ipvs0: this node can no longer reach the other node.",
-		Ours:      "Not served and not bound; a Problem of the Service.",
-		Why:       "Traffic between nodes is more important than a Service that claims a node's address.",
+		Ours:      "Not served and not bound; reported as a Problem of the Service.",
+		Why:       "Traffic between nodes takes precedence over a Service that claims a node's address.",
 		Fixes:     []int{104679, 93175, 75290, 127410},
 		Always:    true,
 		AtMost:    0.15,
@@ -46,10 +46,10 @@ var Rules = []Rule{
 	{
 		ID:    "needed-port",
 		Kinds: []Kind{VirtualServer, BoundAddress},
-		When: "An external IP is an address of this node, or a load balancer IP one of its Node object, and this node needs the port there " +
+		When: "An external IP is an address of this node, or a load balancer IP is in its Node object, and this node needs the port there " +
 			"(ssh, etcd, API server, kubelet, controllers, and the agent's own).",
 		KubeProxy: "Serves it: clients can no longer reach the node's own port.",
-		Ours:      "Not served; a Problem of the Service. Its other ports are served.",
+		Ours:      "Not served; reported as a Problem of the Service. Its other ports are served.",
 		Why:       "A Service must not be able to close ports of the node.",
 		Always:    true,
 		AtMost:    0.15,
@@ -64,10 +64,10 @@ var Rules = []Rule{
 	{
 		ID:        "own-address-as-cluster-ip",
 		Kinds:     []Kind{VirtualServer, BoundAddress},
-		When:      "A ClusterIP equals an address of an interface of this node.",
+		When:      "A ClusterIP is also the address of an interface of this node.",
 		KubeProxy: "Serves it and binds it to kube-ipvs0: the node's own ports on that address are closed.",
-		Ours:      "Not served and not bound; a Problem of the Service.",
-		Why:       "Without its own ports, the whole node is unusable; without its address, only the Service is.",
+		Ours:      "Not served and not bound; reported as a Problem of the Service.",
+		Why:       "Without its own ports, the whole node is unusable; without the ClusterIP, only one Service is.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -78,7 +78,7 @@ var Rules = []Rule{
 	{
 		ID:        "node-port-at-a-cluster-ip",
 		Kinds:     []Kind{Connection},
-		When:      "A client connects to a node port at an interface address of this node that is also a ClusterIP.",
+		When:      "A client connects to a node port at an address of this node's interface that is also a ClusterIP.",
 		KubeProxy: "Refused, because the address counts as virtual. (A process on the node gets an answer.)",
 		Ours:      "Like a node port at any other address of the node.",
 		Why:       "A Service must not be able to close ports of the node.",
@@ -98,10 +98,10 @@ var Rules = []Rule{
 	{
 		ID:        "node-port-at-a-virtual-address",
 		Kinds:     []Kind{VirtualServer},
-		When:      "nodePortAddresses has ranges, and one contains an external IP or load balancer IP that is not an address of this node.",
-		KubeProxy: "Also serves all node ports there once it has bound the address.",
-		Ours:      "Serves node ports at the node's own addresses only.",
-		Why:       "The address belongs to one Service, or to another node.",
+		When:      "A range in nodePortAddresses contains an external IP or load balancer IP that is not an address of this node.",
+		KubeProxy: "Also serves all node ports at that address once it has bound it.",
+		Ours:      "Serves node ports only at the node's own addresses.",
+		Why:       "The address belongs to a single Service, or to another node.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			return len(c.claims[i.Key]) == 0 && c.hasNodePort(i.Key) && len(c.addressClaims(i.addr())) > 0 && !slices.Contains(c.World.Interfaces, i.addr()) &&
@@ -116,7 +116,7 @@ var Rules = []Rule{
 		KubeProxy: "Serves one of them, and keeps endpoints of earlier ones. The choice may change with every sync.",
 		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Among equals the oldest Service wins, then the " +
 			"first by name. The others get a Problem.",
-		Why:     "Under a fixed rule, no Service can take an address from the Service to which it was assigned.",
+		Why:     "With a fixed rule, no Service can take an address away from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) && len(c.servable(i.Key)) > 0 },
 		expects: (*Case).isWinners,
@@ -125,7 +125,7 @@ var Rules = []Rule{
 		ID:        "unfit-endpoint",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "An endpoint that a policy chooses has a multicast address, or is 255.255.255.255.",
-		KubeProxy: "Includes it when it chooses endpoints. The kernel then rejects it: if it was the only choice, no destination is left.",
+		KubeProxy: "Includes the endpoint in the choice. The kernel then rejects it: if it was the only choice, no destination is left.",
 		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses.",
 		Why:       "A bad endpoint must not take traffic away from good ones.",
 		AtMost:    0.15,
@@ -145,8 +145,8 @@ var Rules = []Rule{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
 		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for this or another Service.",
-		KubeProxy: "Serves it. Its connections reach the node itself: either a process that listens on that port at all addresses, or no process.",
-		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses. The endpoint is used again once no Service claims the address.",
+		KubeProxy: "Serves it. Its connections reach the node itself: either a process that listens on that port on all addresses, or no process.",
+		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses, until no Service claims the address any more.",
 		Why:       "A process on the node must not answer for a Service, and a bad endpoint must not break clients' connections.",
 		Always:    true,
 		AtMost:    0.15,
@@ -194,7 +194,7 @@ var Rules = []Rule{
 			"connects to the ClusterIP.",
 		KubeProxy: "An endpoint on another node answers (for exceptions, see the rule masquerade-source). Refused if the Service has no external address.",
 		Ours:      "Dropped: the client times out. (A process on the node is refused by IPVS itself.)",
-		Why:       "The policy promises that traffic stays on the node, and says that it is dropped otherwise (KEP-2086).",
+		Why:       "The policy promises that traffic stays on the node, and is otherwise dropped (KEP-2086).",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -235,8 +235,8 @@ var Rules = []Rule{
 		Kinds: []Kind{Connection},
 		When: "A pod connects to a ClusterIP, or any client connects to a load balancer IP with externalTrafficPolicy Local, over TCP or UDP, " +
 			"and the port's number is a node port (policy Cluster) of any Service of that family.",
-		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports has no addresses. (Over IPv6, see the rule masquerade-source.)",
-		Ours:      "The endpoint sees the client. A client outside the cluster is dropped while all endpoints are on other nodes.",
+		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports contains no addresses. (Over IPv6, see the rule masquerade-source.)",
+		Ours:      "The endpoint sees the client. Packets from a client outside the cluster are dropped while all endpoints are on other nodes.",
 		Why:       "Whether the source address is preserved must not depend on the node ports of other Services.",
 		Fixes:     []int{132068},
 		AtMost:    0.20,
@@ -279,8 +279,8 @@ var Rules = []Rule{
 		ID:        "outside-source-ranges",
 		Kinds:     []Kind{Connection},
 		When:      "A process of the node connects to a load balancer from outside its source ranges.",
-		KubeProxy: "Not answered: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
-		Ours:      "Not answered: a rule drops all packets before IPVS.",
+		KubeProxy: "Gets no answer: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
+		Ours:      "Gets no answer: a rule drops all packets before IPVS.",
 		Why:       "How such a client fails must not depend on the endpoints, or on the node ports of other Services.",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
@@ -306,10 +306,10 @@ var Rules = []Rule{
 	},
 }
 
-// Host is the name of the client that is a process on the node.
+// Host is the name of the client that represents a process on the node.
 const Host = "node-1"
 
-// concerned returns the claims on an item's key or, for an address, on any of its ports.
+// concerned returns the claims on an item's key or, if the item is an address, on any of its ports.
 func (c *Case) concerned(i Item) []Claim {
 	if i.Kind == BoundAddress {
 		return c.addressClaims(i.addr())
@@ -317,7 +317,7 @@ func (c *Case) concerned(i Item) []Claim {
 	return c.claims[i.Key]
 }
 
-// bothServe reports whether both programs serve an item: kube-ipvs keeps serving an address after another Node object gets it.
+// bothServe reports whether both programs serve an item: kube-ipvs continues to serve an address that is added to another Node object.
 func bothServe(i Item) bool {
 	if i.Kind == VirtualServer {
 		return i.KubeProxy.Server != nil && i.Ours.Server != nil
@@ -332,7 +332,8 @@ func theirsOnly(_ *Case, i Item) bool {
 	return i.KubeProxy.There && !i.Ours.There
 }
 
-// isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use any claimant's destinations, and keep those of earlier claimants.
+// isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use any claimant's destinations, and may keep those of earlier
+// claimants.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {
@@ -346,8 +347,8 @@ func (c *Case) interfaceIsClusterIP(a netip.Addr) bool {
 	return slices.Contains(c.World.Interfaces, a) && hasField(c.addressClaims(a), ClusterIP)
 }
 
-// sameButSource reports whether the same servers answered and differ only in the source that they saw: the node with kube-ipvs,
-// a virtual address with kube-proxy. Because of that address, connections through kube-proxy may also have timed out.
+// sameButSource reports whether the same servers answered, but saw different sources: the node with kube-ipvs, a virtual address with kube-proxy.
+// Because of the virtual address, connections through kube-proxy may also have timed out.
 func sameButSource(kubeProxy, ours Reach) bool {
 	if kubeProxy.Outcome == TimedOut {
 		return ours.allSaw(AsNode)

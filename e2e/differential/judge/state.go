@@ -33,13 +33,13 @@ type Server struct {
 // State is the kernel state of a node's Services.
 type State struct {
 	Servers map[Key]Server
-	// Bound are the addresses of kube-ipvs0.
+	// Bound contains the addresses of kube-ipvs0.
 	Bound map[netip.Addr]bool
 }
 
 var protocols = map[string]corev1.Protocol{"-t": corev1.ProtocolTCP, "-u": corev1.ProtocolUDP, "--sctp-service": corev1.ProtocolSCTP}
 
-// ParseState reads the output of "ipvsadm -Sn" and of "ip -o addr show dev kube-ipvs0".
+// ParseState parses the output of "ipvsadm -Sn" and "ip -o addr show dev kube-ipvs0".
 func ParseState(table, addresses string) (State, error) {
 	s := State{Servers: map[Key]Server{}, Bound: map[netip.Addr]bool{}}
 	for line := range strings.Lines(table) {
@@ -103,7 +103,7 @@ func (s State) destination(key Key, f []string) error {
 	return nil
 }
 
-// String prints a server on one line, with sorted destinations.
+// String formats a server on one line, with sorted destinations.
 func (s Server) String() string {
 	var b strings.Builder
 	b.WriteString(s.Options)
@@ -125,7 +125,7 @@ func (s Server) sorted() []netip.AddrPort {
 	return list
 }
 
-// Serving returns the destinations that take new connections.
+// Serving returns the destinations that accept new connections.
 func (s Server) Serving() []netip.AddrPort {
 	return slices.DeleteFunc(s.sorted(), func(d netip.AddrPort) bool { return s.Destinations[d] == 0 })
 }

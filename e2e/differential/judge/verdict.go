@@ -10,8 +10,8 @@ import (
 type Tally struct {
 	Compared map[Kind]int     `json:"compared"`
 	Rules    map[string]Usage `json:"rules"`
-	// Concerned counts all pairs of a client and a virtual server by the rule whose condition holds, including the many untested
-	// pairs. Pairs without a rule count under the empty name.
+	// Concerned counts all pairs of a client and a virtual server, including the many untested ones, by the rule whose condition
+	// holds. Pairs without a rule are counted under the empty name.
 	Concerned map[string]int `json:"concerned"`
 }
 
@@ -42,10 +42,10 @@ func (t *Tally) Add(o *Tally) {
 	}
 }
 
-// Bug is a difference that no rule explains, or that differs from its rule's expectation.
+// Bug is a difference that no rule explains, or that contradicts its rule's expectation.
 type Bug struct {
 	Item Item
-	// Rule names the rule whose condition held and the problem. It is empty if no rule's condition held.
+	// Rule names the rule whose condition held and the problem. Rule is empty if no condition held.
 	Rule string
 }
 
@@ -104,7 +104,7 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 	defer func() { tally.Rules[rule.ID] = usage }()
 	switch {
 	case i.same() && rule.Always:
-		return "the condition holds, but there is no difference: the rule must not be Always"
+		return "the condition holds, but the programs do not differ: the rule must not be Always"
 	case i.same():
 		return ""
 	case !rule.expects(c, i):
@@ -117,7 +117,7 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 // LongRun is the number of batches after which every rule must have matched. In shorter runs, some rules match only by chance.
 const LongRun = 5
 
-// Faults names the rules that are too broad and, in a long run, the rules that never matched.
+// Faults lists the rules that are too broad and, in a long run, the rules that never matched.
 func (t *Tally) Faults(batches int) []string {
 	var faults []string
 	for _, r := range Rules {
@@ -126,13 +126,13 @@ func (t *Tally) Faults(batches int) []string {
 		case t.Rules[r.ID].Matched == 0 && batches >= LongRun:
 			faults = append(faults, fmt.Sprintf("rule %s never matched; remove it, or draw objects that meet its condition", r.ID))
 		case float64(held) > r.AtMost*float64(compared):
-			faults = append(faults, fmt.Sprintf("rule %s covers %d of %d items, must be at most %.0f%%", r.ID, held, compared, 100*r.AtMost))
+			faults = append(faults, fmt.Sprintf("rule %s covers %d of %d items; the limit is %.0f%%", r.ID, held, compared, 100*r.AtMost))
 		}
 	}
 	return faults
 }
 
-// scope returns how many items a rule covers, and how many items its kinds have.
+// scope returns the number of items that a rule covers, and the number of all items of its kinds.
 func (t *Tally) scope(r Rule) (held, all int) {
 	if slices.Equal(r.Kinds, []Kind{Connection}) {
 		for _, n := range t.Concerned {

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestTwoAgents starts a second agent on a node. The second agent waits, logs why, changes nothing, and takes over when the first agent ends.
+// TestTwoAgents starts a second agent on a node. The second agent waits, logs the reason, changes nothing, and takes
+// over when the first agent exits.
 func TestTwoAgents(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -46,7 +47,8 @@ func TestTwoAgents(t *testing.T) {
 	w.mustPass(t, cluster.V4)
 }
 
-// TestNodeLockBelongsToRoot lets a local user bind the node lock's socket. The node's agent starts anyway and logs the user.
+// TestNodeLockBelongsToRoot binds the node lock's socket as an unprivileged user. The agent starts anyway and logs the
+// user.
 func TestNodeLockBelongsToRoot(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -58,11 +60,11 @@ func TestNodeLockBelongsToRoot(t *testing.T) {
 	agent := w.agents[node]
 	agent.AwaitLog(t, patience, "initial sync complete")
 	if !strings.Contains(agent.Log(), fmt.Sprintf("user %d", user)) || strings.Contains(agent.Log(), "waiting for the node lock") {
-		t.Errorf("the agent's log does not name user %d, or the agent waited:\n%s", user, agent.Log())
+		t.Errorf("the agent waited, or its log does not name user %d:\n%s", user, agent.Log())
 	}
 }
 
-// listenAs binds an abstract socket in the host's network as another user.
+// listenAs binds an abstract socket in the host's network namespace as another user.
 func listenAs(t *testing.T, at *cluster.Node, user int, name string) (listener net.Listener) {
 	t.Helper()
 	become := func(user int) error { // affects only this thread

@@ -26,7 +26,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 var besideFlags = []string{"--service-proxy-name", "kube-ipvs", "--healthz-bind-address", "0.0.0.0:10356",
 	"--metrics-bind-address", "127.0.0.1:10349"}
 
-// given renders the Service and its slices, labeled for the named proxy or, without a name, for kube-proxy.
+// given renders the Service and its slices with the label of the named proxy. Without a name, they belong to
+// kube-proxy.
 func given(s service, proxy string) string {
 	if proxy == "" {
 		return s.manifest()
@@ -36,7 +37,7 @@ func given(s service, proxy string) string {
 	return strings.Replace(slices, "namespace: default}\nspec", "namespace: default, "+label+"}}\nspec", 1)
 }
 
-// duo is a node on which kube-proxy serves one Service and the agent another.
+// duo is a node on which kube-proxy serves one Service and the agent another Service.
 type duo struct {
 	*world
 	node                *cluster.Node
@@ -94,7 +95,7 @@ func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	return all
 }
 
-// bothServe waits until every path to both Services works, and checks which proxy serves which Service.
+// bothServe waits until every path to both Services works, and checks which proxy serves each of them.
 func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	t.Helper()
 	for _, f := range both {
@@ -119,9 +120,9 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	}
 }
 
-// TestBesideKubeProxy runs kube-proxy in iptables mode for one Service and the agent for another on the same node. A label moves a
-// Service between them, either can be restarted without affecting connections through the other, and cleanup removes nothing that
-// belongs to kube-proxy.
+// TestBesideKubeProxy runs kube-proxy in iptables mode for one Service and the agent for another Service on the same
+// node. A label moves a Service between the proxies, restarting one proxy does not affect connections through the other
+// proxy, and cleanup removes nothing that belongs to kube-proxy.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -168,7 +169,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	}
 
 	end(t, ours)
-	out, err := cleanup(t, d.node) // needs no flags: the kernel state shows what belongs to kube-ipvs
+	out, err := cleanup(t, d.node) // needs no flags: the kernel state identifies the objects of kube-ipvs
 	if err != nil {
 		t.Errorf("cleanup: %v\n%s", err, out)
 	}

@@ -41,6 +41,6 @@ func TestPodEgress(t *testing.T) {
 				t.Errorf("pod to pod: web-2 saw %s, want %s", got.Source, w.client.Addr(f))
 			}
 		}
-		w.mustPass(t, both...) // and Services reply from their own addresses, or clients would reject the replies
+		w.mustPass(t, both...) // Services must reply from their own addresses, or clients would reject the replies
 	})
 }

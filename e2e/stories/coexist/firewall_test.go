@@ -40,7 +40,7 @@ func TestHostFirewall(t *testing.T) {
 			if page, err := w.askForHealth(f); err == nil {
 				t.Errorf("health check port: %+v", page)
 			}
-			// The node's own packets reach IPVS in OUTPUT, and their replies belong to established connections.
+			// The node's own packets reach IPVS in OUTPUT, so their replies belong to established connections.
 			if err := (path{w.node1.Host, cluster.TCP, near.at(f, http), "web-1", w.node1.Addr(f)}).walk(); err != nil {
 				t.Error(err)
 			}
@@ -68,7 +68,7 @@ func TestHostFirewall(t *testing.T) {
 	t.Run("a REJECT rule before kube-ipvs's rules is obeyed", w.ruleInFront)
 }
 
-// askForHealth sends node-1 the health check of a load balancer.
+// askForHealth sends a load balancer's health check to node-1.
 func (w *world) askForHealth(f cluster.Family) (cluster.Page, error) {
 	return w.outside.HTTPGet("http://"+w.node1.At(f, healthPort)+"/", slowly)
 }
@@ -92,7 +92,7 @@ func (w *world) ruleInFront(t *testing.T) {
 	}
 }
 
-// closedPorts checks that only the ports of Services are accepted.
+// closedPorts checks that the firewall accepts only the ports of Services.
 func (w *world) closedPorts(t *testing.T) {
 	t.Helper()
 	w.node1.Serve(t, cluster.TCP, 9000, cluster.As("daemon"))

@@ -11,12 +11,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// havoc is a command that destroys kernel state of the agent.
+// havoc is a command that destroys the agent's kernel state.
 type havoc struct {
 	name    string
 	script  string
 	refused bool // by the kernel
-	// ends is set if connections through IPVS end because the kernel drops its connection entries.
+	// ends is true if connections through IPVS break, because the kernel drops its connection entries.
 	ends bool
 }
 
@@ -48,7 +48,8 @@ var showOurTables = []string{
 // period is the agents' sync period in these tests.
 const period = 2 * time.Second
 
-// TestOthersFlush destroys the agent's kernel state under load, waits until it is restored, and logs what the clients saw.
+// TestOthersFlush destroys the agent's kernel state under load, waits until the agent has restored it, and logs the
+// effect on clients.
 func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -70,7 +71,7 @@ func TestOthersFlush(t *testing.T) {
 			began := time.Now()
 			_, err := w.node1.Run("sh", "-ec", h.script, t.TempDir()+"/rules")
 			if (err != nil) != h.refused {
-				t.Fatalf("the kernel should refuse it: %t, got %v", h.refused, err)
+				t.Fatalf("refused by the kernel: want %t, got %v", h.refused, err)
 			}
 			cluster.Eventually(t, 2*patience, "everything is restored", restored)
 			took := time.Since(began)
@@ -89,8 +90,8 @@ func TestOthersFlush(t *testing.T) {
 	}
 }
 
-// comparing returns a function that compares node1's kernel state with before. It starts with the command whose output differed last, because
-// running all commands takes long.
+// comparing returns a function that compares node1's kernel state with before. It begins with the command whose output
+// differed last time, because running all commands takes a long time.
 func (w *world) comparing(t *testing.T, before map[string][]string) func() error {
 	commands := slices.Clone(showOurTables)
 	return func() error {
@@ -104,7 +105,8 @@ func (w *world) comparing(t *testing.T, before map[string][]string) func() error
 	}
 }
 
-// differs compares two outputs of a command. It ignores the order of lines, and link numbers, which change with a new kube-ipvs0.
+// differs reports whether two outputs of a command differ. It ignores the order of lines, and link numbers, which
+// change when kube-ipvs0 is recreated.
 func differs(command string, had, now []string) error {
 	if a, b := unordered(had), unordered(now); !slices.Equal(a, b) {
 		return fmt.Errorf("%s was\n%s\nnow it is\n%s", command, strings.Join(a, "\n"), strings.Join(b, "\n"))
@@ -131,7 +133,7 @@ type watcher struct {
 
 	walked   int
 	problems []error
-	first    time.Time // and last time a request failed
+	first    time.Time // and the last failure
 	last     time.Time
 }
 
@@ -164,7 +166,7 @@ func (w *watcher) run() {
 	}
 }
 
-// end stops the watcher and returns what it saw.
+// end stops the watcher and returns its results.
 func (w *watcher) end() string {
 	w.once.Do(func() { close(w.stop) })
 	w.done.Wait()

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// others creates kernel state as other programs and administrators do, some of it with names that resemble the agent's.
+// others creates kernel state that belongs to other programs and administrators. Some names resemble the agent's.
 const others = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -43,7 +43,8 @@ var showAll = []string{
 	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",
 }
 
-// dump returns the output of the commands, without counters and the alias by which the agent recognizes kube-ipvs0.
+// dump returns the output of the commands without counters, and without the alias by which the agent recognizes
+// kube-ipvs0.
 func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -81,7 +82,7 @@ func compareDumps(t *testing.T, what string, before, after map[string][]string) 
 	}
 }
 
-// mustHave fails the test if lines of the first dump are missing in the second.
+// mustHave fails the test if lines of the first dump are missing from the second.
 func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	t.Helper()
 	for command, had := range before {
@@ -115,7 +116,7 @@ func TestForeign(t *testing.T) {
 	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	running := dump(t, node, showAll)
 	mustHave(t, "after the start", before, running)
-	w.agents[node].AwaitLog(t, patience, "default/empty") // its address is taken: the log names the Service
+	w.agents[node].AwaitLog(t, patience, "default/empty") // another program has its address: the log names the Service
 	w.repaired(t, node, w.nearService())
 	mustHave(t, "after several syncs", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
@@ -151,13 +152,13 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestCleanupOfAnEmptyNode covers cleanup on a node without foreign state. It also removes the device kube-ipvs0.
+// TestCleanupOfAnEmptyNode runs cleanup on a node without foreign state. It must also remove the device kube-ipvs0.
 func TestCleanupOfAnEmptyNode(t *testing.T) {
 	// proves: 148
 	w := onWorld(t)
 	node := w.node3
 	t.Cleanup(func() { w.wipe(t, node) })
-	for _, f := range both { // creates the tables, so that only their chains are compared
+	for _, f := range both { // creates the tables, so that they do not appear as differences
 		w.shell(t, node, f, "for table in filter nat mangle; do ipt -t $table -P OUTPUT ACCEPT; done")
 	}
 	before := dump(t, node, showAll)
@@ -170,7 +171,8 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
 }
 
-// repaired waits for a full sync after this call: it deletes a Service's virtual server and waits until the agent recreates it.
+// repaired waits for a full sync that starts after this call: it deletes a Service's virtual server and waits until the
+// agent recreates it.
 func (w *world) repaired(t *testing.T, node *cluster.Node, of service) {
 	t.Helper()
 	at := of.at(cluster.V4, http)

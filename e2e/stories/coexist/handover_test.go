@@ -29,7 +29,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 ipvs: {syncPeriod: 15m, strictARP: true}
 `
 
-// script returns the script in docs/replace-kube-proxy.md that removes what kube-ipvs left.
+// script returns the script in docs/replace-kube-proxy.md that removes leftovers of kube-ipvs.
 func script(t *testing.T) string {
 	t.Helper()
 	root, err := upstream.Root()
@@ -49,7 +49,7 @@ func script(t *testing.T) string {
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("the pages show %d scripts, want one", len(found))
+		t.Fatalf("docs/replace-kube-proxy.md has %d scripts, want one", len(found))
 	}
 	return found[0]
 }
@@ -167,7 +167,7 @@ func kubeProxy(t *testing.T) string {
 	return path
 }
 
-// controlPlane starts an API server that has the far Service, and returns a kubeconfig with kube-proxy's rights.
+// controlPlane starts an API server with the far Service, and returns a kubeconfig with kube-proxy's rights.
 func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
 	t.Helper()
 	api = controlplane.Start(t, controlplane.Config{
@@ -202,7 +202,7 @@ func (w *world) startKubeProxy(t *testing.T, program, kubeconfig, mode string) *
 	return p
 }
 
-// awaitServed waits until the node serves the far Service in both families, with its rules.
+// awaitServed waits until the node serves the far Service in both families and has its rules.
 func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	w.awaitTheirs(t, node)
@@ -219,10 +219,10 @@ func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// proxyPatience is for kube-proxy, which starts a process for each set entry.
+// proxyPatience is the limit for kube-proxy, which starts a process for each set entry.
 const proxyPatience = 8 * time.Minute
 
-// awaitTheirs waits until kube-proxy's rules are on the node.
+// awaitTheirs waits until the node has kube-proxy's rules.
 func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// hostPorts are the rules of the portmap plugin. The pod $POD gets the ports of every Service, 80 and 53, on all addresses
-// of the node. $OTHER gets port 80 on $SECOND only, and 80/udp on all addresses.
+// hostPorts are the rules of the portmap plugin. Ports 80 and 53, which every Service has, lead to the pod $POD on all
+// addresses of the node. Port 80 on $SECOND, and 80/udp on all addresses, lead to $OTHER.
 const hostPorts = `
 pod=$POD; other=$OTHER; test $V = 4 || { pod=[$POD]; other=[$OTHER]; }
 for chain in CNI-HOSTPORT-DNAT CNI-HOSTPORT-SETMARK CNI-HOSTPORT-MASQ; do ipt -t nat -N $chain; done
@@ -25,8 +25,8 @@ ipt -t nat -A CNI-HOSTPORT-DNAT -p udp --dport 53 -j DNAT --to-destination $pod:
 ipt -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination $pod:8080
 `
 
-// TestHostPorts runs pods on node-1 with host ports that have the same numbers as Service ports. Virtual addresses are local
-// addresses, so the rules of host ports match them too.
+// TestHostPorts runs pods on node-1 with host ports that have the same numbers as Service ports. Virtual addresses are
+// local addresses, so the host port rules match them too.
 func TestHostPorts(t *testing.T) {
 	// proves: 132
 	w := onWorld(t)
@@ -64,7 +64,7 @@ func TestHostPorts(t *testing.T) {
 			if got := w.outside.Get(t, cluster.TCP, at, slowly); got.Server != "other-port" {
 				t.Errorf("%s: %s answered", at, got.Server)
 			}
-			// Remove the address again, or the kernel may choose it as the node's source address.
+			// Remove the address, or the kernel may choose it as the node's source address.
 			w.node1.MustRun(t, "ip", "addr", "del", prefix, "dev", "eth0")
 		}
 	})
@@ -76,7 +76,7 @@ func TestHostPorts(t *testing.T) {
 				from.MustRefuse(t, cluster.TCP, empty.at(f, http), slowly)
 				from.MustRefuse(t, cluster.TCP, empty.atBalancer(f, http), slowly)
 				from.MustRefuse(t, cluster.TCP, near.at(f, port{port: 9999}), slowly)
-				if from != w.node1.Host { // programs on the node get "operation not permitted" from IPVS
+				if from != w.node1.Host { // IPVS returns "operation not permitted" to programs on the node
 					from.MustRefuse(t, cluster.UDP, empty.at(f, dns), slowly)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// neighbors are objects of the kubelet, a CNI plug-in and an administrator beside kube-proxy's.
+// neighbors are objects of the kubelet, a CNI plugin and an administrator, next to those of kube-proxy.
 const neighbors = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -30,8 +30,9 @@ ip link show kube-ipvs0 >/dev/null 2>&1 || ip link add kube-ipvs0 type dummy
 ip addr add $address dev kube-ipvs0 nodad
 `
 
-// TestLeftovers runs the real kube-proxy in each of its modes and stops it. An agent takes over, and `cleanup --kube-proxy-leftovers`, which
-// doctor recommends, removes what is left of kube-proxy and nothing else: the agent's objects, virtual servers and other programs' objects stay.
+// TestLeftovers runs the real kube-proxy in each of its modes and stops it. An agent takes over, and `cleanup
+// --kube-proxy-leftovers`, which doctor recommends, removes only what kube-proxy left behind: the agent's objects,
+// virtual servers and other programs' objects stay.
 func TestLeftovers(t *testing.T) {
 	cluster.NeedIPTables(t, "kube-proxy's rules cannot be removed without its programs")
 	w := onWorld(t)
@@ -52,7 +53,7 @@ func TestLeftovers(t *testing.T) {
 			}
 			end(t, theirs)
 			its := dump(t, node, showAll)
-			for _, f := range both { // after kube-proxy has stopped, which would remove some of it
+			for _, f := range both { // added after kube-proxy has stopped, because it would remove some of these objects
 				w.shell(t, node, f, neighbors)
 			}
 			others := dump(t, node, showAll)
@@ -95,14 +96,14 @@ func onLegacy(t *testing.T, proxy string) string {
 	return program
 }
 
-// leftovers is a node with an agent that kube-proxy served before.
+// leftovers is a node that kube-proxy served before the agent.
 type leftovers struct {
 	*world
 	node   *cluster.Node
 	socket string // of the agent
 }
 
-// remedy runs what doctor recommends, and checks what is left.
+// remedy runs the command that doctor recommends, and checks the remaining objects.
 func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	t.Helper()
 	w, node, everything := l.world, l.node, append([]string{"nft -s list ruleset"}, showAll...)
@@ -136,17 +137,17 @@ func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 		t.Errorf("the agent's rules were\n%s\nand are\n%s", ours, left)
 	}
 	l.mustBeGone(t, now)
-	if out, err := l.remove(t); err != nil || !strings.Contains(out, "kube-proxy has left no") {
+	if out, err := l.remove(t); err != nil || !strings.Contains(out, "no rules, sets or tables of kube-proxy") {
 		t.Errorf("the second time: %v\n%s", err, out)
 	}
-	w.repaired(t, node, w.farService()) // waits for a full sync; the deleted virtual server is the only difference that it finds
+	w.repaired(t, node, w.farService()) // waits for a full sync, which finds only the deleted virtual server missing
 	if found := l.diagnose(t); strings.Contains(found, "kube-proxy's rules: ") || strings.Contains(found, "| rules: ") || strings.Contains(found, "| sets: ") {
 		t.Errorf("doctor finds afterwards:\n%s", found)
 	}
 	l.mustServe(t)
 }
 
-// mustBeGone fails the test if anything of kube-proxy is left.
+// mustBeGone fails the test if any object of kube-proxy is left.
 func (l *leftovers) mustBeGone(t *testing.T, now map[string][]string) {
 	t.Helper()
 	for _, text := range []string{"kubernetes ", "KUBE-SVC-", "KUBE-SEP-", "KUBE-NODE", "KUBE-PROXY-CANARY", "create KUBE-CLUSTER-IP", "create KUBE-6-"} {

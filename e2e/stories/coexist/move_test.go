@@ -9,8 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestMoveRules moves an agent's rules to nftables and back, by restarts, while clients send continuously. IPVS does not change, no
-// request or open connection is lost, and nothing is left in the old rule layer. Cleanup then removes everything from both rule layers.
+// TestMoveRules restarts an agent to move its rules to nftables and back, while clients send continuously. IPVS does
+// not change, no request or open connection is lost, and nothing is left in the old rule layer. Cleanup then removes
+// everything from both rule layers.
 func TestMoveRules(t *testing.T) {
 	cluster.NeedIPTables(t, "the agent has no iptables to move from")
 	cluster.NeedPauses(t)

@@ -7,13 +7,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// network recreates the essential rules of a network plugin. Its chains come before those of kube-ipvs, as after a plugin restart.
+// network recreates the essential rules of a network plugin. Its chains precede those of kube-ipvs, as after a plugin
+// restart.
 type network struct {
 	name     string
 	families []cluster.Family
 	rules    string
-	undo     string // removes the state other than rules
-	met      string // a rule that packets for Services must match, or the test proves nothing
+	undo     string // removes state other than rules
+	met      string // a rule that packets for Services must match, to show that the test is effective
 	// lost lists paths that fail with any proxy under this network plugin.
 	lost func(w *world, p path) bool
 }
@@ -85,8 +86,9 @@ ipt -t nat -N CILIUM_POST_nat
 ipt -t nat -I POSTROUTING -j CILIUM_POST_nat
 ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
-	// Table 2 represents the second network interface of the pod web-1. Answers through it are lost in this test. A connection is
-	// marked only if its destination is an address of the first interface, which holds for node ports, but not for virtual addresses.
+	// Table 2 represents the second network interface of the pod web-1. Answers through it are lost in this test. A
+	// connection is marked only if its destination is an address of the first interface. This is true for node ports,
+	// but not for virtual addresses.
 	{name: "AWS VPC CNI: a connection mark sends replies out of the interface on which the request arrived",
 		families: []cluster.Family{cluster.V4},
 		met:      "-A PREROUTING -i pod-+ -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", rules: `
@@ -112,8 +114,9 @@ ip route flush table 2
 		}},
 }
 
-// calico resembles Felix's filter. For a packet to a Service, that filter first sets only a mark, with the number of the input interface.
-// It filters the packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the upper bits are the interface number.
+// calico resembles Felix's filter. For a packet to a Service, that filter first only sets a mark with the number of the
+// input interface. It filters the packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the
+// upper bits are the interface number.
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6
@@ -188,7 +191,7 @@ ipt -t nat -A cali-nat-outgoing -m set --match-set cali${V}all-pools src -m set 
 	-j MASQUERADE
 `
 
-// TestNetworks recreates the rules of network plugins on both nodes, and tests every path in docs/services.md.
+// TestNetworks recreates network plugins' rules on both nodes, and tests every path in docs/services.md.
 func TestNetworks(t *testing.T) {
 	w := onWorld(t)
 	t.Run("none, for comparison", func(t *testing.T) { w.mustPass(t, both...) })

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// programs are the programs of iptables, which can be made to hang or fail.
+// programs are replacements for the iptables programs that can hang or fail.
 type programs struct {
 	t   *testing.T
 	dir string
@@ -42,7 +42,7 @@ func newPrograms(t *testing.T) programs {
 
 var bothPrograms = []string{"iptables", "ip6tables"}
 
-// become makes the programs of these families hang or fail. All others work.
+// become makes these families' programs hang or fail. All others work.
 func (p programs) become(state string, families ...string) {
 	p.t.Helper()
 	for _, other := range []string{"hang", "fail"} {
@@ -57,7 +57,7 @@ func (p programs) become(state string, families ...string) {
 	}
 }
 
-// ofPrograms is a node on which the agent's programs can be made to hang or fail.
+// ofPrograms is a node on which the test can make the agent's programs hang or fail.
 type ofPrograms struct {
 	*cluster.Node
 	t         *testing.T
@@ -123,7 +123,7 @@ func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
 	})
 }
 
-// isHealthy waits until /healthz and the metric name exactly these programs as not working.
+// isHealthy waits until /healthz and the metric report exactly these programs as failing.
 func (n ofPrograms) isHealthy(except ...string) {
 	n.t.Helper()
 	status := 200
@@ -155,8 +155,8 @@ func (n ofPrograms) isHealthy(except ...string) {
 	}
 }
 
-// TestProgramsHang starts an agent while iptables hangs. It serves the endpoints of both families anyway. While the programs hang or fail,
-// the agent cannot repair its rules, and the node is unhealthy.
+// TestProgramsHang starts an agent while iptables hangs. The agent serves the endpoints of both families anyway. While
+// the programs hang or fail, it cannot repair its rules, and the node is unhealthy.
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
@@ -189,8 +189,8 @@ func TestProgramsHang(t *testing.T) {
 	node.end(agent)
 }
 
-// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. It serves IPv4 and repairs the IPv4 rules as usual. The node is
-// unhealthy, only because of ip6tables, until ip6tables works.
+// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. The agent serves IPv4 and repairs the
+// IPv4 rules as usual. The node is unhealthy until ip6tables works, and only ip6tables is reported.
 func TestIP6TablesHangs(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)

@@ -25,8 +25,8 @@ var damages = []struct{ name, script, show string }{
 	{"ip addr flush dev kube-ipvs0", "ip addr flush dev kube-ipvs0", "ip -o addr show dev kube-ipvs0"},
 }
 
-// TestRepairs damages a node whose agent reads the whole kernel once an hour, so quick checks and kernel notifications must find
-// the damage.
+// TestRepairs damages a node whose agent audits the kernel only once an hour, so quick checks and kernel notifications
+// must find the damage.
 func TestRepairs(t *testing.T) {
 	w := onWorld(t)
 	for _, d := range damages {
@@ -42,7 +42,7 @@ func TestRepairs(t *testing.T) {
 			w.node1.MustRun(t, "sh", "-ec", d.script)
 			cluster.Eventually(t, patience, "the damage is repaired", func() error {
 				if drifts() == had {
-					return errors.New("the agent has found no damage")
+					return errors.New("the agent found no damage")
 				}
 				return differs(d.show, before, show())
 			})

@@ -23,7 +23,7 @@ iptables: {minSyncPeriod: 1s}
 ipvs: {minSyncPeriod: 1s}
 `
 
-// changingService is a Service whose port changes. The agent does not know it, because the agent reads manifests.
+// changingService is a Service whose port changes. Only kube-proxy serves it, because the agent reads manifests.
 const changingService = `
 apiVersion: v1
 kind: Service
@@ -31,8 +31,8 @@ metadata: {name: changing, namespace: default}
 spec: {type: ClusterIP, clusterIP: 10.96.9.9, clusterIPs: [10.96.9.9], ports: [{protocol: TCP, port: %d, targetPort: 80}]}
 `
 
-// TestForgottenKubeProxy starts the agent on a node where a kube-proxy still runs and writes to the same chains. The agent reports
-// which chain changes, which program changes it, and which program listens on its ports.
+// TestForgottenKubeProxy starts the agent on a node where kube-proxy is still running and writes to the same chains.
+// The agent reports which chain changes, which program changes it, and which program listens on its ports.
 func TestForgottenKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -67,7 +67,7 @@ func TestForgottenKubeProxy(t *testing.T) {
 				if port++; api.Apply(t.Context(), fmt.Sprintf(changingService, port)) != nil {
 					return errors.New("cannot change a Service")
 				}
-				out, _ := node.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // it exits with 3, because of these problems
+				out, _ := node.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // exits with status 3 because of these problems
 				for _, text := range want {
 					if !strings.Contains(out, text) {
 						return fmt.Errorf("no %q in:\n%s", text, out)

@@ -79,7 +79,7 @@ var builtin = map[string][]string{
 	"filter": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// restore restores the rules of a node. Tables that did not exist before are emptied.
+// restore restores a node's rules. It empties tables that did not exist before.
 func restore(t *testing.T, node *cluster.Node, f cluster.Family, saved string) {
 	t.Helper()
 	for table, chains := range builtin {

@@ -21,13 +21,13 @@ var (
 	ports = []port{http, dns}
 )
 
-// balancers are the ranges of load balancer IPs.
+// balancers contains the load balancer IP ranges.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// service is a dual-stack LoadBalancer Service. All of its addresses contain its number.
+// service is a dual-stack LoadBalancer Service. All its addresses contain its number.
 type service struct {
 	name   string
 	number int
@@ -61,7 +61,7 @@ func (s service) balancer(f cluster.Family) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(pattern, s.number))
 }
 
-// nodePort returns a different node port for each protocol.
+// nodePort returns the node port of a protocol.
 func (s service) nodePort(p port) uint16 {
 	return uint16(map[cluster.Protocol]int{cluster.TCP: 30000, cluster.UDP: 30100}[p.protocol] + s.number)
 }
@@ -147,8 +147,8 @@ type path struct {
 	source netip.Addr
 }
 
-// paths returns all paths through node-1 that docs/services.md promises: from a pod, the node itself and an outside client, to the
-// ClusterIP, the node port and the load balancer IP.
+// paths returns all paths through node-1 that docs/services.md describes: from a pod, the node itself and an outside
+// client to the ClusterIP, the node port and the load balancer IP.
 func (w *world) paths(f cluster.Family) (all []path) {
 	for _, s := range []service{w.nearService(), w.farService(), w.localService()} {
 		for _, p := range ports {
@@ -164,7 +164,7 @@ func (w *world) paths(f cluster.Family) (all []path) {
 	return all
 }
 
-// source returns the client address that a server sees: the client's own or node-1's.
+// source returns the client address that a server sees: the client's own address or node-1's.
 func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.Addr {
 	if keeps {
 		return from.Addr(f)
@@ -187,7 +187,7 @@ func (p path) judge(r cluster.Result) error {
 	return nil
 }
 
-// mustPass walks all paths of the families.
+// mustPass walks all paths of the given families.
 func (w *world) mustPass(t *testing.T, families ...cluster.Family) {
 	t.Helper()
 	for _, f := range families {

@@ -134,7 +134,7 @@ func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort
 	const originalDst = 80
 	failed := raw.Control(func(fd uintptr) {
 		if f == cluster.V4 {
-			// A sockaddr_in has the size of an IPv6 multicast request, which the library can read.
+			// A sockaddr_in fits into an IPv6 multicast request, which the library can read.
 			var request *unix.IPv6Mreq
 			if request, err = unix.GetsockoptIPv6Mreq(int(fd), unix.SOL_IP, originalDst); err == nil {
 				b := request.Multiaddr
@@ -154,7 +154,7 @@ func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort
 	return to, err
 }
 
-// seen returns the source and destination of the last connection.
+// seen returns the source and destination of the last connection through the sidecar.
 func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	t.Helper()
 	s.mu.Lock()
@@ -165,8 +165,8 @@ func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	return s.from[len(s.from)-1], s.to[len(s.to)-1]
 }
 
-// TestSidecars puts a Service between two pods with sidecars. The client's sidecar sees the ClusterIP and connects to it. The
-// server's sidecar receives the packets that IPVS sends to the pod.
+// TestSidecars connects two pods with sidecars through a Service. The client's sidecar sees the ClusterIP and connects
+// to it. The server's sidecar receives the packets that IPVS sends to the pod.
 func TestSidecars(t *testing.T) {
 	w := onWorld(t)
 	svc := w.farService()
@@ -185,7 +185,7 @@ func TestSidecars(t *testing.T) {
 		if from != w.client.Addr(f) || to.String() != w.far.At(f, http.target) {
 			t.Errorf("the server's sidecar saw a connection from %s to %s, want from %s to %s", from, to, w.client.Addr(f), w.far.At(f, http.target))
 		}
-		// A client without a sidecar, outside the cluster.
+		// An outside client has no sidecar.
 		if got := w.outside.Get(t, cluster.TCP, svc.atBalancer(f, http), slowly); got.Server != "web-2" {
 			t.Errorf("%s: %s answered", f, got.Server)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestBootWithoutAPIServer reboots a node while the API server is unavailable. The agent serves the endpoints of other nodes from its
-// snapshot, is not ready, and follows the API server once it is available again.
+// TestBootWithoutAPIServer reboots a node while the API server is unavailable. The agent serves the endpoints of other
+// nodes from its snapshot, reports that it is not ready, and follows the API server once that is available again.
 func TestBootWithoutAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, kubeconfig := w.controlPlane(t)
@@ -38,8 +38,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	second := agent()
 	second.AwaitLog(t, patience, "API server unavailable; serving the snapshot")
 	served()
-	status, _ := w.node3.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // it exits with 3, because the agent is not synced
-	if !strings.Contains(status, "is served until the API server answers") {
+	status, _ := w.node3.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // exits with status 3 because the agent is not synced
+	if !strings.Contains(status, "is served until the API server responds") {
 		t.Errorf("status:\n%s", status)
 	}
 	if err := api.StartAPIServer(t.Context()); err != nil {

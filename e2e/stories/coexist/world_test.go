@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience is the limit for every wait. Only a failing test waits that long.
+// patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 60 * time.Second
 
 // podCIDRs are the cluster's pod ranges, passed to the agents as --cluster-cidr.
@@ -21,8 +21,8 @@ const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 var slowly = cluster.Within(10 * time.Second)
 
-// world is a cluster with agents on the first two nodes. Tests start and stop agents on the third. The router sends packets
-// for Services to node-1.
+// world is a cluster with agents on the first two nodes. Tests start and stop agents on the third node. The router
+// sends packets for Services to node-1.
 type world struct {
 	*cluster.Cluster
 	node1, node2, node3 *cluster.Node
@@ -94,7 +94,8 @@ func (w *world) populate() (err error) {
 	return cluster.WriteManifests(w.dir, "services", w.manifests())
 }
 
-// agentCommand returns the agent's command line on a node. It sets no conntrack limit, because a namespace cannot.
+// agentCommand returns the agent's command line on a node. It sets no conntrack limit, because a network namespace
+// cannot set it.
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -113,7 +114,7 @@ func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// restartAgent restarts a node's agent with other flags until the end of the test.
+// restartAgent restarts a node's agent with other flags for the rest of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	restart := func(flags ...string) {

@@ -23,11 +23,11 @@ func pages(t *testing.T) []Page {
 	return all
 }
 
-// command matches a program that the pages use, where a shell expects a command name.
+// command matches the name of a program that the pages use, in the position of a command.
 var command = regexp.MustCompile(`(?:^\s*(?:\$ )?(?:sudo )?|[|;&(] ?|exec POD -- )(kube-ipvs|ipvsadm|kubectl|helm|docker|podman|buildah|make|` +
 	`ipset|iptables|ip6tables|nft|curl|go|sysctl|modprobe|jq|ln) `)
 
-// TestEveryCommandIsRun checks that each block of commands or settings is run or states why not.
+// TestEveryCommandIsRun checks that each block of commands or settings is run, or has a comment with a reason.
 func TestEveryCommandIsRun(t *testing.T) {
 	run := 0
 	for _, page := range pages(t) {
@@ -41,7 +41,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 		}
 	}
 	if run < 20 {
-		t.Errorf("only %d blocks are run: the parser misses blocks", run)
+		t.Errorf("only %d blocks are run; the parser misses some", run)
 	}
 }
 
@@ -61,10 +61,10 @@ func runOrExcused(b Block) error {
 	return nil
 }
 
-// generated lists the pages written by tests of the package that owns their text.
+// generated lists the pages that other packages' tests generate.
 var generated = []string{"docs/annotations.md", "docs/metrics.md", "docs/conformance.md", "docs/differences.md"}
 
-// TestCommandsAreInBlocks finds commands in indented paragraphs, which TestEveryCommandIsRun does not see.
+// TestCommandsAreInBlocks finds commands in indented paragraphs, which TestEveryCommandIsRun misses.
 func TestCommandsAreInBlocks(t *testing.T) {
 	for _, page := range pages(t) {
 		if slices.Contains(generated, page.Name) {

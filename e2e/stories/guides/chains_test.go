@@ -15,7 +15,7 @@ import (
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 
-// TestWayBackRemovesOurChains checks that the page names every chain. If the page missed a chain, ipsets would stay in use.
+// TestWayBackRemovesOurChains checks that the page names every chain. A missing chain would keep ipsets in use.
 func TestWayBackRemovesOurChains(t *testing.T) {
 	var script string
 	for _, page := range pages(t) {
@@ -32,7 +32,7 @@ func TestWayBackRemovesOurChains(t *testing.T) {
 	}
 }
 
-// TestPagesNameKernelObjects checks that the sets, the chains and the nftables table that pages name exist.
+// TestPagesNameKernelObjects checks that the sets, chains and nftables table named on the pages exist.
 func TestPagesNameKernelObjects(t *testing.T) {
 	var names []string
 	for _, c := range compile.Chains {
@@ -48,7 +48,7 @@ func TestPagesNameKernelObjects(t *testing.T) {
 		text := strings.Join(page.Lines, "\n")
 		for _, n := range name.FindAllString(text, -1) {
 			if chain := family.ReplaceAllString(n, ""); !slices.Contains(names, n) && !slices.Contains(names, chain) && !slices.Contains([]string{"KUBE-IPVS", "KIPVS"}, chain) {
-				t.Errorf("%s: there is neither a chain nor a set %s", page.Name, n)
+				t.Errorf("%s: no chain or set %s exists", page.Name, n)
 			}
 		}
 		for _, m := range table.FindAllStringSubmatch(text, -1) {

@@ -1,4 +1,4 @@
-// Package guides proves that the commands in README.md and docs work and print what the pages show.
+// Package guides proves that the commands in README.md and docs work and print the output shown there.
 //
 // Commands on a page are in fenced blocks. In a "console" block, lines that start with "$ " are commands, and the lines below show
 // their output:
@@ -11,15 +11,15 @@
 // on its own line, for any number of lines. Only durations, times and column widths may differ. If a page shows no output, the
 // command may print anything.
 //
-// HTML comments before a block are invisible to readers and control how it is run:
+// HTML comments before a block are invisible to readers. They control how the block is run:
 //
 //	<!-- before: COMMAND -->   run COMMAND first, to create the situation that the page describes
 //	<!-- after: COMMAND -->    run COMMAND after the block
 //	<!-- exits: 3 -->          the last command exits with this status
 //	<!-- not run: WHY -->      the block is not run, for this reason
 //
-// The fast tests of this package find broken links and blocks that are not run without a stated reason. The slow test runs all
-// commands in the order of the pages on a small cluster (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
+// The fast tests of this package find broken links, and unrun blocks without a stated reason. The slow test runs all
+// commands on a small cluster, in the order of the pages (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
 //
 // May import: cluster, controlplane, upstream, labtest.
 package guides

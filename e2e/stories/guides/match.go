@@ -8,8 +8,8 @@ import (
 
 const anything = "..."
 
-// varying is text that differs from run to run, in matching order: times come before durations, because part of a time looks like a
-// duration.
+// varying lists patterns of text that differs between runs. Times precede durations, because part of a time looks like
+// a duration.
 var varying = []struct {
 	looks *regexp.Regexp
 	as    string
@@ -20,7 +20,7 @@ var varying = []struct {
 	{regexp.MustCompile(`\(size=\d+\)`), "(size=N)"},
 }
 
-// Match returns an error that shows how a program's output differs from the page.
+// Match returns an error if a program's output differs from the page. The error shows the difference.
 func Match(shown []string, output string) error {
 	want := plain(shown)
 	if len(want) == 0 {
@@ -33,7 +33,7 @@ func Match(shown []string, output string) error {
 	return fmt.Errorf("the page shows\n\t%s\nbut the output is\n\t%s", strings.Join(want, "\n\t"), strings.Join(have, "\n\t"))
 }
 
-// plain replaces text that may differ and drops empty lines at the end.
+// plain replaces text that may differ, and drops trailing empty lines.
 func plain(lines []string) []string {
 	var all []string
 	for _, line := range lines {

@@ -17,7 +17,7 @@ type Page struct {
 	Blocks []Block
 }
 
-// Block is a fenced block of a page, with the instructions in the comments before it.
+// Block is a fenced block of a page, with the instructions from the comments before it.
 type Block struct {
 	Page          string
 	Line          int    // of its first line, from 1

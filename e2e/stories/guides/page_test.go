@@ -75,7 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	if _, err := (Block{Text: []string{"out"}}).Commands(); err == nil {
-		t.Error("a console block that starts with output is accepted")
+		t.Error("accepted a console block that starts with output")
 	}
 }
 

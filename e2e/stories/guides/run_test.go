@@ -9,13 +9,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// otherNodes names the node for pages that are not about node-1, where the agent runs.
+// otherNodes maps pages to the node on which they run, if it is not node-1, the agent's node.
 var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
 // TestPages runs the commands of the pages and compares their output with the pages.
 func TestPages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED with -short, no page was followed: use make e2e PKG=./e2e/stories/guides")
+		t.Skip("SKIPPED with -short: no page was tested; use make e2e PKG=./e2e/stories/guides")
 	}
 	s := newStage(t)
 	for _, page := range pages(t) {
@@ -34,7 +34,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// reader follows one page, on one node and in one directory.
+// reader runs the commands of one page on one node, in one directory.
 type reader struct {
 	*stage
 	node    *node
@@ -64,7 +64,7 @@ func (r *reader) follow(t *testing.T, b Block) {
 	}
 }
 
-// prepare runs the commands that the page hides from readers.
+// prepare runs the page's hidden commands.
 func (r *reader) prepare(t *testing.T, line string) {
 	t.Helper()
 	if line == "stop" {
@@ -106,7 +106,7 @@ func (r *reader) once(c Command, exits int) error {
 	return Match(c.Shown, out)
 }
 
-// runs starts an agent, which stops at the end of the page.
+// runs starts an agent. It stops at the end of the page.
 func (r *reader) runs(c Command) error {
 	p, err := r.node.start(c.Text, r.dir)
 	if err != nil {

@@ -17,18 +17,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits that long.
+// patience bounds every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
-// stage is a cluster of two nodes with a control plane. The agent runs on node-1; node-2 has none. The pages show the Services in
-// testdata/services.yaml, whose pods answer over HTTP.
+// stage is a cluster of two nodes with a control plane. The agent runs on node-1, and node-2 has no agent. The pages
+// show the Services in testdata/services.yaml, whose pods answer over HTTP.
 type stage struct {
 	*cluster.Cluster
 	api   *controlplane.ControlPlane
 	nodes map[string]*node
 }
 
-// node is a cluster node with its own /run: the nodes share the machine's files, and two agents cannot share one socket.
+// node is a cluster node with its own /run. The nodes share the machine's files, and two agents cannot share one
+// socket.
 type node struct {
 	*cluster.Node
 	run  *cluster.Process // keeps the node's mounts
@@ -87,8 +88,8 @@ func (s *stage) startAgent(t *testing.T) {
 	agent.AwaitLog(t, patience, "initial sync complete")
 }
 
-// installPrograms creates a directory with the program under test, as installed on a node. The wrapper adds flags for network
-// namespaces: the conntrack limit is global, and only the initial namespace may set it.
+// installPrograms creates a directory with the program under test, as if it were installed on a node. The wrapper adds
+// flags for network namespaces: the conntrack limit is global, and only the initial namespace may set it.
 func installPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,7 +135,7 @@ func serveHTTP(t *testing.T, h *cluster.Host, port uint16) {
 	t.Cleanup(func() { _ = server.Close() })
 }
 
-// get replaces curl, which is not installed on every machine.
+// get replaces curl, which is missing on some machines.
 func get(h *cluster.Host, url string) (string, error) {
 	page, err := h.HTTPGet(url)
 	return page.Body, err

@@ -18,14 +18,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits that long.
+// patience bounds every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
 // machine is a system booted by systemd.
 type machine struct {
 	process *os.Process
 	deb     string // the package's path on the machine
-	// enter is a command that runs the others, for instance in a namespace of its own.
+	// enter is a command prefix, for example to run commands in a new namespace.
 	enter []string
 }
 
@@ -47,7 +47,7 @@ func boot(t *testing.T) *machine {
 	start.Stdout, start.Stderr = console, console
 	start.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWCGROUP,
-		// Unlike a clone flag, this also hides the mounts from the test machine.
+		// Unlike a clone flag, this also hides the mounts from the machine that runs the test.
 		Unshareflags: unix.CLONE_NEWNS,
 	}
 	if err := start.Start(); err != nil {
@@ -131,7 +131,7 @@ func (m *machine) install(t *testing.T) {
 	t.Helper()
 	m.run(t, "dpkg", "-i", m.deb)
 	if m.isActive() {
-		t.Error("installation started the service; only the administrator may start it")
+		t.Error("installing the package started the service; only the administrator may start it")
 	}
 	manifest, err := os.ReadFile("testdata/web.yaml")
 	if err != nil {
@@ -145,7 +145,7 @@ func (m *machine) install(t *testing.T) {
 	m.awaitService(t)
 }
 
-// restrictions checks that the unit's restrictions are in force and that they block nothing the agent needs.
+// restrictions checks that the unit's restrictions are in force, and that they block nothing that the agent needs.
 func (m *machine) restrictions(t *testing.T) {
 	status := m.run(t, "sh", "-c", "cat /proc/$(systemctl show --value -p MainPID kube-ipvs)/status")
 	for _, line := range []string{"CapBnd:\t0000000000003000", "CapEff:\t0000000000003000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
@@ -162,16 +162,16 @@ func (m *machine) restrictions(t *testing.T) {
 	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
 		t.Errorf("the directory of the snapshot: %q", got)
 	}
-	// This is systemd's exposure score times ten. Without any restriction it would be 96.
+	// The number is systemd's exposure score times ten. A unit with no restrictions has 96.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }
 
-// doctor breaks the machine in several ways and checks doctor's verdict on each.
+// doctor damages the machine in several ways and checks doctor's verdict on each kind of damage.
 func (m *machine) doctor(t *testing.T) {
 	m.diagnose(t, 0, "verdict: well", "kube-ipvs", "doctor")
-	// Only doctor sees this value. If the agent saw it, the agent might repair it before doctor runs.
+	// Only doctor sees this value. A running agent might repair the damage before doctor runs.
 	m.diagnose(t, 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1", "unshare", "--mount", "sh", "-c",
 		"echo 0 >/run/zero; mount --bind /run/zero /proc/sys/net/ipv4/vs/expire_nodest_conn && exec kube-ipvs doctor")
 	for _, c := range []struct {
@@ -224,7 +224,7 @@ func (m *machine) killed(t *testing.T) {
 	m.awaitService(t)
 }
 
-// upgrade reinstalls the same version, for which dpkg runs the same scripts as for a newer one.
+// upgrade reinstalls the same version: dpkg runs the same scripts as for a newer version.
 func (m *machine) upgrade(t *testing.T) {
 	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
 	m.run(t, "dpkg", "-i", m.deb)
@@ -232,7 +232,7 @@ func (m *machine) upgrade(t *testing.T) {
 		t.Error("the upgrade removed the virtual server")
 	}
 	if after := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs"); after == before {
-		t.Error("the old agent still runs after the upgrade")
+		t.Error("the old agent is still running after the upgrade")
 	}
 	m.awaitService(t)
 	if text := m.run(t, "cat", "/etc/kube-ipvs/config.yaml"); !strings.Contains(text, "maxPerCore: 0") {
@@ -255,6 +255,6 @@ func (m *machine) removal(t *testing.T) {
 	}
 	m.run(t, "dpkg", "-P", "kube-ipvs")
 	if out := m.run(t, "find", "/etc/kube-ipvs", "-type", "f"); out != "/etc/kube-ipvs/manifests/web.yaml\n" {
-		t.Errorf("left after purge: %q; want the administrator's manifest only", out)
+		t.Errorf("files left after purge: %q; want only the administrator's manifest", out)
 	}
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// remedy is a damage, and the subject of doctor's finding whose remedy has the command that repairs it.
+// remedy is a kind of damage, and the subject of the doctor finding whose remedy repairs it.
 type remedy struct {
 	finding string
 	damage  string
-	// nftables is true if the damage matters only where nftables balances. undo removes what the damage adds beside the finding.
+	// nftables is true if the damage matters only if nftables balances. undo removes side effects of the damage.
 	nftables bool
 	undo     string
 }
 
-// remedies are all commands in doctor's own remedies, which a test in internal/doctor compares with its findings, and in those of preflight that
-// need no kernel module: the lab's kernel has none.
+// remedies covers every command in doctor's remedies, which a test in internal/doctor compares with its findings. It
+// also covers the commands in preflight's remedies, except those that load kernel modules, because the lab's kernel has
+// no modules.
 var remedies = []remedy{
 	{finding: "kube-proxy's rules", damage: `
 ipset create KUBE-CLUSTER-IP hash:ip,port
@@ -58,7 +59,7 @@ ip route add default via 192.168.51.1 metric 100
 sysctl -w net/ipv4/conf/uplink.2/rp_filter=1 net.ipv4.conf.all.rp_filter=0`, undo: `
 ip link del uplink.2
 ip route del default`},
-	// Only the initial network namespace has this sysctl, and the machine has another one.
+	// Only the initial network namespace has this sysctl, and the machine runs in another namespace.
 	{finding: "neighbor table of IPv4", damage: `
 mkdir -p /run/neighbors/default
 echo 3 >/run/neighbors/default/gc_thresh3
@@ -76,8 +77,8 @@ iptables -F FORWARD
 ip6tables -F FORWARD`},
 }
 
-// TestRemedies damages a machine, runs the command that doctor prints, and looks again: the finding is gone, no other has come, and the Service
-// is still served, by the same virtual server.
+// TestRemedies damages a machine, runs the command that doctor prints, and runs doctor again. The finding must
+// disappear, there must be no new finding, and the same virtual server must still serve the Service.
 func TestRemedies(t *testing.T) {
 	m := boot(t)
 	m.install(t)
@@ -137,7 +138,7 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 	}
 }
 
-// withMounts returns the machine with a mount namespace of its own: damage to files of /proc ends with the test.
+// withMounts returns the machine with a separate mount namespace, so that damage to files in /proc ends with the test.
 func (m *machine) withMounts(t *testing.T) *machine {
 	t.Helper()
 	id := strings.TrimSpace(m.run(t, "sh", "-c", "unshare --mount sleep infinity >/dev/null 2>&1 & echo $!"))
@@ -145,7 +146,7 @@ func (m *machine) withMounts(t *testing.T) *machine {
 	return &machine{process: m.process, enter: []string{"nsenter", "-t", id, "--mount", "--root", "--wdns=/", "--"}}
 }
 
-// served shows the virtual servers, and the agent's rules.
+// served returns the virtual servers and the agent's rules.
 func (m *machine) served(t *testing.T) string {
 	t.Helper()
 	return m.run(t, "sh", "-c", "ipvsadm -Sn; { iptables-save; ip6tables-save; } | grep kube-ipvs:; nft -s list table inet kube-ipvs 2>/dev/null; true")
@@ -154,7 +155,7 @@ func (m *machine) served(t *testing.T) string {
 // examine returns what doctor finds.
 func (m *machine) examine(t *testing.T) []finding.Finding {
 	t.Helper()
-	out, _ := m.try("kube-ipvs", "doctor", "-o", "json") // its exit status is the verdict
+	out, _ := m.try("kube-ipvs", "doctor", "-o", "json") // the exit status is doctor's verdict
 	var report struct{ Findings []finding.Finding }
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -162,7 +163,6 @@ func (m *machine) examine(t *testing.T) []finding.Finding {
 	return report.Findings
 }
 
-// subjects lists the subjects of findings.
 func subjects(found []finding.Finding) (all []string) {
 	for _, f := range found {
 		all = append(all, f.Subject)

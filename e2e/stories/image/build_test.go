@@ -42,25 +42,26 @@ func TestBuildOfTheAgent(t *testing.T) {
 		t.Errorf("version: %v, %s; want %s, %s", err, out, testVersion, testCommit)
 	}
 	if needed, interpreter := dependencies(t, file); interpreter != "" || len(needed) > 0 {
-		t.Errorf("the agent needs the loader %q and the libraries %v, want a static program", interpreter, needed)
+		t.Errorf("the agent needs the loader %q and the libraries %v, want a static binary", interpreter, needed)
 	}
 	if !bytes.Equal(read(t, file), read(t, build(t))) {
 		t.Error("two builds of the same sources in different directories differ")
 	}
 }
 
-// TestNothingOfTestsIsInTheAgent checks that code for tests, which pauses or kills the agent, is compiled only into a separate build.
+// TestNothingOfTestsIsInTheAgent checks that test code, which pauses or kills the agent, is compiled only into a
+// separate build.
 func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	variable := []byte("KUBE_IPVS_KILL_AFTER")
 	if bytes.Contains(read(t, build(t)), variable) {
 		t.Errorf("the agent reads $%s", variable)
 	}
 	if !bytes.Contains(read(t, build(t, "GOFLAGS=-tags=pause")), variable) {
-		t.Errorf("this test would not notice: no build reads $%s", variable)
+		t.Errorf("this test is ineffective: no build reads $%s", variable)
 	}
 }
 
-// TestAgentIsBuiltForBoth checks that the agent can be built for each architecture on any machine.
+// TestAgentIsBuiltForBoth checks that any machine can build the agent for both architectures.
 func TestAgentIsBuiltForBoth(t *testing.T) {
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		binary, err := elf.Open(build(t, "GOARCH="+architecture))

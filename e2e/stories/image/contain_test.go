@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestContain checks e2e/testbed/contain. Other end-to-end tests use it to start the agent with the machine's own files.
+// TestContain checks e2e/testbed/contain.
 func TestContain(t *testing.T) {
 	labtest.NeedRoot(t)
 	contain, writable := programOf(t, "KUBE_IPVS_CONTAIN"), t.TempDir()
@@ -23,7 +23,7 @@ func TestContain(t *testing.T) {
 	}{
 		{attempt(t, "create", "/etc/contain"), unix.EROFS},
 		{attempt(t, "create", filepath.Join(writable, "contain")), 0},
-		{attempt(t, "user namespace", ""), unix.EPERM}, // needs no capability; the filter refuses it
+		{attempt(t, "user namespace", ""), unix.EPERM}, // needs no capability, but the filter rejects it
 		{attempt(t, "chroot", "/"), unix.EPERM},
 		{[]string{"ip", "address", "add", "192.0.2.1/32", "dev", "lo"}, 0},
 		{[]string{"grep", "-q", "^CapBnd:[[:space:]]*0000000000003000$", "/proc/self/status"}, 0},

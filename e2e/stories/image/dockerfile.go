@@ -45,7 +45,7 @@ func Read(checkout string) (Recipe, error) {
 	return r, nil
 }
 
-// last returns the instructions of the stage that becomes the image.
+// last returns the instructions of the last stage, which becomes the image.
 func (r Recipe) last() []instruction {
 	all := r.instructions
 	first := len(all)
@@ -55,17 +55,17 @@ func (r Recipe) last() []instruction {
 	return all[first:]
 }
 
-// run returns the RUN that contains a text.
+// run returns the RUN instruction that contains a text.
 func (r Recipe) run(part string) (string, error) {
 	for _, i := range r.instructions {
 		if i.word == "RUN" && strings.Contains(i.argument, part) {
 			return i.argument, nil
 		}
 	}
-	return "", fmt.Errorf("no RUN of the Dockerfile contains %q", part)
+	return "", fmt.Errorf("no RUN instruction in the Dockerfile contains %q", part)
 }
 
-// copied lists what the Dockerfile copies from the checkout.
+// copied lists the paths that the Dockerfile copies from the checkout.
 func (r Recipe) copied() []string {
 	var all []string
 	for _, i := range r.instructions {
@@ -76,12 +76,12 @@ func (r Recipe) copied() []string {
 	return all
 }
 
-// Start describes how the image starts: its program with the arguments that a pod can replace, and its environment.
+// Start is the image's entrypoint, its default arguments, which a pod can replace, and its environment.
 type Start struct {
 	Entrypoint, Arguments, Environment []string
 }
 
-// Start returns how the image starts.
+// Start returns the image's entrypoint, arguments and environment.
 func (r Recipe) Start() (Start, error) {
 	var s Start
 	for _, i := range r.last() {

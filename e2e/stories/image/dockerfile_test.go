@@ -20,7 +20,7 @@ func recipe(t *testing.T) Recipe {
 	return r
 }
 
-// TestBuilderGetsWhatItCopies checks that the copied files exist and that .dockerignore lets only them through.
+// TestBuilderGetsWhatItCopies checks that the copied files exist, and that .dockerignore excludes all other files.
 func TestBuilderGetsWhatItCopies(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(checkout, ".dockerignore"))
 	if err != nil {
@@ -28,7 +28,7 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	}
 	let := regexp.MustCompile(`(?m)^!(.*)$`).FindAllStringSubmatch(string(text), -1)
 	if !strings.Contains(string(text), "\n*\n") {
-		t.Error(".dockerignore must begin with *, or builders get everything, including .cache")
+		t.Error(".dockerignore must begin with *, or the build context includes everything, even .cache")
 	}
 	sources := recipe(t).copied()
 	for _, source := range sources {
@@ -41,12 +41,12 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	}
 	for _, m := range let {
 		if !slices.Contains(sources, m[1]) {
-			t.Errorf(".dockerignore lets %s through, but no COPY uses it", m[1])
+			t.Errorf(".dockerignore includes %s, but no COPY uses it", m[1])
 		}
 	}
 }
 
-// TestDockerfileHabits makes the checks of a Dockerfile linter.
+// TestDockerfileHabits performs the checks of a Dockerfile linter.
 func TestDockerfileHabits(t *testing.T) {
 	all := recipe(t).instructions
 	last := all[len(all)-1].stage
@@ -66,17 +66,17 @@ func TestDockerfileHabits(t *testing.T) {
 			}
 			if strings.Contains(i.argument, "apt-get install") &&
 				!(strings.Contains(i.argument, "--no-install-recommends") && strings.Contains(i.argument, "apt-get update") && strings.Contains(i.argument, "rm -rf /var/lib/apt/lists/")) {
-				t.Errorf("RUN %s: update, install without recommendations, and remove the lists in one step", i.argument)
+				t.Errorf("RUN %s: must update, install without recommendations, and remove the lists in one step", i.argument)
 			}
 		case "ENTRYPOINT", "CMD":
 			if !strings.HasPrefix(i.argument, "[") {
-				t.Errorf("%s %s: the image has no shell to start it; use the form [...]", i.word, i.argument)
+				t.Errorf("%s %s: the image has no shell; use the exec form [...]", i.word, i.argument)
 			}
 		}
 	}
 }
 
-// checkBase checks that a build can replace each base image, and that no base image names a registry.
+// checkBase checks that a build can replace each base image, and that no base image includes a registry.
 func checkBase(t *testing.T, i instruction, last bool, arguments map[string]string) {
 	t.Helper()
 	base := strings.Fields(i.argument)[0]
@@ -88,7 +88,7 @@ func checkBase(t *testing.T, i instruction, last bool, arguments map[string]stri
 	}
 	value, isArgument := arguments[strings.Trim(base, "${}")]
 	if !isArgument {
-		t.Errorf("FROM %s: must be an ARG, so that a build can use another base", i.argument)
+		t.Errorf("FROM %s: must be an ARG, so that a build can replace the base image", i.argument)
 	}
 	if host, _, has := strings.Cut(value, "/"); has && strings.ContainsAny(host, ".:") {
 		t.Errorf("base %s names a registry", value)

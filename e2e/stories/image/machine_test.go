@@ -14,8 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there can it write global
-// sysctls. (A lab without a guest runs this test in another namespace, where they are read-only.)
+// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there, the container
+// can write global sysctls. (A lab without a guest runs this test in another namespace, where these sysctls are
+// read-only.)
 func TestMachine(t *testing.T) {
 	labtest.Need(t)
 	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}
@@ -35,14 +36,14 @@ func TestMachine(t *testing.T) {
 	}
 	may := limit.Mode().Perm()&0o222 != 0
 	if refused := strings.Contains(string(out), "nf_conntrack_max") && strings.Contains(string(out), "is not writable"); refused == may {
-		t.Errorf("the conntrack limit may be set: %t, but preflight prints:\n%s", may, out)
+		t.Errorf("the conntrack limit is writable: %t, but preflight prints:\n%s", may, out)
 	}
 	if may && len(out) > 0 {
 		t.Logf("preflight:\n%s", out)
 	}
 }
 
-// defaultDaemonSet returns the chart's DaemonSet with default values. An unknown field is an error.
+// defaultDaemonSet returns the chart's DaemonSet with default values. It rejects unknown fields.
 func defaultDaemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	for document := range strings.SplitSeq(string(read(t, checkout+"/charts/manifests/default.yaml")), "\n---\n") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// onlyAfter lists series exported only after an event that does not occur here.
+// onlyAfter lists series that are exported only after an event, and that event does not occur here.
 var onlyAfter = map[string]string{}
 
 // testMetrics checks that a running agent exports every metric that the chart's alerts and dashboard use. (Labels and their values
@@ -20,7 +20,7 @@ func (s *stage) testMetrics(t *testing.T) {
 	files := string(read(t, checkout+"/charts/kube-ipvs/files/alerts.yaml")) + string(read(t, checkout+"/charts/kube-ipvs/files/dashboard.json"))
 	found := query.FindAllStringSubmatch(files, -1)
 	if len(found) < 20 {
-		t.Fatalf("found only %d series in alerts and dashboard: has their format changed?", len(found))
+		t.Fatalf("found only %d series in alerts and dashboard; did their format change?", len(found))
 	}
 	for _, m := range found {
 		series := m[1]

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// tokenFolder is where pods find the token of their ServiceAccount.
+// tokenFolder is the directory in which pods find the token of their ServiceAccount.
 const tokenFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // criticalScore is the oom_score_adj that the kubelet gives to pods of class system-node-critical.
@@ -25,14 +25,14 @@ const criticalScore = -997
 type pod struct {
 	node   *cluster.Node
 	spec   corev1.PodSpec
-	files  string // the node's own files; otherwise nodes share the machine's
+	files  string // the node's own files, if it does not share the machine's
 	config map[string]string
 	token  map[string]string
 }
 
 func (p *pod) container() *corev1.Container { return &p.spec.Containers[0] }
 
-// command starts a program of the image as the container would run it: the agent, or a command of `kubectl exec`.
+// command starts a program of the image as the container runtime would: the agent, or a command of `kubectl exec`.
 func (p *pod) command(t *testing.T, args ...string) cluster.Command {
 	t.Helper()
 	start, err := recipe(t).Start()
@@ -58,20 +58,20 @@ func programOf(t *testing.T, variable string) string {
 	case path == "" && os.Getenv("KUBE_IPVS_LAB") == "1":
 		t.Fatalf("%s is not set; use `make e2e`", variable)
 	case path == "":
-		t.Skip("NOT RUN: the container runs only in the lab; use make e2e PKG=./e2e/stories/image")
+		t.Skip("NOT RUN: this test needs the lab; use make e2e PKG=./e2e/stories/image")
 	}
 	return path
 }
 
-// privileges returns the security context's privileges. The context must explicitly request everything that e2e/testbed/contain
-// does by default.
+// privileges returns the security context's privileges. The context must explicitly request every restriction that
+// e2e/testbed/contain applies by default.
 func (p *pod) privileges(t *testing.T) []string {
 	t.Helper()
 	context, pod := p.container().SecurityContext, p.spec
 	isFalse := func(b *bool) bool { return b != nil && !*b }
 	switch {
 	case !isFalse(context.Privileged), !isFalse(context.AllowPrivilegeEscalation):
-		t.Fatal("the container is privileged or may become so")
+		t.Fatal("the container is privileged, or privilege escalation is allowed")
 	case context.ReadOnlyRootFilesystem == nil || !*context.ReadOnlyRootFilesystem:
 		t.Fatal("the container's root is writable")
 	case context.RunAsUser == nil || *context.RunAsUser != 0:
@@ -118,7 +118,7 @@ func (p *pod) arguments() []string {
 	return args
 }
 
-// mounts returns the container's volumes and its token.
+// mounts returns the container's volume mounts, including the token.
 func (p *pod) mounts(t *testing.T) []string {
 	t.Helper()
 	volumes := map[string]corev1.Volume{}
@@ -138,7 +138,7 @@ func (p *pod) mounts(t *testing.T) []string {
 		case volume.Secret != nil: // the user's, empty here
 			add(p.folder(t, "volumes/"+m.Name, nil), m.MountPath, m.ReadOnly)
 		default:
-			t.Fatalf("volume mount %s: no such volume, or a kind unknown to this test", m.Name)
+			t.Fatalf("volume mount %s: no such volume, or this test does not support its type", m.Name)
 		}
 	}
 	if p.spec.AutomountServiceAccountToken != nil && *p.spec.AutomountServiceAccountToken {
@@ -171,7 +171,7 @@ func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string
 	return path
 }
 
-// folder writes files for the pod into a new directory.
+// folder writes files for the pod to a new directory.
 func (p *pod) folder(t *testing.T, name string, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(p.files, name)

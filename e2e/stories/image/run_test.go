@@ -39,7 +39,7 @@ func TestKubeadmCluster(t *testing.T) {
 	t.Run("cleanup", s.testCleanup)
 }
 
-// testPrivileges reads the kernel's view of the running agents.
+// testPrivileges compares the running agents' privileges in /proc with those that the chart requests.
 func (s *stage) testPrivileges(t *testing.T) {
 	for i, agent := range s.agents {
 		status := fields(t, agent.PID)
@@ -113,7 +113,7 @@ func (s *stage) testProbes(t *testing.T) {
 	}
 }
 
-// testTraffic checks which endpoint answers each client and which address the server sees.
+// testTraffic checks which endpoint answers each client, and which client address the server sees.
 func (s *stage) testTraffic(t *testing.T) {
 	for _, family := range s.FamilyList() {
 		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
@@ -127,7 +127,7 @@ func (s *stage) testTraffic(t *testing.T) {
 					t.Errorf("%s over %s: %s sees %s, want the pod", service, proto, got.Server, got.Source)
 				}
 				if got := s.outside.Get(t, proto, service); got.Source != s.Nodes[0].Addr(family) && got.Server == "far" {
-					t.Errorf("%s over %s: %s sees %s, want the node: an outside client is masqueraded", service, proto, got.Server, got.Source)
+					t.Errorf("%s over %s: %s sees %s, want the node, because outside clients are masqueraded", service, proto, got.Server, got.Source)
 				}
 				if got := s.here.Get(t, proto, service); got.Server == "here" && got.Source == s.here.Addr(family) {
 					t.Errorf("%s over %s: the pod reached itself without masquerading", service, proto)
@@ -162,7 +162,8 @@ spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
 	})
 }
 
-// testSysctls checks sysctls that the agent can set only through the chart's mount: the container's own /proc/sys is read-only.
+// testSysctls checks sysctls that the agent can set only through the chart's mount, because the container's own
+// /proc/sys is read-only.
 func (s *stage) testSysctls(t *testing.T) {
 	for _, node := range s.Nodes {
 		for _, key := range []string{"net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"} {
@@ -173,7 +174,7 @@ func (s *stage) testSysctls(t *testing.T) {
 	}
 }
 
-// testDatagramsLeave checks that flows to a removed endpoint are deleted from conntrack.
+// testDatagramsLeave checks that flows to a removed endpoint disappear from conntrack.
 func (s *stage) testDatagramsLeave(t *testing.T) {
 	conn := s.caller.Open(t, cluster.UDP, at(clusterIPs[cluster.V4], 80))
 	first := conn.MustPing(t).Server
@@ -247,7 +248,7 @@ func (s *stage) testLegacyHost(t *testing.T) {
 	s.restart(t, node)
 	for _, command := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		if rules := node.MustRun(t, command); !strings.Contains(rules, "KUBE-IPVS-FILTER") {
-			t.Errorf("%s on a host with kubelet's chain in the legacy tables shows no rules of the agent:\n%s", command, rules)
+			t.Errorf("%s shows no rules of the agent on a host with the kubelet's chain in the legacy tables:\n%s", command, rules)
 		}
 	}
 	s.testTraffic(t)
@@ -266,7 +267,7 @@ func (s *stage) lock(t *testing.T, node *cluster.Node) (release func()) {
 	return func() { file.Close() }
 }
 
-// testEveryValue starts the agent from the chart rendered with every value set.
+// testEveryValue renders the chart with every value set, and starts the agent.
 func (s *stage) testEveryValue(t *testing.T) {
 	manifest := string(read(t, checkout+"/e2e/chart/testdata/everything.golden.yaml"))
 	manifest = strings.NewReplacer(`"fd00::1"`, `"`+apiAddress+`"`, `"443"`, `"6443"`).Replace(manifest)
@@ -284,7 +285,7 @@ func (s *stage) testEveryValue(t *testing.T) {
 	}
 }
 
-// testNothingRefused checks that no agent has lacked a privilege so far.
+// testNothingRefused checks that no operation of an agent has been refused so far.
 func (s *stage) testNothingRefused(t *testing.T) {
 	for line := range strings.Lines(s.logs()) {
 		for _, refusal := range []string{"permission denied", "not permitted", "read-only file system", "Permission denied", "forbidden"} {

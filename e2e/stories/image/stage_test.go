@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait. Only a failing test waits that long.
+// patience bounds every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
 // apiAddress is the API server's address in kubeadm's ConfigMap.
@@ -23,7 +23,7 @@ const apiAddress = "192.0.2.10"
 // kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// inNamespace is a flag for nodes that are network namespaces: the conntrack limit is global.
+// inNamespace is a flag for nodes that are network namespaces, which cannot set the global conntrack limit.
 const inNamespace = "--conntrack-max-per-core=0"
 
 // stage is a kubeadm cluster whose kube-proxy is replaced. Its API server contains the chart's objects and kubeadm's
@@ -34,7 +34,7 @@ type stage struct {
 	client       *kubernetes.Clientset
 	pods         [2]*pod // on the nodes
 	agents       [2]*cluster.Process
-	here, far    *cluster.Pod // servers, on the first and second node
+	here, far    *cluster.Pod // servers on the first and second node
 	caller       *cluster.Pod // on the first node
 	outside      *cluster.Host
 	logsOfBefore strings.Builder
@@ -45,7 +45,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{Cluster: cluster.New(t, cluster.Config{Name: "image", Nodes: 2})}
 	s.Router.AddAddr(t, "lo", apiAddress)
 	s.api = controlplane.Start(t, controlplane.Config{
-		Real:  true, // the agent's pod has a token
+		Real:  true, // with the token of the agent's pod
 		NetNS: s.Router.Namespace(), BindAddress: netip.MustParseAddr(apiAddress), ReadyTimeout: 5 * time.Minute,
 	})
 	s.client = kubernetes.NewForConfigOrDie(s.api.Client())
@@ -76,7 +76,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	}
 }
 
-// newPod turns a DaemonSet in the API server into a pod, as its controller, the scheduler and the kubelet would.
+// newPod turns a DaemonSet in the API server into a pod, as the controller, the scheduler and the kubelet would.
 func (s *stage) newPod(t *testing.T, node *cluster.Node, name string) *pod {
 	t.Helper()
 	ds, err := s.client.AppsV1().DaemonSets("kube-system").Get(t.Context(), name, metav1.GetOptions{})
@@ -142,7 +142,7 @@ func (s *stage) restart(t *testing.T, node *cluster.Node) {
 	s.agents[node.Index-1].AwaitLog(t, patience, "initial sync complete")
 }
 
-// exec does what `kubectl exec` does on a node.
+// exec runs a command in a node's pod, as `kubectl exec` does.
 func (s *stage) exec(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
 	out, err := node.RunCommand(s.pods[node.Index-1].command(t, args...))

@@ -39,7 +39,7 @@ func withAgent(t *testing.T, s *stage) {
 	}
 }
 
-// checkServices expects three connections to the Service, one per endpoint.
+// checkServices checks that services shows three connections to the Service, one per endpoint.
 func checkServices(t *testing.T, s *stage) {
 	t.Helper()
 	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
@@ -71,7 +71,8 @@ func checkStatus(t *testing.T, s *stage) {
 	}
 }
 
-// checkExplain runs explain for an open connection, which it finds by the client's port. The output must name the endpoint that serves the connection.
+// checkExplain runs explain with the client port of an open connection. The output must name the endpoint that serves
+// the connection.
 func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	t.Helper()
 	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]
@@ -83,8 +84,8 @@ func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	}
 }
 
-// checkMetrics expects the connections in /metrics under the Service's name, and the settings in /configz, as with other Kubernetes
-// components.
+// checkMetrics checks that /metrics contains the connections under the Service's name, and that /configz contains the
+// settings, as in other Kubernetes components.
 func checkMetrics(t *testing.T, s *stage) {
 	var page cluster.Page
 	const series = `kube_ipvs_service_connections_total{protocol="tcp",service_name="plain",service_namespace="default",service_port="http"} 3`
@@ -122,7 +123,8 @@ func keepsServices(t *testing.T, s *stage) {
 	}
 }
 
-// withoutAgent checks that the commands still show the kernel's state, and that Service names are an error.
+// withoutAgent checks that the commands still show the kernel's state, and that a Service name as an argument is an
+// error.
 func withoutAgent(t *testing.T, s *stage) {
 	list := runJSON[inspect.ServiceList](t, s, "services")
 	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {

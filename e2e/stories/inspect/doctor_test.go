@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// TestDoctorFollowsPaths blocks Service packets on a node in ways that none of doctor's checks for a cause detects. Each time, a client
-// fails, and doctor reports a problem and names the rule.
+// TestDoctorFollowsPaths blocks Service packets on a node in ways that no specific check of doctor detects. Each time,
+// a client fails, and doctor reports a problem and names the rule.
 func TestDoctorFollowsPaths(t *testing.T) {
 	s := newStage(t)
 	if found := pathsFound(t, s); len(found) > 0 {
@@ -71,7 +71,7 @@ func TestDoctorFollowsPaths(t *testing.T) {
 	}
 }
 
-// pathsFound returns doctor's findings about paths, and checks that doctor followed and tried some paths.
+// pathsFound returns doctor's findings about paths, and checks that doctor followed and probed some paths.
 func pathsFound(t *testing.T, s *stage) []finding.Finding {
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, "doctor")

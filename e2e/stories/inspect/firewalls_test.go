@@ -11,11 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// firewallRules are rules recorded from Debian's packages of these programs.
+// firewallRules contains rules recorded from the Debian packages of these programs.
 const firewallRules = "../../../internal/explain/testdata/firewalls"
 
-// TestExplainPredictsPacketsBehindFirewalls adds a firewall program's own rules to the node. Packets must stop or arrive as explain predicts.
-// At most one path in ten may be unclear.
+// TestExplainPredictsPacketsBehindFirewalls adds a firewall program's rules to the node. Packets must stop or arrive as
+// explain predicts. At most one path in ten may be unclear.
 func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	s := newStage(t)
 	for _, program := range []string{"ufw", "firewalld", "firewalld-iptables", "docker"} {
@@ -33,7 +33,7 @@ func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 						}
 						got := from.Probe(cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(2*time.Second))
 						if answered := got.Outcome == cluster.Answered; answered != (e.Verdict == explain.Passes) {
-							t.Errorf("%s to %s: explain says %s because of %v, and the request was %s", from.Name, e.Address, e.Verdict, e.Reasons, got)
+							t.Errorf("%s to %s: explain predicts %s because of %v, but the request was %s", from.Name, e.Address, e.Verdict, e.Reasons, got)
 						}
 					}
 				}
@@ -45,7 +45,7 @@ func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	}
 }
 
-// firewall adds a program's rules after the agent's rules, until the end of the test.
+// firewall adds a program's rules after the agent's rules for the rest of the test.
 func (s *stage) firewall(t *testing.T, program string) {
 	t.Helper()
 	for _, c := range []struct{ ending, save, restore string }{

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits that long.
+// patience bounds every wait. Only a failing test waits for that long.
 const patience = 60 * time.Second
 
 const (
@@ -43,8 +43,8 @@ const services = 11
 type stage struct {
 	*cluster.Cluster
 	node      *cluster.Node
-	here, far *cluster.Pod // endpoints, on the agent's node and on the other node
-	also      *cluster.Pod // a further endpoint on the agent's node
+	here, far *cluster.Pod // endpoints on the agent's node and on the other node
+	also      *cluster.Pod // another endpoint on the agent's node
 	client    *cluster.Pod
 	outside   *cluster.Host
 	agent     *cluster.Process
@@ -94,7 +94,7 @@ func (s *stage) manifests() string {
 		s.service("far6", far6IP, far6LB, "  type: LoadBalancer\n  externalTrafficPolicy: Local\n", "", s.far)
 }
 
-// service renders a Service of the family of its address, and its EndpointSlice.
+// service renders a Service in its address's family, and its EndpointSlice.
 func (s *stage) service(name, ip, balancer, spec, annotations string, pods ...*cluster.Pod) string {
 	var b strings.Builder
 	family := cluster.V4

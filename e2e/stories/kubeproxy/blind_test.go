@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// blind records the outcomes while neither program could read the node's addresses.
+// blind contains the outcomes of the time during which neither program could read the node's addresses.
 type blind struct{ nodePort, healthPort [2]string }
 
-// unreadable makes reads of addresses fail and makes both programs read them: kube-proxy does so at every sync, kube-ipvs when an
-// address is added or removed.
+// unreadable makes address reads fail, and triggers a read by both programs: kube-proxy reads at every sync, kube-ipvs
+// when an address is added or removed.
 func (w *world) unreadable(t *testing.T) blind {
 	t.Helper()
 	if w.blind != nil {
@@ -55,7 +55,8 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain checks that both programs serve these ports once they can read the addresses, so only the fault closed the ports.
+// seeAgain checks that both programs serve these ports once they can read the addresses. This shows that only the fault
+// closed the ports.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {

@@ -14,8 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firstInstant connects to the node's daemon at the address of a new Service. It starts before the Service exists and ends when
-// both programs have synced. On a fast machine the port may close between two requests, so there are several attempts.
+// firstInstant connects to the node's daemon at the address of a new Service. It starts before the Service exists and
+// ends when both programs have synced. On a fast machine, the port may close between two requests, so the test makes
+// several attempts.
 func firstInstant(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	leaked := map[*side]bool{}
@@ -53,7 +54,7 @@ endpoints: [{addresses: [web]}]`, attempt))
 	})
 }
 
-// asksUntil reports whether a pod of the node got any answer.
+// asksUntil reports whether a pod of the node received any answer.
 func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	for {
 		select {
@@ -93,7 +94,7 @@ func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// foreignAt is the address of a foreign virtual server; no Service has it.
+// foreignAt is the address of a foreign virtual server. No Service uses it.
 const foreignAt = "10.50.0.1:80"
 
 func (s *side) addForeignServer(t *testing.T) {
@@ -124,8 +125,8 @@ func foreignServer(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// zeroEndpoints keeps sending from pods and outside clients while the only endpoint leaves its Service. The endpoint's pod
-// keeps running and counts the datagrams that still arrive.
+// zeroEndpoints sends continuously from pods and outside clients while a Service loses its only endpoint. The
+// endpoint's pod keeps running and counts the datagrams that still arrive.
 func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["logs"]
@@ -149,7 +150,7 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	w.apply(t, svc.With("endpoints: []").SlicesYAML())
 	w.settle(t)
 	before := w.collector.Sources()
-	time.Sleep(3 * time.Second) // datagrams of flows that both programs left arrive now
+	time.Sleep(3 * time.Second) // datagrams of any flow that the programs left arrive now
 	after := w.collector.Sources()
 	for _, s := range senders {
 		s.Stop()
@@ -164,8 +165,8 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH keeps a connection to a leaving endpoint open, so that its destination stays with weight 0. It then opens new connections
-// from many source ports, because mh hashes the port.
+// drainWithMH keeps a connection to a terminating endpoint open, so that its destination stays with weight 0. It then
+// opens new connections from many source ports, because mh hashes the port.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["hash"]
@@ -205,8 +206,9 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	return ours, theirs
 }
 
-// outsideTheWindow sends segments with invalid sequence numbers from the endpoint of an open connection. The client is not
-// masqueraded. If it were, the node would answer such segments with resets under both programs (docs/known-limits.md).
+// outsideTheWindow sends segments with out-of-window sequence numbers from the endpoint of an open connection. The
+// client is not masqueraded. If it were, the node would answer such segments with resets under both programs
+// (docs/known-limits.md).
 func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["plain"]
@@ -237,7 +239,8 @@ func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// contested checks after each sync of kube-proxy which Service gets the address, until each has got it once.
+// contested checks after each sync of kube-proxy which Service receives the address, until each Service has received it
+// once.
 func contested(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	older, younger := w.web.Name, w.other.Name

@@ -41,7 +41,7 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// left lists the state that a program's cleanup has left.
+// left lists the state that a program's cleanup has left behind.
 func (s *side) left() (string, error) {
 	var all []string
 	for _, kind := range []struct{ name, list string }{

@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// fault makes a program's reads of the node's addresses fail while it is on. The program itself is unchanged: a seccomp filter
-// notifies this test of every sendto, as a container runtime's filter can.
+// fault, while switched on, makes a program's reads of the node's addresses fail. The program itself is unchanged: a
+// seccomp filter notifies this test of every sendto, as a container runtime's filter can.
 type fault struct {
 	on   atomic.Bool
 	hits atomic.Int64
@@ -119,7 +119,7 @@ func become(at string, command []string) error {
 	return syscall.Exec(command[0], command, os.Environ())
 }
 
-// notifyOfSends installs a filter that notifies of sendto. (Go connects its TCP sockets, and writes.)
+// notifyOfSends installs a filter that reports calls of sendto. (For TCP, Go uses write instead.)
 func notifyOfSends() (int, error) {
 	const numberOfCall = 0 // offset in struct seccomp_data
 	rules := []unix.SockFilter{
@@ -154,7 +154,7 @@ type (
 	}
 )
 
-// judge answers the filter's notifications until the last filtered process ends.
+// judge answers the filter's notifications until the last filtered process exits.
 func (f *fault) judge(filter, program, pid int) {
 	for {
 		waiting := []unix.PollFd{{Fd: int32(filter), Events: unix.POLLIN}}
@@ -185,7 +185,8 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// readsAddresses reports whether a thread of the program itself, not of a child process, is about to request interface addresses.
+// readsAddresses reports whether a thread of the program itself, and not of a child process, is about to request
+// interface addresses.
 func readsAddresses(asked notification, program, pid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
 		return false // a child process of the program

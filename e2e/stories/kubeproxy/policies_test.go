@@ -18,7 +18,7 @@ func externalLocalHost(_ *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// externalLocalOutside uses UDP: an endpoint counts a datagram, but not a connection that is never established.
+// externalLocalOutside uses UDP, because an endpoint can count a datagram, but not an unestablished connection.
 func externalLocalOutside(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
 		before := w.datagrams.Sources()[s.outside.Addr(f)]
@@ -42,7 +42,7 @@ func internalLocalNodePort(_ *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// anotherNodesAddress connects to a daemon on the neighbor. A Service claims the neighbor's addresses.
+// anotherNodesAddress connects to a daemon on the neighbor, whose addresses a Service claims.
 func anotherNodesAddress(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
 		r := s.pod.Probe(cluster.TCP, w.neighbor.At(f, daemonPort), slowly)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// damages are inflicted on both nodes, each with a command that shows whether the damage is repaired.
+// damages lists the damage done to both nodes, each with a command that shows whether it has been repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"iptables -t nat -F", "iptables -w -t nat -F", "iptables-save -t nat | grep ^-A"},
@@ -49,7 +49,7 @@ func TestRepairTimes(t *testing.T) {
 	}
 }
 
-// repairs damages the side's node and returns how long it stays damaged.
+// repairs damages the side's node and returns the time until its repair.
 func (s *side) repairs(script, show string) (time.Duration, error) {
 	state := func() string {
 		out, _ := s.node.Run("sh", "-c", show) // the device may not exist

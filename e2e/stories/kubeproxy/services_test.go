@@ -29,7 +29,7 @@ const (
 	healthNodePort = 32100 // of health checks
 )
 
-// balancers are the ranges of load balancers' and external addresses.
+// balancers contains the ranges of load balancer IPs and external IPs.
 var balancers = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:cb::/64")}
 
 // readServices reads the Services of testdata/services.txtar, by name.
@@ -41,8 +41,8 @@ func (w *world) readServices() {
 	}
 }
 
-// manifests returns the initial objects. The second part must be created a second after the first: creation timestamps have a
-// resolution of one second, and the older of two Services gets an address.
+// manifests returns the initial objects. The second part must be created a second after the first: creation timestamps
+// have a resolution of one second, and the older of two Services gets a contested address.
 func (w *world) manifests() []string {
 	first := ""
 	for _, n := range w.Nodes { // server-side apply accepts only one address of each type

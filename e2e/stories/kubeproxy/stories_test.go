@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// story runs a case on both sides and returns the outcome on each, in the words of the case.
+// story runs a case on both sides and returns both outcomes, in the wording of the case.
 type story func(t *testing.T, w *world) (ours, theirs string)
 
 var stories = map[string]story{
@@ -45,7 +45,7 @@ func TestContrasts(t *testing.T) {
 	w.startAPI(t, w.manifests()...)
 	w.startOurs(t)
 	w.startTheirs(t)
-	for range 2 { // kube-proxy writes virtual servers long before their rules, but finishes one sync before the next
+	for range 2 { // kube-proxy writes virtual servers long before their rules, but finishes each sync before the next one
 		w.settle(t)
 	}
 	for _, c := range conformance.Contrasts {
@@ -72,7 +72,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is like both, but calls ask for IPv4 and for IPv6.
+// inEachFamily is like both, but calls ask once for IPv4 and once for IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string
@@ -87,7 +87,7 @@ func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, 
 	})
 }
 
-// asks makes one request. It describes the client's result and the source that the endpoint saw.
+// asks makes one request. The outcome describes the client's result and the source address that the endpoint saw.
 func (s *side) asks(from *cluster.Host, p manifest.Port, at string) string {
 	r := from.Probe(p.Protocol, at, slowly)
 	if r.Outcome != cluster.Answered {

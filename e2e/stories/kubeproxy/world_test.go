@@ -25,7 +25,7 @@ const (
 	daemonPort = 2222
 )
 
-// slowly is how long an answer may take.
+// slowly is the limit for one answer.
 var slowly = cluster.Within(5 * time.Second)
 
 // side is one of the two programs, with its node and clients.
@@ -51,7 +51,7 @@ type world struct {
 	program, version string          // of kube-proxy
 	kubeconfig       string
 	epoch            int
-	blind            *blind // set once that case has run
+	blind            *blind // set after that case
 	maker            manifest.Maker
 	syncPeriod       string // of kube-proxy
 	services         map[string]manifest.Service
@@ -138,9 +138,9 @@ func (w *world) startOurs(t *testing.T) {
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
 }
 
-// kubeProxyConfig is kube-proxy's default in mode ipvs, except for: conntrack limits, which only the initial network namespace may
-// set; the scheduler, which matters to one case only; the sync period, because a sync takes seconds here and the stories cause
-// their own.
+// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, with three exceptions: the conntrack limits,
+// which only the initial network namespace may set; the scheduler, which matters only to one case; and the sync period,
+// because a sync takes seconds here and the stories trigger syncs themselves.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -179,7 +179,8 @@ func (w *world) findKubeProxy(t *testing.T) {
 	w.version = "kube-proxy " + strings.TrimPrefix(version[len(version)-1], "v")
 }
 
-// start starts a side's program so that the test can make its system calls fail, and shows its log if the test fails.
+// start starts a side's program so that the test can make its system calls fail. If the test fails, it prints the
+// program's log.
 func (w *world) start(t *testing.T, s *side, command ...string) {
 	t.Helper()
 	s.process, s.fault = startFallible(t, s.node, command...)
@@ -191,8 +192,8 @@ func (w *world) start(t *testing.T, s *side, command ...string) {
 	})
 }
 
-// settle waits until both programs have synced everything applied so far. It changes the port of a Service: kube-proxy removes the
-// old port's virtual server at the end of a sync, once for each family.
+// settle waits until both programs have synced everything applied so far. It changes the port of a Service: at the end
+// of a sync, kube-proxy removes the old port's virtual server in each family.
 func (w *world) settle(t *testing.T, sides ...*side) {
 	t.Helper()
 	if len(sides) == 0 {

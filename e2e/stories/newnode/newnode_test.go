@@ -25,7 +25,7 @@ const (
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
 const (
-	// usableWithin is measured from the program's start.
+	// usableWithin is the limit, from the program's start, until the API server is reachable through its Service.
 	usableWithin = 2 * time.Second
 	// inPlaceWithin is the limit for all Services. It only catches large regressions.
 	inPlaceWithin = 8 * time.Second
@@ -34,9 +34,9 @@ const (
 	auditInterval = 30 * time.Second
 )
 
-// TestNewNode starts the agent on a node of a cluster with 5,000 Services. It measures the time from the program's start until a
-// pod and a process on the node reach the API server through its Service, and the cost of an idle agent. (The node must masquerade
-// the process's connection.)
+// TestNewNode starts the agent on a node of a cluster with 5,000 Services. It measures the time from the program's
+// start until a pod and a process on the node reach the API server through its Service, and the cost of an idle agent.
+// (The node must masquerade the latter connection.)
 func TestNewNode(t *testing.T) {
 	// proves: 151
 	labtest.Need(t)
@@ -63,7 +63,7 @@ func TestNewNode(t *testing.T) {
 	}
 	agent.AwaitLog(t, patience, "initial sync complete")
 	watch.within(t, inPlaceWithin, fmt.Sprintf("all %d Services in place", existing))
-	t.Logf("CPU time of the agent: %s, of the programs that it ran: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
+	t.Logf("CPU time of the agent: %s; of its child processes: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
 
 	// This is twice the time between two audits, each of which reads the whole kernel state.
 	used := func() time.Duration { return cluster.CPUTime(t, agent.PID) + cluster.ChildrenTime(t, agent.PID) }
@@ -74,7 +74,7 @@ func TestNewNode(t *testing.T) {
 	if share > idleShare {
 		t.Errorf("the idle agent takes %.1f%% of the CPU, want at most %.1f%%", 100*share, 100*idleShare)
 	}
-	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // these virtual servers and the API server's
+	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // includes the API server's virtual server
 		t.Errorf("after the initial sync the kernel has %d virtual servers for more than %d Services (%v)", len(servers), existing, err)
 	}
 }
@@ -104,7 +104,7 @@ func (w *stopwatch) within(t *testing.T, limit time.Duration, what string) {
 
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// soon is less than TCP's one-second retransmission, which must not make the node look slow.
+// soon is less than TCP's one-second retransmission timeout, so that a retransmission does not distort the result.
 const soon = 100 * time.Millisecond
 
 // greetsAPI checks that a TLS server answers at the Service's address.

@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// populated starts an API server with the Services and returns it with a kubeconfig that has kube-proxy's rights.
+// populated starts an API server with the Services. It returns the server and a kubeconfig with kube-proxy's rights.
 //
 // It writes the objects directly to etcd: on an emulated machine, creating 5,000 Services and their slices through the API server takes
 // seven minutes.
@@ -69,7 +69,7 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 	return api, kubeconfig
 }
 
-// putsAtOnce is below etcd's limit for one transaction.
+// putsAtOnce is the number of writes per transaction. It is below etcd's limit.
 const putsAtOnce = 100
 
 // put is etcd's request to write one key, in JSON.

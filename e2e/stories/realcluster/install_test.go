@@ -20,7 +20,7 @@ func TestInstall(t *testing.T) {
 		`kube-system +kube-dns +dns +ClusterIP +10\.96\.0\.10:53/udp .* Served`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("kube-ipvs services has no line %q:\n%s", want, out)
+			t.Errorf("the output of kube-ipvs services has no line %q:\n%s", want, out)
 		}
 	}
 	for node, pod := range s.agents() {
@@ -30,7 +30,7 @@ func TestInstall(t *testing.T) {
 		log := s.kubectl("-n", "kube-system", "logs", pod)
 		for _, word := range []string{"permitted", "denied", "read-only"} { // the chart grants all privileges that the agent needs
 			if strings.Contains(log, word) {
-				t.Errorf("the log of the agent on %s has %q:\n%s", node, word, log)
+				t.Errorf("the log of the agent on %s contains %q:\n%s", node, word, log)
 			}
 		}
 		if !strings.Contains(log, "initial sync complete") {
@@ -43,7 +43,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestDNS asks the cluster's DNS through its Service, as pods do.
+// TestDNS queries the cluster's DNS through its Service, as pods do.
 func TestDNS(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -54,7 +54,7 @@ func TestDNS(t *testing.T) {
 		}
 	}
 	if out := s.inClient("grep nameserver /etc/resolv.conf; curl -sS -m 30 http://web.default.svc/hostname"); !strings.HasPrefix(out, "nameserver "+realcluster.DNSAddress+"\nweb-") {
-		t.Errorf("the pod's name server, and the Web by its name:\n%s", out)
+		t.Errorf("the pod's name server, and a request to the Service by name:\n%s", out)
 	}
 }
 

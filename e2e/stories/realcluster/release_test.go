@@ -26,7 +26,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	after := s.agents()
 	for node, pod := range before {
 		if after[node] == pod || after[node] == "" {
-			t.Errorf("%s has the pod %q, before the upgrade %q", node, after[node], pod)
+			t.Errorf("%s has the pod %q; before the upgrade it was %q", node, after[node], pod)
 		}
 	}
 	l.nothingLost(t)
@@ -51,11 +51,11 @@ func TestUninstall(t *testing.T) {
 	s.helm(realcluster.InstallArgs()...)
 	s.agentsReady()
 	if out := s.inClient("curl -sS -m 30 http://web/hostname"); !strings.HasPrefix(out, "web-") {
-		t.Errorf("after another installation, the Web answers %q", out)
+		t.Errorf("after reinstallation, the Service answers %q", out)
 	}
 }
 
-// cleanup runs the command of docs/install.md.
+// cleanup runs the cleanup command from docs/install.md.
 func (s stage) cleanup(n *realcluster.Node) {
 	s.t.Helper()
 	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {

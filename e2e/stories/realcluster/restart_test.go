@@ -43,7 +43,7 @@ func TestKubeletAndContainerdRestart(t *testing.T) {
 			}
 		}
 	}
-	// Before it runs a new pod, a restarted kubelet reports the state of pods or restarts missing containers.
+	// A restarted kubelet reports the state of existing pods, or restarts missing containers, before it runs a new pod.
 	s.kubectl("run", "after-restart", "--image=registry.k8s.io/e2e-test-images/agnhost:2.63.0", "--image-pull-policy=Never", "--restart=Never", "--", "pause")
 	s.kubectl("wait", "--for=condition=Ready", "pod/after-restart", "--timeout=10m")
 	s.kubectl("delete", "pod", "after-restart", "--grace-period=0", "--force")

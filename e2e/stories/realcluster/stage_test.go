@@ -41,11 +41,12 @@ type stage struct {
 	t *testing.T
 }
 
-// enter returns the cluster. For the first test it starts the cluster, with the agent, a Deployment, its Service and a client.
+// enter returns the cluster. The first call starts the cluster with the agent, a Deployment, its Service and a client
+// pod.
 func enter(t *testing.T) stage {
 	t.Helper()
 	if os.Getenv("LAB_MODE") == "native" {
-		t.Fatal("a cluster needs a guest of the lab: make cluster-test")
+		t.Fatal("a cluster needs a lab guest; use make cluster-test")
 	}
 	started.once.Do(func() {
 		var checkout string
@@ -77,7 +78,7 @@ func (s stage) kubectl(args ...string) string {
 	return out
 }
 
-// helm runs helm in the directory of the checkout, as on the pages.
+// helm runs helm in the root of the checkout, as the pages do.
 func (s stage) helm(args ...string) string {
 	s.t.Helper()
 	out, err := s.Run("helm", args...)
@@ -87,7 +88,7 @@ func (s stage) helm(args ...string) string {
 	return out
 }
 
-// inClient runs a shell command in the client's pod.
+// inClient runs a shell command in the client pod.
 func (s stage) inClient(command string) string {
 	s.t.Helper()
 	return s.kubectl("exec", "client", "--", "sh", "-c", command)

@@ -15,7 +15,8 @@ import (
 // divide is the patch of step 2 in docs/replace-kube-proxy.md.
 var divide = regexp.MustCompile(`(?m)^kubectl -n kube-system patch daemonset kube-proxy --type merge -p '(.*)'$`)
 
-// TestTakeOver follows docs/replace-kube-proxy.md: from kube-proxy in ipvs mode to the agent and back, with the commands of the page.
+// TestTakeOver follows docs/replace-kube-proxy.md: it switches from kube-proxy in ipvs mode to the agent and back, with
+// the page's commands.
 func TestTakeOver(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -80,7 +81,7 @@ func (s stage) installKubeProxy() {
 	})
 }
 
-// runsOnly waits until one proxy is ready on the node and the other one is gone.
+// runsOnly waits until one proxy is ready on the node and the other proxy has no pod there.
 func (s stage) runsOnly(n *realcluster.Node, proxy string) {
 	s.t.Helper()
 	s.eventually(proxy+" alone runs on "+n.Name, func() error {

@@ -23,8 +23,8 @@ const (
 	churnVariable = "KUBE_IPVS_CHURN"
 )
 
-// TestChurn changes 200 of 10,000 Services a second, while an audit reads the kernel every ten seconds. A kernel list may miss an object
-// while another one changes. This must neither fail a full sync nor count as drift.
+// TestChurn changes 200 of 10,000 Services a second, while an audit reads the kernel every ten seconds. A kernel dump
+// may miss an object while another object changes. This must neither fail a full sync nor count as drift.
 func TestChurn(t *testing.T) {
 	labtest.NetNS(t)
 	long := 15 * time.Second
@@ -63,10 +63,10 @@ func TestChurn(t *testing.T) {
 	})
 	agent.New(agent.Config{
 		Compile: cfg, AuditInterval: 10 * time.Second, DrainInterval: 10 * time.Second, DrainTimeout: time.Minute, Observe: observe,
-	}, s, k, zap.NewNop()).Run(ctx) // on this goroutine, because it is in the network namespace
+	}, s, k, zap.NewNop()).Run(ctx) // on this goroutine, which is in the network namespace
 	changing.Wait()
 	t.Attr("figure", fmt.Sprintf("%s: %d changes, %d syncs, %d of them full", long, changes, syncs, full))
-	if full < int(long/time.Minute) || // an audit takes long on a slow machine
+	if full < int(long/time.Minute) || // an audit takes a long time on a slow machine
 		changes < churnRate*int(long/time.Second)/4 {
 		t.Errorf("only %d full syncs and %d changes", full, changes)
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaultsOnTheKernel: while random Services change, calls to a real kernel fail, with and without effect, and other programs destroy the
-// agent's objects. After the faults end, the kernel soon matches the Services, and a new agent finds nothing to do (I6, I8).
+// TestFaultsOnTheKernel changes random Services while calls to a real kernel fail, with and without effect, and other
+// programs destroy the agent's objects. After the faults end, the kernel soon matches the Services, and a new agent has
+// nothing to change (I6, I8).
 func TestFaultsOnTheKernel(t *testing.T) {
 	space := labtest.NetNS(t)
 	const node = "ip link add eth9 type dummy; ip link set eth9 up; ip addr add 198.51.100.1/24 dev eth9; ip addr add 2001:db8:5::1/64 dev eth9 nodad"
@@ -58,11 +59,11 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	})
 	agent.New(agent.Config{
 		Compile: cfg, AuditInterval: time.Second, DrainInterval: time.Second, DrainTimeout: time.Second, Observe: observe,
-	}, s, f, zap.NewNop()).Run(ctx) // on this goroutine, because it is in the network namespace
+	}, s, f, zap.NewNop()).Run(ctx) // on this goroutine, which is in the network namespace
 	changing.Wait()
 	t.Attr("figure", fmt.Sprintf("%d calls failed, %d times something was destroyed", f.failed, f.destroyed))
 	if f.failed < 50 || f.destroyed < 20 {
-		t.Errorf("only %d calls failed, and only %d times something was destroyed", f.failed, f.destroyed)
+		t.Errorf("only %d calls failed, and only %d objects were destroyed", f.failed, f.destroyed)
 	}
 	plan, err := agent.New(agent.Config{Compile: cfg}, newSource(services), k, zap.NewNop()).Plan(t.Context())
 	if err != nil || plan.Len() > 0 {
@@ -83,7 +84,8 @@ type faultyKernel struct {
 	failed int
 }
 
-// errnos are errors of a kernel under pressure, or about a message, or about an object that another program has changed.
+// errnos lists errors that a kernel returns under pressure, for a bad message, or for an object that another program
+// has changed.
 var errnos = []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EMSGSIZE, syscall.EBUSY, syscall.EINTR, syscall.ETIMEDOUT, syscall.ENOENT, syscall.EEXIST}
 
 // fault returns the error for one call, or nil if the call must not fail.
@@ -116,7 +118,7 @@ var destructions = []string{
 	"nft flush set inet kube-ipvs KIPVS-4-VIP",
 }
 
-// disturb destroys something from time to time.
+// disturb destroys an object from time to time.
 func (f *faultyKernel) disturb() {
 	if f.pick([]string{"", "", "now"}) == "" {
 		return

@@ -22,10 +22,10 @@ import (
 
 const (
 	besideFlapping = 1_000 // ordinary Services
-	flapRate       = 1_000 // changes of one slice per second, on a fast enough machine
+	flapRate       = 1_000 // changes of one slice per second, if the machine is fast enough
 	minFlapRate    = 100
-	// maxFlapsAhead limits the changes that the agent has not received yet. On a machine too slow for flapRate the queue would
-	// grow, and the test would measure the queue.
+	// maxFlapsAhead limits the changes that the agent has not received yet. On a machine that is too slow for flapRate,
+	// the queue would grow, and the test would measure the queue.
 	maxFlapsAhead  = 50
 	measuredWrites = 100
 	// auditedServices is the number of Services that fit, with the API server and the agent, into one process of
@@ -33,8 +33,8 @@ const (
 	auditedServices = 5_000
 )
 
-// TestFlappingSlice changes one slice up to 1,000 times a second. This must not affect another Service: syncing its endpoint takes
-// no longer, and the agent does not read the kernel again.
+// TestFlappingSlice changes one slice up to 1,000 times a second. This must not affect other Services: syncing their
+// endpoints takes no longer, and the agent does not read the kernel again.
 func TestFlappingSlice(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range besideFlapping {
@@ -47,16 +47,17 @@ func TestFlappingSlice(t *testing.T) {
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
-	// The API server uses the same CPU for the 1,000 changes and may hold it for some scheduler turns, so compare medians.
+	// The API server needs the same CPU for the 1,000 changes and may use it for several time slices, so compare
+	// medians.
 	for what, took := range map[string][2][]time.Duration{
 		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
 	} {
 		if limit, now := percentile(took[0], 50)*3/2+2*time.Millisecond, percentile(took[1], 50); now > limit {
-			t.Errorf("with a flapping slice %s takes %s (p50), want at most %s", what, now, limit)
+			t.Errorf("with a flapping slice, %s takes %s (p50), want at most %s", what, now, limit)
 		}
 	}
 	if m.full != 1 {
-		t.Errorf("%d reads of the whole kernel, want only the first", m.full)
+		t.Errorf("%d reads of the whole kernel, want only the initial one", m.full)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestChangesDuringAudits(t *testing.T) {
 	if m.full < 3 {
 		t.Errorf("only %d audits", m.full-1)
 	}
-	// An audit that blocked the loop would delay an endpoint by most of a second.
+	// An audit that blocked the loop would delay an endpoint by almost a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {
 		t.Errorf("an endpoint takes %s (p99) while audits run", p99)
 	}
@@ -96,7 +97,7 @@ type meter struct {
 	rate                   float64
 }
 
-// latency contains the durations of changes, from the API server to the kernel, and of their syncs.
+// latency contains the duration of each change, from the API server to the kernel, and of its sync.
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {
@@ -136,7 +137,7 @@ func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(cont
 		}
 		measured <- err
 	}()
-	a.Run(ctx) // on this goroutine, because it is in the network namespace
+	a.Run(ctx) // on this goroutine, which is in the network namespace
 	if err := <-measured; err != nil {
 		t.Fatalf("%v; the API server: %v", err, api.LastError())
 	}
@@ -159,7 +160,7 @@ func (m *meter) flapping(ctx context.Context) (err error) {
 	return err
 }
 
-// flap changes a slice at the rate until it is stopped. It catches up after ticks that the machine delays.
+// flap changes a slice at the given rate until it is stopped. It catches up after delayed ticks.
 func (m *meter) flap(stop <-chan struct{}) {
 	began, before := time.Now(), m.received().Endpoints
 	for tick := time.NewTicker(time.Millisecond); ; {
@@ -187,12 +188,12 @@ func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
 			return took, fmt.Errorf("change %d: %w", i, err)
 		}
 		took.waited, took.synced = append(took.waited, r.Started.Add(r.Duration).Sub(began)), append(took.synced, r.Duration)
-		time.Sleep(20 * time.Millisecond) // spreads the changes over all phases of the flapping
+		time.Sleep(20 * time.Millisecond) // keeps the changes out of step with the flapping
 	}
 	return took, nil
 }
 
-// await waits for a sync that writes something about an address.
+// await waits for a sync that writes an object with this address.
 func (m *meter) await(ctx context.Context, addr string) (agent.Report, error) {
 	for {
 		select {

@@ -19,7 +19,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// TestMemory runs the agent with Services of ten endpoints each. Once idle, the agent needs no more memory than docs/install.md states.
+// TestMemory runs the agent with Services that have ten endpoints each. The idle agent must need no more memory than
+// docs/install.md states.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {
@@ -40,7 +41,7 @@ func TestMemory(t *testing.T) {
 			idle := agent.settled(t)
 			t.Attr("figure", fmt.Sprintf("%d Services: %d MB after the first sync, %d MB once idle", c.services, started>>10, idle>>10))
 			if idle > c.most {
-				t.Errorf("an idle agent with %d Services holds %d kB of anonymous memory, want at most %d", c.services, idle, c.most)
+				t.Errorf("an idle agent with %d Services uses %d kB of anonymous memory, want at most %d", c.services, idle, c.most)
 			}
 		})
 	}
@@ -121,7 +122,7 @@ func (p process) memory(t *testing.T) int {
 	return 0
 }
 
-// settled waits up to three minutes until the memory has changed by less than a twentieth for 20 seconds.
+// settled waits up to three minutes until the memory has changed by less than 5% for 20 seconds.
 func (p process) settled(t *testing.T) (kB int) {
 	t.Helper()
 	last, since := p.memory(t), time.Now()

@@ -49,16 +49,16 @@ func TestCostFollowsTheChange(t *testing.T) {
 	t.Attr("figure", fmt.Sprintf("restart with nothing to change: %d operations in %s, %+v",
 		len(again.report.Results), again.report.Duration.Round(time.Millisecond), again.stats))
 	if len(again.report.Results) != 0 {
-		t.Errorf("a restart with nothing to change wrote %d times, first %s", len(again.report.Results), again.report.Results[0].Op)
+		t.Errorf("a restart with nothing to change made %d writes, the first one %s", len(again.report.Results), again.report.Results[0].Op)
 	}
 
-	// One more endpoint, on another node, must change only one destination.
+	// An additional endpoint on another node must change only one destination.
 	svc := newService(4711, endpoints+1)
 	source.change(svc)
 	one := loop.next(t)
 	t.Attr("figure", fmt.Sprintf("one more endpoint: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats))
 	if one.stats.Netlink.Requests != 1 || one.stats.Netlink.Dumps != 0 || one.stats.Processes != 0 || len(one.report.Compiled) != 1 {
-		t.Errorf("one more endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
+		t.Errorf("an additional endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
 	}
 }
 
@@ -87,7 +87,7 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	return cfg, k
 }
 
-// newService returns the n-th Service, with its own address, and endpoints on another node.
+// newService returns the n-th Service, with a unique address and with endpoints on another node.
 func newService(n, endpoints int) *model.Service {
 	slice := &model.EndpointSlice{
 		Name: fmt.Sprintf("svc-%d-a", n), Family: inet.IPv4,
@@ -106,7 +106,7 @@ func newService(n, endpoints int) *model.Service {
 	}
 }
 
-// source is a cluster that the test changes, also from another goroutine.
+// source is a cluster that the test can change from any goroutine.
 type source struct {
 	mu      sync.Mutex
 	pending map[model.ServiceID]*model.Service
@@ -144,7 +144,7 @@ func (s *source) Take() model.Changes {
 	return changes
 }
 
-// measured is one sync with the operations that it requested from the kernel.
+// measured is one sync and its kernel operations.
 type measured struct {
 	report agent.Report
 	stats  live.Stats
@@ -172,7 +172,7 @@ func start(t *testing.T, cfg compile.Config, source *source, k *live.Kernel) *lo
 	return l
 }
 
-// next runs the agent until a sync has written or found something, and returns that sync.
+// next runs the agent until a sync has written or found a difference, and returns that sync.
 func (l *loop) next(t *testing.T) measured {
 	t.Helper()
 	before := l.kernel.Stats()
@@ -185,7 +185,7 @@ func (l *loop) next(t *testing.T) measured {
 	l.last.stats.Netlink.Requests = after.Netlink.Requests - before.Netlink.Requests
 	l.last.stats.Netlink.Sends = after.Netlink.Sends - before.Netlink.Sends
 	l.last.stats.Netlink.Dumps = after.Netlink.Dumps - before.Netlink.Dumps
-	// The end of a run also stops its walk over the connections, if the walk has not ended yet. The next run reports it.
+	// The end of a run also stops its walk over the connections, if the walk is still running. The next run reports it.
 	if err := l.last.report.Err; err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 		began := time.Now()
 		for range 5 {
 			if again := w.client.Get(t, cluster.UDP, s.at(f), from, slowly).Server; again != one {
-				t.Errorf("%s: within the timeout, the client moved from %s to %s", f, one, again)
+				t.Errorf("%s: the client moved from %s to %s within the timeout", f, one, again)
 			}
 		}
 		last := time.Now()
@@ -70,7 +70,7 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten reports whether there is no affinity entry for the client on node-1. It reads the list several times, because the
+// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times, because the
 // kernel may omit an entry while other connections begin and end.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {
@@ -89,9 +89,9 @@ func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	})
 }
 
-// onePacket checks that datagrams from one socket of a pod reach a single endpoint, but all endpoints with one-packet. The endpoints
-// do not answer. The client is a pod, because outside clients are masqueraded. With masquerade, the kernel drops a datagram that
-// leaves through a different interface than the previous one.
+// onePacket checks that datagrams from one socket of a pod reach a single endpoint, and that they reach all endpoints
+// with one-packet. The endpoints do not answer. The client is a pod, because outside clients are masqueraded. The
+// kernel drops a masqueraded datagram that leaves through a different interface than the previous one.
 func (w *world) onePacket(t *testing.T, four []*backend) {
 	sinks := make([]*backend, len(four))
 	for i, b := range four {
@@ -131,7 +131,7 @@ func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts 
 	return received(sinks, to).since(before)
 }
 
-// received counts the datagrams of one family at the backends. Datagrams of the other family may still be on their way.
+// received counts the datagrams of one family at the backends. Datagrams of the other family may still be in flight.
 func received(all []*backend, family netip.Addr) counts {
 	c := counts{}
 	for _, b := range all {

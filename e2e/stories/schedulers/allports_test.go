@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The ports of the Service in these tests are shopPorts. Its pods serve shopPorts and closedPort, which is not a port of the Service.
+// The Service in these tests has shopPorts. Its pods also serve closedPort, which is not a port of the Service.
 var (
 	shopPorts  = map[cluster.Protocol][]uint16{cluster.TCP: {7080, 7443}, cluster.UDP: {7053, 7080}}
 	closedPort = uint16(7999)
 )
 
-// TestAllPorts covers one affinity for all ports of a Service. A client reaches the same endpoint on every port, and other ports
-// are always closed. Changing between this affinity and per-port affinity loses no connection.
+// TestAllPorts covers affinity that spans all ports of a Service. A client reaches the same endpoint on every port, and
+// other ports are always closed. Switching between this affinity and per-port affinity loses no connections.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -51,7 +51,7 @@ func TestAllPorts(t *testing.T) {
 	t.Run("beside another Service", func(t *testing.T) { w.sharedAddress(t) })
 }
 
-// serveShop opens the ports on the pods of both nodes, and closedPort also on node-1.
+// serveShop opens the ports in the pods of both nodes, and closedPort also on node-1.
 func (w *world) serveShop(t *testing.T) {
 	for _, pod := range []*cluster.Pod{w.backends[0].pod, w.backends[10].pod} {
 		for proto, ports := range shopPorts {
@@ -155,7 +155,7 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 		}
 		return nil
 	})
-	for _, f := range w.FamilyList() { // not with TCP: the kernel would remember the connection for minutes
+	for _, f := range w.FamilyList() { // not TCP: the kernel would keep the connection entry for minutes
 		w.inside.Await(t, patience, cluster.UDP, s.on(f, shopPorts[cluster.UDP][1]))
 	}
 }
@@ -188,7 +188,7 @@ func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string)
 					for {
 						r := from.Probe(proto, joinPort(ips[f], closedPort), cluster.Within(300*time.Millisecond))
 						if r.Outcome == cluster.Answered || r.Connected {
-							t.Errorf("%s: %s %s: a port that the Service does not have: %s", from.Name, f, proto, r)
+							t.Errorf("%s: %s %s: answer from a port that is not the Service's: %s", from.Name, f, proto, r)
 						}
 						mu.Lock()
 						tries++
@@ -225,7 +225,7 @@ func (w *world) changeSpan(t *testing.T) {
 	w.awaitPorts(t, w.node1, s, 0)
 	for _, step := range []struct {
 		span       string
-		have, then []uint16 // while the connections are open, and after that
+		have, then []uint16 // while the connections are open, and afterwards
 	}{
 		{"each", append([]uint16{0}, each...), each},
 		{"all", []uint16{0, busy}, []uint16{0}},
@@ -247,7 +247,7 @@ func (w *world) changeSpan(t *testing.T) {
 				t.Errorf("affinity of %s: %+v", step.span, r)
 			}
 		}
-		// A reset connection expires after ten seconds, a closed one after two minutes.
+		// A reset connection expires after ten seconds, but a closed connection only after two minutes.
 		for _, f := range w.FamilyList() {
 			w.client.MustRun(t, "ss", "--kill", "--tcp", "dst", strings.TrimSuffix(s.on(f, 0), ":0"))
 		}
@@ -259,7 +259,8 @@ func (w *world) changeSpan(t *testing.T) {
 	stop()
 }
 
-// sameService connects to every port. The TCP connections stay open, because a closed one would stay in the table for two minutes.
+// sameService connects to every port. The TCP connections stay open, because a closed connection would stay in the
+// table for two minutes.
 func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	t.Helper()
 	for _, port := range shopPorts[cluster.UDP] {
@@ -320,7 +321,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 		}
 		closed := w.inspect(t, w.node1, "explain", s.on(f, closedPort)+"/TCP", "--from", w.client.Addr(f).String())
 		if !strings.Contains(closed, "unserved port") {
-			t.Errorf("explain does not say that the port is closed:\n%s", closed)
+			t.Errorf("explain does not report that the port is closed:\n%s", closed)
 		}
 	}
 	if out := w.node1.MustRun(t, cluster.AgentBinary(t), "ipvsadm", "-Ln"); !strings.Contains(out, s.on(cluster.V4, 0)+" rr persistent 600") {
@@ -328,7 +329,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 	}
 }
 
-// inspect runs an inspection command on a node. Its exit status depends on what it finds.
+// inspect runs an inspection command on a node. It ignores the exit status, which depends on the findings.
 func (w *world) inspect(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
 	out, err := node.Run(append(append([]string{cluster.AgentBinary(t)}, args...), "--status-socket", w.socket(node))...)

@@ -29,7 +29,7 @@ func (c counts) total() int {
 // share returns a backend's percentage.
 func (c counts) share(name string) float64 { return 100 * float64(c[name]) / float64(c.total()) }
 
-// one returns the backend that answered all connections. It fails the test if there were several.
+// one returns the backend that answered all connections. It fails the test if several backends answered.
 func (c counts) one(t *testing.T, what string) string {
 	t.Helper()
 	if len(c) != 1 {
@@ -38,7 +38,7 @@ func (c counts) one(t *testing.T, what string) string {
 	return slices.Sorted(maps.Keys(c))[0]
 }
 
-// want compares shares with weights. The tolerance is in percentage points.
+// want compares shares with weights. tolerance is in percentage points.
 func (c counts) want(t *testing.T, what string, weights map[string]int, tolerance float64) {
 	t.Helper()
 	sum := 0
@@ -90,8 +90,8 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// fromMany makes n connections, each from a client address not used before, and counts the backends that answered. From a used address,
-// the client may choose the same port again. The kernel would then assign the packets to the old connection.
+// fromMany makes n connections, each from an unused client address, and counts the backends that answered. From a used
+// address, the client might choose the same port again. The kernel would then assign the packets to the old connection.
 func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
 	sources := make([]int, n)
@@ -102,7 +102,7 @@ func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.
 	return count(w.ask(t, proto, f, at, sources))
 }
 
-// Tests that need the same addresses again use the addresses below firstUnused.
+// Tests that reuse addresses take those below firstUnused.
 const (
 	firstUnused = 1 << 12
 	lastSource  = 1<<16 - 1
@@ -146,7 +146,7 @@ func (h held) counts() counts {
 	return c
 }
 
-// closeAll closes the connections to one backend, or all if of is empty.
+// closeAll closes the connections to one backend, or all connections if of is empty.
 func (h held) closeAll(of string) {
 	for _, conn := range h {
 		if of == "" || conn.Server == of {

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-// TestChangesLoseNothing changes every setting in sequence under a hundred open connections. No connection is lost, and no virtual
-// server is recreated: its connection counter never restarts.
+// TestChangesLoseNothing changes every setting in sequence while a hundred connections are open. No connection is lost,
+// and no virtual server is recreated: its connection counter never restarts.
 func TestChangesLoseNothing(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -35,7 +35,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 	type step struct {
 		notes notes
-		want  string // in the line of the virtual server, or of a destination
+		want  string // expected in the line of the virtual server or of a destination
 	}
 	steps := []step{
 		{notes{"scheduler": "lc"}, "-s lc"},
@@ -111,7 +111,7 @@ func (w *world) awaitSaved(t *testing.T, node *cluster.Node, s service, want str
 	return table
 }
 
-// saved prints a TCP server and its destinations with all settings. (ipvsadm -S omits the connection limits.)
+// saved returns a TCP server and its destinations with all settings. (ipvsadm -S omits the connection limits.)
 func saved(node *cluster.Node, at string) (string, error) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(at), Protocol: inet.TCP}
 	var b strings.Builder

@@ -38,7 +38,7 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 	return p
 }
 
-// hold keeps the current state until n more connections have succeeded or failed.
+// hold waits until n more connections have succeeded or failed.
 func (p *probes) hold(t *testing.T, n int) {
 	t.Helper()
 	enough := p.made() + n
@@ -59,7 +59,7 @@ func (p *probes) made() (n int) {
 	return n
 }
 
-// end returns how many connections succeeded and how many were refused. No other outcome is allowed.
+// end returns the number of connections that succeeded and the number that were refused. No other outcome is allowed.
 func (p *probes) end(t *testing.T) (answered, refused int) {
 	t.Helper()
 	close(p.stop)
@@ -95,8 +95,8 @@ func TestWeightsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCostOfChangingScheduler measures the cost of an annotation that changes the scheduler of a busy Service. How long the
-// kernel waits depends on the machine, so the test accepts any number.
+// TestCostOfChangingScheduler counts the connections refused when an annotation changes the scheduler of a busy
+// Service. The kernel's wait depends on the machine, so the test accepts any number.
 func TestCostOfChangingScheduler(t *testing.T) {
 	w := onWorld(t)
 	s := w.service(t, "changed", notes{"scheduler": "rr"}, w.backends[8:10])

@@ -41,7 +41,7 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 			t.Errorf("sh: %d of %d clients reached different endpoints over UDP and TCP", n, len(met[cluster.TCP]))
 		}
 	})
-	// With fallback, clients of a draining endpoint move to other endpoints immediately.
+	// With the fallback flag, clients of a draining endpoint move to other endpoints immediately.
 	drained := ten[4].name
 	s.notes = s.notes.with("weight-by-pod", drained+"=0")
 	w.put(t, s)
@@ -66,8 +66,9 @@ func moved(before, after []string) int {
 	return n
 }
 
-// byAddress checks that one endpoint receives all connections, because the Service has one address. With lblc and lblcr, connections
-// move on once the endpoint has more open connections than its weight. With dh, clients are refused while the endpoint drains.
+// byAddress checks that one endpoint receives all connections, because the Service has only one address. With lblc and
+// lblcr, connections move on once the endpoint has more open connections than its weight. With dh, clients are refused
+// while the endpoint drains.
 func (w *world) byAddress(t *testing.T) {
 	four := w.backends[8:12]
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
@@ -122,7 +123,7 @@ func (w *world) histories(t *testing.T) {
 	for _, s := range both {
 		w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 			if a := agreeing(t, s, f); a != 100 {
-				t.Errorf("%s: two nodes with the same history agree on %.1f %% of the clients, want all", s.name, a)
+				t.Errorf("%s: two nodes with the same history agree on %.1f%% of the clients, want all", s.name, a)
 			}
 		})
 	}
@@ -145,10 +146,10 @@ func (w *world) histories(t *testing.T) {
 		record(t, "two endpoints of twelve were removed and added again on one node only (%s): "+
 			"the nodes agree on %.1f %% of the clients with sh, on %.1f %% with mh", f, a, b)
 		if b < 95 {
-			t.Errorf("mh: nodes with different histories agree on only %.1f %% of the clients", b)
+			t.Errorf("mh: nodes with different histories agree on only %.1f%% of the clients", b)
 		}
 		if a > 90 {
-			t.Errorf("sh: nodes with different histories agree on %.1f %% of the clients; docs/schedulers.md says that they do not", a)
+			t.Errorf("sh: nodes with different histories agree on %.1f%% of the clients; docs/schedulers.md states that they do not", a)
 		}
 	})
 }
@@ -177,7 +178,7 @@ func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map
 	})
 }
 
-// oneRemoved removes one of twenty endpoints. Its clients move, and only a few other clients do.
+// oneRemoved removes one of twenty endpoints. Its clients move, and so do only a few other clients.
 func (w *world) oneRemoved(t *testing.T) {
 	const clients = 500
 	for _, scheduler := range []string{"mh", "sh"} {

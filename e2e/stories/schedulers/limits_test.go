@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestLimits checks that connection limits stop new connections and accept them again below the lower limit. Both settings can be
-// changed and removed, even while the agent is stopped.
+// TestLimits checks that an endpoint at its connection limit receives no new connections until it is below the lower
+// limit. Both settings can be changed and removed, even while the agent is stopped.
 func TestLimits(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]
@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 			w.awaitSaved(t, node, s, step.want)
 		}
 	}
-	// The agent removes limits that it finds when it restarts.
+	// A restarted agent removes limits that no longer apply.
 	w.stopAgent(t, w.node1)
 	s.notes = notes{"scheduler": "rr"}
 	w.put(t, s)

@@ -21,7 +21,7 @@ func record(t *testing.T, format string, args ...any) {
 	measured.WriteString(line + "\n")
 }
 
-// plot adds a distribution to the measurements as a bar chart, one bar for each backend.
+// plot adds a distribution to the measurements as a bar chart, with one bar per backend.
 func plot(t *testing.T, title string, c counts, backends []*backend) {
 	t.Helper()
 	const width = 50

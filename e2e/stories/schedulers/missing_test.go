@@ -65,8 +65,8 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 			t.Errorf("the virtual server was recreated: its connection counter is %d, and was %d before", n, made[f])
 		}
 	}
-	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // only the first node discovers the missing scheduler by a failed sync
-		t.Errorf("a scheduler already known to be missing made a sync fail:\n%s", log)
+	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // only on the first node, a failed sync reveals the missing scheduler
+		t.Errorf("a sync failed because of a scheduler already known to be missing:\n%s", log)
 	}
 }
 

@@ -27,8 +27,9 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	return true
 }
 
-// hide unloads a scheduler's module and keeps it from being loaded until show is called or the test ends. The kernel's modprobe reads only
-// the machine's configuration. A rule there must not outlive this process, so it applies only while the file is locked.
+// hide unloads a scheduler's module and prevents loading it until show is called or the test ends. The modprobe that
+// the kernel starts reads only the machine's configuration. A rule there must not outlive this process, so it applies
+// only while the file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler
@@ -57,7 +58,7 @@ func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 		return err
 	})
 	if w.kernelHas(t, scheduler) {
-		t.Fatalf("the kernel has the scheduler %s though %s forbids its module: is it built in?", scheduler, rule.Name())
+		t.Fatalf("the kernel has the scheduler %s although %s forbids its module; is it built in?", scheduler, rule.Name())
 	}
 	return show
 }

@@ -64,8 +64,8 @@ func TestShare(t *testing.T) {
 	t.Run("first endpoint", func(t *testing.T) { w.firstEndpoint(t) })
 }
 
-// leastConnections opens the same number of connections to two endpoints and closes those of one. lc then prefers the idle
-// endpoint; rr does not.
+// leastConnections opens the same number of connections to two endpoints and closes those to one endpoint. lc then
+// prefers this idle endpoint, and rr does not.
 func (w *world) leastConnections(t *testing.T, two []*backend) {
 	const each = 12
 	refill := func(t *testing.T, f cluster.Family, s service) counts {
@@ -94,7 +94,7 @@ func (w *world) leastConnections(t *testing.T, two []*backend) {
 }
 
 // idleFirst uses an endpoint with a large weight and one with a small weight. nq gives the second connection to the idle endpoint with
-// the small weight. sed gives it to the other, where it expects the shorter delay.
+// the small weight. sed gives it to the busy endpoint, where it expects the shorter delay.
 func (w *world) idleFirst(t *testing.T, two []*backend) {
 	strong, weak := two[0].name, two[1].name
 	for scheduler, want := range map[string]counts{"sed": {strong: 4, weak: 0}, "nq": {strong: 3, weak: 1}} {
@@ -135,7 +135,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 			t.Errorf("ovf: %v, want one more than the weights 6 and 4 on the first two", got)
 		}
 		if one := w.fromMany(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != a {
-			t.Errorf("fo: %s got all connections, want the endpoint with the largest weight, %s", one, a)
+			t.Errorf("fo: %s received all connections, want the endpoint with the largest weight, %s", one, a)
 		}
 	})
 	full := w.service(t, "fo-full", notes{"scheduler": "fo", "weight-by-pod": note, "max-connections": "3", "resume-connections": "2"}, three)
@@ -153,7 +153,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 	w.await(t, fo, "fo", weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		if one := w.fromMany(t, 50, cluster.TCP, f, fo.at(f)).one(t, "fo"); one != b {
-			t.Errorf("fo: with %s drained, %s got all connections, want %s", a, one, b)
+			t.Errorf("fo: with %s drained, %s received all connections, want %s", a, one, b)
 		}
 	})
 }

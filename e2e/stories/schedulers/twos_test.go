@@ -10,7 +10,7 @@ import (
 )
 
 // TestTwoChoices covers twos, which draws two endpoints by weight and chooses the one with fewer connections relative to its weight.
-// On a kernel without twos, rr must replace twos, and measured.md notes that nothing was measured. Kernel 6.12 has twos.
+// On a kernel without twos, rr must replace it, and measured.md notes that it was not measured. Kernel 6.12 has twos.
 func TestTwoChoices(t *testing.T) {
 	w := onWorld(t)
 	if !w.kernelHas(t, "twos") {
@@ -23,7 +23,7 @@ func TestTwoChoices(t *testing.T) {
 
 func (w *world) withoutTwos(t *testing.T, release string) {
 	if strings.HasPrefix(release, "6.12.") {
-		t.Fatalf("kernel %s has no module ip_vs_twos, so no test measures twos, and docs/schedulers.md must say so", release)
+		t.Fatalf("kernel %s has no module ip_vs_twos, so no test measures twos, and docs/schedulers.md must mention this", release)
 	}
 	record(t, "twos NOT MEASURED: kernel %s has no module ip_vs_twos; make nightly PART=stories-6.12 measures it", release)
 	two := w.backends[9:11]
@@ -48,9 +48,9 @@ func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	})
 }
 
-// twosByLoad uses an idle endpoint and a busy one. The busy endpoint is chosen only if it is drawn twice. The kernel draws the first
-// destination in its list too often, as if its weight were larger by one: in two of three draws with weights 1 and 1, in 11 of 21 with
-// weights 10 and 10. The two families may have different first destinations.
+// twosByLoad uses an idle endpoint and a busy endpoint. The busy endpoint is chosen only if it is drawn twice. The
+// kernel draws the first destination in its list too often, as if its weight were larger by one: in two of three draws
+// with weights 1 and 1, in 11 of 21 with weights 10 and 10. The two families may have different first destinations.
 func (w *world) twosByLoad(t *testing.T, two []*backend) {
 	idle, busy := two[0].name, two[1].name
 	for weight, tolerance := range map[int]float64{1: 26, 10: 14} { // 56 % or 89 %; 73 % or 77 %

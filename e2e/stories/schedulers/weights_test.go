@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestWeights covers weights by pod, zone and node, the weight of the Node itself, and draining to 0 and back.
+// TestWeights covers weights by pod, zone and node, the weight of the Node object, and draining to 0 and back.
 func TestWeights(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12] // w9 and w10 on node-1 in zone-a, w11 and w12 on node-2 in zone-b
@@ -50,7 +50,7 @@ func (w *world) drain(t *testing.T, s service) {
 		w.await(t, s, "wrr", map[string]int{"w9": 0, "w10": 0, "w11": 12, "w12": 1})
 		for name := range w.fromMany(t, 60, cluster.UDP, f, s.at(f)) {
 			if name == "w9" || name == "w10" {
-				t.Errorf("%s is on the drained node but gets new connections", name)
+				t.Errorf("%s is on the drained node but receives new connections", name)
 			}
 		}
 		for _, conn := range h {
@@ -81,7 +81,7 @@ func (w *world) drain(t *testing.T, s service) {
 	})
 }
 
-// slowStart follows the weight of a new endpoint. While the weight rises, the agent is killed and restarted.
+// slowStart observes the weight of a new endpoint. While the weight rises, the agent is killed and restarted.
 func (w *world) slowStart(t *testing.T) {
 	const rise = 20 * time.Second
 	three := w.backends[12:15] // on node-2, because node-1 has twice its weight
@@ -103,7 +103,7 @@ func (w *world) slowStart(t *testing.T) {
 		}
 		if weight != last {
 			curve = append(curve, fmt.Sprintf("%.1f s: %d", time.Since(began).Seconds(), weight))
-			if due := int(10*time.Since(began)/rise) + 2; weight < last || weight > due { // also if the test or the agent is late
+			if due := int(10*time.Since(began)/rise) + 2; weight < last || weight > due { // even if the test or the agent is late
 				t.Errorf("the weight rises from %d to %d, want at most %d", last, weight, due)
 			}
 			last = weight

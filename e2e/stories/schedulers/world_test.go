@@ -16,11 +16,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience is the limit for every wait. Only a failing test waits that long.
+// patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 3 * time.Minute
 
-// world has two nodes, each with an agent and with ten backends in one pod, and a client outside the cluster with many addresses. The
-// client's packets go to the first node unless a test routes them through the second.
+// world has two nodes, each with an agent and with ten backends in one pod, and an outside client with many addresses.
+// The client's packets go to the first node unless a test routes them through the second one.
 type world struct {
 	*cluster.Cluster
 	node1, node2 *cluster.Node
@@ -93,13 +93,13 @@ func (w *world) Close() error {
 	return w.Cluster.Close()
 }
 
-// clientRanges are the ranges of the client's additional addresses.
+// clientRanges contains the ranges of the client's additional addresses.
 var clientRanges = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("10.99.0.0/16"),
 	cluster.V6: netip.MustParsePrefix("fd00:99::/64"),
 }
 
-// giveAddresses gives the client all addresses of the ranges, without adding each address to an interface.
+// giveAddresses assigns all addresses of the ranges to the client, without adding each address to an interface.
 func (w *world) giveAddresses() error {
 	for _, args := range [][]string{
 		{"ip", "route", "add", "local", clientRanges[cluster.V4].String(), "dev", "lo"},
@@ -158,12 +158,12 @@ func (w *world) addBackends() error {
 	return nil
 }
 
-// sendThrough routes the client's packets for Services to this node.
+// sendThrough routes the client's packets for Services to the given node.
 func (w *world) sendThrough(node *cluster.Node) error {
 	return errors.Join(w.AddRouteVia(w.Service.V4.String(), node), w.AddRouteVia(w.Service.V6.String(), node))
 }
 
-// through runs fn while the client's packets for Services are routed to this node.
+// through runs fn while the client's packets for Services are routed to the given node.
 func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	t.Helper()
 	if err := w.sendThrough(node); err != nil {
@@ -175,7 +175,7 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	}
 }
 
-// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait until they expire.
+// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for their expiry.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
 	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -200,7 +200,7 @@ func (w *world) write(t *testing.T, name, manifests string) {
 // notes are annotations without the prefix kube-ipvs.io/.
 type notes map[string]string
 
-// with returns a copy of the notes with one note added.
+// with returns a copy of the notes with an additional note.
 func (n notes) with(key, value string) notes {
 	more := maps.Clone(n)
 	more[key] = value
@@ -323,8 +323,8 @@ func (s service) stateOn(node *cluster.Node, proto cluster.Protocol, f cluster.F
 	return have, nil
 }
 
-// await waits until every virtual server of the Service on every node has this scheduler and these weights, and receives packets. The
-// agent binds the addresses last. It ignores draining destinations.
+// await waits until every virtual server of the Service on every node has this scheduler and these weights, and the
+// Service's addresses are bound, which the agent does last. It ignores draining destinations.
 func (w *world) await(t *testing.T, s service, scheduler string, weights map[string]int) {
 	t.Helper()
 	for _, node := range w.Nodes {

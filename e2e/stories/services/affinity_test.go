@@ -123,9 +123,9 @@ spec:
 	}
 }
 
-// affinityTimeout waits until the kernel forgets a client. While the kernel tracks one of the client's connections (a closed TCP
-// connection for two minutes, docs/known-limits.md), it keeps the affinity and checks again a minute later. With a short UDP
-// timeout, only the affinity timeout matters.
+// affinityTimeout waits until the kernel forgets a client. While the kernel tracks one of the client's connections (a
+// closed TCP connection for two minutes, see docs/known-limits.md), it keeps the affinity and checks again a minute
+// later. With a short UDP timeout, only the affinity timeout matters.
 func (s *stage) affinityTimeout(t *testing.T) {
 	const timeout = 5 * time.Second
 	s.restartAgent(t, s.node3, "--ipvs-udp-timeout", "2s")
@@ -145,7 +145,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 			held := s.farClient.Await(t, patience, cluster.UDP, at.at(f, dns)).Server
 			for range 3 {
 				if got := s.farClient.Get(t, cluster.UDP, at.at(f, dns), slowly); got.Server != held {
-					t.Errorf("%s %s: within the timeout the client moved from %s to %s", f, at.name, held, got.Server)
+					t.Errorf("%s %s: the client moved from %s to %s within the timeout", f, at.name, held, got.Server)
 				}
 			}
 			// Do not poll here: every request restarts the timeout.
@@ -153,7 +153,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 			if cluster.Balancing() { // the next endpoint is random
 				clients := s.node3.MustRun(t, "nft", "list", "table", "inet", "kube-ipvs")
 				if strings.Contains(clients, s.farClient.Addr(f).String()+" timeout") {
-					t.Errorf("%s %s: the client is remembered after the timeout:\n%s", f, at.name, clients)
+					t.Errorf("%s %s: the client is still remembered after the timeout:\n%s", f, at.name, clients)
 				}
 				continue
 			}

@@ -59,8 +59,8 @@ endpoints: [{addresses: [web]}]`)
 	}
 }
 
-// loadBridgeFilter loads br_netfilter until the end of the test, unless it is already loaded or built in. The module also affects
-// the bridges of other tests.
+// loadBridgeFilter loads br_netfilter for the rest of the test, unless it is already loaded or built in. The module
+// also affects the bridges of other tests.
 func loadBridgeFilter(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/" + kernel.BridgeFilter(inet.IPv4)); err == nil {
@@ -70,15 +70,15 @@ func loadBridgeFilter(t *testing.T) {
 		t.Fatalf("modprobe br_netfilter: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		// modprobe -r would also unload the bridge module, and so remove the bridges of all other clusters.
+		// modprobe -r would also unload the bridge module, and thereby remove the bridges of all other clusters.
 		if out, err := exec.Command("rmmod", "br_netfilter").CombinedOutput(); err != nil {
 			t.Errorf("rmmod br_netfilter: %v: %s", err, out)
 		}
 	})
 }
 
-// large sends a datagram in fragments. Over IPv6 the kernel refuses it: netfilter reassembles the fragments on the bridge, and IPVS
-// compares the whole datagram with the MTU (docs/known-limits.md).
+// large sends a datagram in fragments. Over IPv6, the kernel rejects it: netfilter reassembles the fragments on the
+// bridge, and IPVS compares the whole datagram with the MTU (see docs/known-limits.md).
 func large(t *testing.T, from *cluster.Host, at string, f cluster.Family) {
 	t.Helper()
 	err := from.ProbeLarge(cluster.UDP, at, 4000, slowly)

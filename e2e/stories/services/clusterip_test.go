@@ -117,7 +117,7 @@ endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
 - {addresses: [web-2]}`))
 	only("web-2")
-	// No endpoint is ready, so the terminating endpoint that still serves gets the connections.
+	// No endpoint is ready, so the terminating endpoint that still serves receives the connections.
 	s.change(t, svc.With(`
 endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}
@@ -238,7 +238,7 @@ spec: {type: ExternalName, externalName: example.org}
 	before := virtualServers(t, s.node1)
 	s.apply(t, notProxied)
 	defer s.remove(t, notProxied)
-	// Once the agent serves this Service, it has seen the others.
+	// Once the agent serves this Service, it has processed the other Services.
 	marker := s.service(t, `
 metadata: {name: marker}
 ---
@@ -289,7 +289,7 @@ func (s *stage) empty(t *testing.T) {
 			t.Errorf("%s, UDP from the host: want an immediate error, got %s", f, r)
 		}
 	}
-	// ICMPv6 errors do not fail an SCTP client's connect (docs/architecture.md).
+	// An SCTP client's connect ignores ICMPv6 errors (see docs/architecture.md).
 	if r := s.client.Probe(cluster.SCTP, svc.At(cluster.V4, diam), slowly); r.Outcome == cluster.Answered || r.Outcome == cluster.Timeout {
 		t.Errorf("SCTP over IPv4: want an immediate error, got %s", r)
 	}
@@ -309,7 +309,7 @@ endpoints: [{addresses: [web-2]}]`)
 			s.client.MustRefuse(t, proto, vip, slowly)
 			if cluster.Balancing() && proto == cluster.UDP { // sending fails
 				if r := s.node1.Probe(proto, vip, slowly); r.Outcome == cluster.Answered || r.Outcome == cluster.Timeout {
-					t.Errorf("node-1 -> %s: want an error immediately, got %s", vip, r)
+					t.Errorf("node-1 -> %s: want an immediate error, got %s", vip, r)
 				}
 			} else {
 				s.node1.MustRefuse(t, proto, vip, slowly)
@@ -354,7 +354,7 @@ endpoints: [{addresses: [web-1]}]`)
 	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 		got := s.sameNode.Get(t, p.Protocol, svc.At(f, p), slowly)
 		if got.Server != "web-1" || got.Source == s.sameNode.Addr(f) {
-			t.Fatalf("want web-1 to see its node as the source, got %+v", got)
+			t.Fatalf("web-1 must see its node as the source, got %+v", got)
 		}
 	})
 }
@@ -369,7 +369,8 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	})
 }
 
-// wantEvenly checks that twenty requests reached web-1 and web-2: ten each with round robin, at least one each with random endpoints.
+// wantEvenly checks that twenty requests reached web-1 and web-2: ten each with round robin, or at least one each with
+// random selection.
 func wantEvenly(t *testing.T, what string, counts map[string]int) {
 	t.Helper()
 	both := counts["web-1"] > 0 && counts["web-2"] > 0

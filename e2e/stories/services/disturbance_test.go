@@ -22,7 +22,7 @@ func TestDisturbances(t *testing.T) {
 		// proves: 80
 		s.deletedChains(t)
 	})
-	if !cluster.Balancing() { // nftables counts no connections: an endpoint that leaves is removed immediately, and its connections continue
+	if !cluster.Balancing() { // nftables does not count connections: a removed endpoint leaves immediately, and its connections continue
 		t.Run("killed while an endpoint drains", func(t *testing.T) {
 			// proves: 150
 			s.killedWhileDraining(t)
@@ -55,7 +55,8 @@ func TestDisturbances(t *testing.T) {
 	})
 }
 
-// shownByNFT lists the table with nft of this release and of the next one. nft ends with a failed assertion if it cannot show an expression.
+// shownByNFT lists the table with the nft of this Debian release and of the next one. nft aborts with a failed
+// assertion if it cannot print an expression.
 func (s *stage) shownByNFT(t *testing.T) {
 	s.service(t, `
 metadata: {name: shown, annotations: {kube-ipvs.io/affinity-prefix-ipv4: "24", kube-ipvs.io/affinity-prefix-ipv6: "64"}}
@@ -201,7 +202,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [leaving]}]`)
 	s.agents[s.node3].AwaitLog(t, patience, "initial sync complete")
 	awaitDestinations(t, s.node3, http, at, destinations...)
 	held.MustPing(t)
-	// The pod disappears without closing the connection, which IPVS tracks for 15 minutes.
+	// The pod disappears without closing the connection, so IPVS tracks it for 15 minutes.
 	if err := leaving.Delete(); err != nil {
 		t.Fatal(err)
 	}

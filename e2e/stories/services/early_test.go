@@ -10,7 +10,7 @@ import (
 )
 
 // TestUnansweredConnections opens TCP connections that are still unanswered when a Service changes. A client retransmits its SYN.
-// The kernel tracks the connection and sends every retransmission to the first one's destination.
+// The kernel tracks the connection, and sends every retransmission to the destination of the first packet.
 func TestUnansweredConnections(t *testing.T) {
 	s := onStage(t)
 
@@ -60,7 +60,7 @@ func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 			t.Errorf("%s: %v", o.what, got.err)
 		}
 		t.Logf("%s: open after %v", o.what, got.at.Sub(from).Round(10*time.Millisecond))
-	case <-time.After(2 * soon): // an emulated machine may miss all packets before the one after 31 s
+	case <-time.After(2 * soon): // an emulated machine may miss all packets except the one after 31 s
 		t.Errorf("%s: still connecting", o.what)
 	}
 }
@@ -102,10 +102,10 @@ endpoints: [{addresses: [web-2]}]`)
 			begin(s.node3.Host, svc.At(f, http), "web-2"),
 			begin(s.outside, svc.AtBalancer(f, http), "web-2"))
 	}
-	time.Sleep(500 * time.Millisecond) // the first packets are on their way
+	time.Sleep(500 * time.Millisecond) // wait until the first packets have been sent
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
-	s.apply(t, svc.SlicesYAML())                                   // before the Service, because a Service without endpoints refuses connections
-	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change also knows those slices
+	s.apply(t, svc.SlicesYAML())                                   // created before the Service, because a Service without endpoints refuses connections
+	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change has also processed those slices
 	from := time.Now()
 	s.change(t, svc)
 	for _, o := range waiting {

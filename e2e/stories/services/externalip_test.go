@@ -39,7 +39,8 @@ endpoints: [{addresses: [web-2]}]`)
 		}
 	})
 
-	// kube-proxy binds the address on all other nodes, which then cannot reach its owner (kubernetes/kubernetes#104679).
+	// kube-proxy binds the address on all other nodes, which then cannot reach the address's owner
+	// (kubernetes/kubernetes#104679).
 	t.Run("another node's address stays with that node, issue 104679", func(t *testing.T) {
 		// proves: 144
 		s.addressOfAnotherNode(t)
@@ -115,15 +116,15 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.awaitEvent(t, svc, ":6443/tcp", "for the API server")
 	s.awaitEvent(t, svc, ":8081/tcp", "a process on this node already listens")
-	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process cannot bind a port that is already served
+	s.node1.Serve(t, cluster.TCP, 8082, daemon) // a process cannot bind a port that the agent already serves
 	s.restartAgent(t, s.node1)
 	for _, f := range s.FamilyList() {
 		reach(t, s.outside, port{Protocol: cluster.TCP, Number: 8082, Target: 8080}, s.node1.At(f, 8082), "web-2", s.node1.Addr(f))
 	}
 }
 
-// gatewayMoves creates a Service that claims two addresses of node-1's network before a gateway gets them. The kernel refuses a route
-// through an address of the node itself.
+// gatewayMoves creates a Service that claims two addresses in node-1's network before they become gateway addresses.
+// The kernel refuses a route through an address of the node itself.
 func (s *stage) gatewayMoves(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: eip-gateway}

@@ -51,10 +51,10 @@ endpoints: [{addresses: [web-2]}]`, i))
 			took = append(took, time.Since(began).Round(time.Millisecond))
 		}
 		slices.Sort(took)
-		t.Logf("served after, including the requests to the API server: %v", took)
+		t.Logf("time until served, including the requests to the API server: %v", took)
 		// These are upstream's limits for the 90th and the 99th percentile.
 		if took[8] > 20*time.Second || took[9] > 50*time.Second {
-			t.Errorf("want nine within 20 s and the last within 50 s: %v", took)
+			t.Errorf("want nine Services within 20 s and the last within 50 s: %v", took)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// soon is the maximum time that a UDP flow may stay with a removed endpoint. The agent checks tracked connections once a
-// second; emulated machines are slow.
+// soon is the maximum time that a UDP flow may stay with a removed endpoint. The agent checks tracked connections once
+// a second, and emulated machines are slow.
 const soon = 20 * time.Second
 
 // TestFlows changes the endpoints of tracked flows and connections.
@@ -57,7 +57,7 @@ endpoints: [{addresses: [web-1]}]`)
 		s.oneWay(t)
 	})
 
-	// These senders are fast enough to get some replies while the kernel still tracks the old flows.
+	// These senders are fast enough to receive some replies while the kernel still tracks the old flows.
 	t.Run("a UDP sender that starts before the Service, or before its load balancer", func(t *testing.T) {
 		s.earlySenders(t)
 	})
@@ -88,8 +88,9 @@ endpoints: [{addresses: [web-1]}]`)
 		}
 	})
 
-	// If conntrack alone translates, the client receives such packets from an address that it does not know, and resets the
-	// connection. IPVS translates them from its own connection table, so the connection survives even without the agent's rule.
+	// If only conntrack translated these packets, the client would receive them from an unknown address and reset the
+	// connection. IPVS translates them from its own connection table, so the connection survives even without the
+	// agent's rule.
 	t.Run("packets outside the window do not reset a connection, issue 74839", func(t *testing.T) {
 		// proves: 57
 		s.strayPackets(t)
@@ -115,7 +116,7 @@ func moves(t *testing.T, c *cluster.Conn, to string) {
 	})
 }
 
-// gains waits until a server gets more datagrams from a source.
+// gains waits until a server receives more datagrams from a source.
 func gains(t *testing.T, server *cluster.Server, source string) {
 	t.Helper()
 	before := requestsFrom(server, source)
@@ -163,7 +164,7 @@ endpoints: [{addresses: [collector-1]}]`)
 	}
 }
 
-// quiet waits until a server gets nothing for a second.
+// quiet waits until a server has received nothing for a second.
 func quiet(t *testing.T, server *cluster.Server) {
 	t.Helper()
 	cluster.Eventually(t, soon, server.Name+" gets no more datagrams", func() error {
@@ -292,7 +293,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	s.apply(t, svc.ServiceYAML())
 	for _, f := range s.FamilyList() {
-		gains(t, s.servers[s.otherNode][cluster.UDP], s.node3.Addr(f).String()) // external traffic has the node as its source
+		gains(t, s.servers[s.otherNode][cluster.UDP], s.node3.Addr(f).String()) // the node masquerades external traffic
 	}
 }
 
@@ -333,7 +334,7 @@ endpoints: [{addresses: [web-2]}]`)
 		c := s.client.Open(t, cluster.TCP, svc.At(f, http), slowly)
 		seen := c.MustPing(t)
 		before := resets(t, s.client.Host)
-		// These imitate packets that arrive very late: from the endpoint, with sequence numbers outside the window.
+		// These packets imitate very late arrivals from the endpoint, with sequence numbers outside the window.
 		if err := s.otherNode.SendStrayTCP(seen.Dest, seen.From(), 20); err != nil {
 			t.Fatal(err)
 		}

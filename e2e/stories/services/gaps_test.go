@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGaps uses Services while something changes or breaks: no request may fail, no connection may break, and no port may be open that
-// should be closed, even for an instant.
+// TestGaps sends requests to Services during changes and failures. No request may fail, no connection may break, and no
+// port that should be closed may be open, even for an instant.
 func TestGaps(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -30,7 +30,8 @@ func TestGaps(t *testing.T) {
 	})
 	t.Run("kube-ipvs0 is renamed", func(t *testing.T) { s.renamedDevice(t) })
 	t.Run("the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) { s.closedFromTheStart(t) })
-	// At every sync kube-proxy removes a one-address range from its set and adds it again, and drops the packets in between.
+	// At every sync, kube-proxy removes a one-address range from its set and adds it again, which drops the packets in
+	// between.
 	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
 		// proves: 143
 		s.steadyRanges(t)
@@ -90,9 +91,9 @@ endpoints: [{addresses: [roll-1a]}, {addresses: [roll-2a]}]`)
 		pods[i] = pod(old.Node, strings.Replace(old.Name, "a", "b", 1))
 		apply(old, "")
 		apply(old, ", conditions: {ready: false, serving: true, terminating: true}")
-		// The terminating pod accepts connections and can connect. Await retries because the first attempt can fail: this client
-		// has just made thousands of connections to this pod through the Service, and IPVS can mistake a direct connection from the
-		// same client port for one of them. See docs/known-limits.md.
+		// The terminating pod accepts and opens connections. Await retries because the first attempt can fail: this
+		// client has just made thousands of connections to this pod through the Service, and IPVS can mistake a direct
+		// connection from the same client port for one of these connections. See docs/known-limits.md.
 		if got := s.farClient.Await(t, patience, cluster.TCP, old.At(cluster.V4, http.Target)); got.Server != old.Name {
 			t.Errorf("%s: %s answered instead", old.Name, got.Server)
 		}
@@ -231,7 +232,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// closedFromTheStart probes a daemon on the node at a Service's address, and starts before the Service exists.
+// closedFromTheStart probes a daemon on the node at a Service's address, starting before the Service exists.
 func (s *stage) closedFromTheStart(t *testing.T) {
 	s.node1.Serve(t, cluster.TCP, 2222)
 	svc := s.define(`
@@ -292,7 +293,7 @@ endpoints: [{addresses: [web-1]}]`, i))
 		s.remove(t, other.YAML())
 	}
 	s.apply(t, svc.ServiceYAML())
-	s.awaitNoServer(t, s.node1, other, http) // otherwise too many Services disappear at the same time, and the next agent waits
+	s.awaitNoServer(t, s.node1, other, http) // otherwise too many Services would disappear at once, and the next agent would wait
 	s.restartAgent(t, s.node1, "--ipvs-sync-period", "1s")
 	flows.AwaitRound(t, patience)
 	for _, a := range clients {

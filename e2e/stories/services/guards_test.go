@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGuards sends packets while guards are added and removed. A guarded port is also a served port. The guard must always block its
-// clients, and no packet to another port may be lost.
+// TestGuards sends packets while guards are added and removed. The guarded ports are served. The guard must always
+// block its clients, and no packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -16,7 +16,7 @@ func TestGuards(t *testing.T) {
 	t.Run("node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
 }
 
-// bystanders request unguarded Services: at a ClusterIP, and at a node port of the node with the guards.
+// bystanders send requests to unguarded Services: at a ClusterIP, and at a node port on the node with the guards.
 func (s *stage) bystanders(t *testing.T) []*requests {
 	open := s.service(t, `
 metadata: {name: open}
@@ -51,7 +51,7 @@ endpoints: [{addresses: [guarded-3]}]`)
 	s.create(t, near)
 	unharmed := s.bystanders(t)
 	var guarded []*requests
-	past := func() (n int) { // requests from outside that reached an endpoint on another node, which cannot answer the client
+	past := func() (n int) { // outside requests that reached an endpoint on another node, which cannot answer the client
 		for _, f := range s.FamilyList() {
 			n += requestsFrom(s.servers[s.sameNode][cluster.UDP], s.outside.Addr(f).String())
 		}
@@ -77,7 +77,7 @@ endpoints: [{addresses: [guarded-3]}]`)
 		a.mustReachOnly(t, "guarded-3")
 	}
 	if n := past() - before; n > 0 {
-		t.Errorf("%d requests from outside passed the guard", n)
+		t.Errorf("%d outside requests passed the guard", n)
 	}
 	mustNotHaveFailed(t, unharmed)
 }
@@ -142,7 +142,7 @@ endpoints: [{addresses: [web-2]}]`)
 		a.mustReachOnly(t, "web-2")
 	}
 	if n := daemon.Requests(); n > 0 {
-		t.Errorf("a daemon on the node got %d requests", n)
+		t.Errorf("a daemon on the node received %d requests", n)
 	}
 	mustNotHaveFailed(t, unharmed)
 }

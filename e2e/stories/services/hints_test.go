@@ -83,20 +83,21 @@ func (s *stage) awaitPod(t *testing.T, node *cluster.Node, svc service, pod *clu
 	}
 }
 
-// onlyFrom checks that one server answers all requests of a host.
+// onlyFrom checks that one server answers all requests from a host.
 func (s *stage) onlyFrom(t *testing.T, from *cluster.Host, svc service, server string) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
 		from.Await(t, patience, cluster.TCP, svc.At(f, http))
 		for range 5 {
 			if got := from.Get(t, cluster.TCP, svc.At(f, http), slowly); got.Server != server {
-				t.Errorf("%s from %s: want only %s to answer, got %s", f, from.Name, server, got.Server)
+				t.Errorf("%s from %s: want answers only from %s, got %s", f, from.Name, server, got.Server)
 			}
 		}
 	}
 }
 
-// fromBoth waits until both endpoints have answered requests of a host. Without IPVS, each request gets a random one.
+// fromBoth waits until both endpoints have answered requests from a host. Without IPVS, each request reaches a random
+// endpoint.
 func (s *stage) fromBoth(t *testing.T, from *cluster.Host, svc service) {
 	t.Helper()
 	for _, f := range s.FamilyList() {

@@ -23,21 +23,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 )
 
-// hostile draws objects of tenants that claim other users' addresses and ports.
+// hostile generates tenants' objects that claim other users' addresses and ports.
 type hostile struct {
 	*rand.Rand
 	client kubernetes.Interface
-	// anywhere contains addresses that the API server accepts in every field. special contains addresses that it accepts only
-	// from a load balancer's controller.
+	// anywhere contains addresses that the API server accepts in every field. special contains addresses that the API
+	// server accepts only from a load balancer controller.
 	anywhere, special []string
 	ports             []int32
 	accepted, refused int
 }
 
-// tenants are two namespaces. One has a name of the maximum length.
+// tenants are two namespaces. One of the names has the maximum length.
 var tenants = []string{"tenant-a", "tenant-" + strings.Repeat("z", 56)}
 
-// forbidden are addresses that a tenant's Service must not get on any node.
+// forbidden contains addresses that no node may serve for a tenant's Service.
 func (s *stage) forbidden() (anywhere, special []string) {
 	anywhere = []string{
 		"192.168.50.1", "fd00:50::1", // gateway and API server
@@ -84,7 +84,7 @@ func (s *stage) hostile(t *testing.T, seed uint64, ordinary ...service) *hostile
 	return h
 }
 
-// values are annotation values at and beyond every limit, and texts that no parser should accept.
+// values contains annotation values at and beyond every limit, and texts that no parser should accept.
 var values = []string{
 	"0", "1", "-1", "2", "2147483647", "2147483648", "4294967295", "4294967296", "18446744073709551616", "1e9", "0x10", "",
 	"1s", "0s", "999ms", "1h", "3601s", "744h", "745h", "-1s", "9999999999999h", "32", "33", "128", "129", "all", "each", "true", "TRUE",
@@ -93,7 +93,7 @@ var values = []string{
 	"\x1b[31m\r\nlevel=error msg=forged", "\x00\u202e\u2028", "%s%n{{.}}", strings.Repeat("w=1,", 5000),
 }
 
-// annotations are those in docs/annotations.md, and an unknown one.
+// annotations contains the annotations in docs/annotations.md and an unknown annotation.
 var annotations = []string{
 	"scheduler", "scheduler-flags", "affinity-timeout", "affinity-prefix-ipv4", "affinity-prefix-ipv6", "affinity-ports", "one-packet",
 	"max-connections", "resume-connections", "weight", "weight-by-zone", "weight-by-node", "weight-by-pod", "slow-start", "nonexistent",
@@ -164,7 +164,7 @@ func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *disc
 	return slice
 }
 
-// count records whether the API server accepted an object.
+// count counts an object as accepted or rejected by the API server.
 func (h *hostile) count(err error) bool {
 	if err != nil {
 		h.refused++
@@ -174,7 +174,7 @@ func (h *hostile) count(err error) bool {
 	return true
 }
 
-// create writes the i-th Service and its slices. The API server may refuse them.
+// create writes the i-th Service and its slices. The API server may reject them.
 func (h *hostile) create(t *testing.T, i int) {
 	svc := h.service(i)
 	status, services := svc.Status, h.client.CoreV1().Services(svc.Namespace)
@@ -209,7 +209,7 @@ func (h *hostile) deleteAll(t *testing.T, namespace string) {
 	}
 }
 
-// flap calls change as fast as it can until the returned function is called.
+// flap calls change as fast as possible until the returned function is called.
 func flap(t *testing.T, what string, change func(stopped <-chan struct{}, n int) error) (stop func()) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -252,8 +252,8 @@ func (h *hostile) flapSlice(t *testing.T) (stop func()) {
 	return h.flapSliceOf(t, svc.Name)
 }
 
-// flapSliceOf changes a slice's endpoint continuously. If the slice does not name a Service, agents ignore it, but the API server
-// does the same work.
+// flapSliceOf changes a slice's endpoint continuously. Agents ignore a slice that names no Service, but it costs the
+// API server the same work.
 func (h *hostile) flapSliceOf(t *testing.T, svc string) (stop func()) {
 	t.Helper()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: tenants[0], Name: "flapping-" + cmp.Or(svc, "unused")}}

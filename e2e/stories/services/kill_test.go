@@ -15,9 +15,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKill9 changes Services, starts the agent, and kills it after its n-th write, for every n. After each kill, one more start makes
-// the kernel match the Services. Foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13). With
-// KUBE_IPVS_KILLS=all, it does the same with a start on an empty node.
+// TestKill9 changes Services, starts the agent, and kills it after its n-th write, for every n. After each kill, one
+// more start makes the kernel match the Services. Foreign state is unchanged, and connections to remaining endpoints
+// survive (I5, I9, I13). With KUBE_IPVS_KILLS=all, it repeats this with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
 	// proves: 147
@@ -52,8 +52,8 @@ func TestKill9(t *testing.T) {
 	}
 }
 
-// TestStartAfterFlush: another program flushes nftables while no agent runs. One of the Services is also deleted. The next start makes the
-// kernel match the remaining Services, and releases the address of the deleted one.
+// TestStartAfterFlush flushes nftables and deletes one of the Services while no agent runs. The next start makes the
+// kernel match the remaining Services, and releases the address of the deleted Service.
 func TestStartAfterFlush(t *testing.T) {
 	labtest.Need(t)
 	k := newKillStage(t)
@@ -71,8 +71,8 @@ type killStage struct {
 	client       *cluster.Pod
 	stays, comes *cluster.Pod
 	dir          string
-	// before and after differ in every way that affects the order of writes: a new endpoint, a port that gets affinity and a guard, and a
-	// new Service with source ranges. The way back removes them.
+	// before and after differ in every way that affects the order of writes: a new endpoint, affinity and a guard for
+	// an existing port, and a new Service with source ranges. The way back removes them.
 	before, after string
 }
 
@@ -83,7 +83,7 @@ func newKillStage(t *testing.T) *killStage {
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
-	// This stands for a virtual server of another program, such as keepalived.
+	// This represents a virtual server of another program, such as keepalived.
 	k.node.MustRun(t, "ipvsadm", "-A", "-t", "203.0.113.7:443", "-s", "wlc")
 	k.node.MustRun(t, "ipvsadm", "-a", "-t", "203.0.113.7:443", "-r", "203.0.113.8:443", "-g")
 	services := manifest.Maker{Cluster: c, Ports: defaultPorts}
@@ -119,8 +119,8 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// killedAfter starts the agent with these Services and reports whether it was killed after its n-th write. If not, it completed its
-// first sync with fewer writes.
+// killedAfter starts the agent with these Services and reports whether the agent was killed after its n-th write.
+// Otherwise, the agent completed its first sync with fewer writes.
 func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	t.Helper()
 	writeManifests(t, k.dir, services)
@@ -134,13 +134,13 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	})
 	if !agent.Running() {
 		if err, _ := agent.Wait(patience); err == nil || !strings.Contains(err.Error(), "signal: killed") {
-			t.Fatalf("the agent ended by itself before write %d: %v\n%s", n, err, agent.Log())
+			t.Fatalf("the agent exited on its own before write %d: %v\n%s", n, err, agent.Log())
 		}
 		return true
 	}
 	t.Logf("this start has %d writes", n-1)
 	if n < 8 {
-		t.Errorf("%d writes are too few to prove anything; the agent's log:\n%s", n-1, agent.Log())
+		t.Errorf("only %d writes, too few to prove anything; the agent's log:\n%s", n-1, agent.Log())
 	}
 	return false
 }
@@ -160,11 +160,11 @@ func (k *killStage) reach(t *testing.T, services string) string {
 	return k.state(t)
 }
 
-// mustReach is reach after a kill. The state must be the same as after a start without a kill.
+// mustReach is reach after a kill. It checks that the state is the same as after a start without a kill.
 func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	t.Helper()
 	if got := k.reach(t, services); got != want {
-		t.Fatalf("killed after write %d; after another start, the kernel's state is not that without a kill (- want, + got):\n%s",
+		t.Fatalf("killed after write %d; the kernel's state after another start differs from the state without a kill (- want, + got):\n%s",
 			n, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 	}
 }
@@ -178,14 +178,14 @@ func (k *killStage) state(t *testing.T) string {
 	}
 	out := k.node.MustRun(t, "sh", "-c", "ipvsadm -Sn; ipset save; ip -o addr show dev kube-ipvs0 | cut -d: -f2-; "+rules)
 	lines := strings.Split(withoutCounters(out), "\n")
-	slices.Sort(lines) // the order of set members and virtual servers has no meaning
+	slices.Sort(lines) // the order of set members and virtual servers is irrelevant
 	return strings.Join(lines, "\n")
 }
 
-// mustNotPlan checks that the agent also finds that the kernel matches the Services.
+// mustNotPlan checks that the agent, too, finds no difference between the kernel and the Services.
 func (k *killStage) mustNotPlan(t *testing.T) {
 	t.Helper()
 	if plan, err := k.node.Run(k.command(t, "plan")...); err != nil || strings.TrimSpace(plan) != "" {
-		t.Fatalf("after one sync the kernel still differs from the Services (%v):\n%s", err, plan)
+		t.Fatalf("the kernel still differs from the Services after one sync (%v):\n%s", err, plan)
 	}
 }

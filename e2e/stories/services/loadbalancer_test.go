@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// sendBalancerTo makes the router send a Service's load balancer addresses to a node until the test ends.
+// sendBalancerTo makes the router send packets for a Service's load balancer addresses to a node until the test ends.
 func (s *stage) sendBalancerTo(t *testing.T, svc service, node *cluster.Node) {
 	t.Helper()
 	for _, ip := range svc.Balancer() {
@@ -73,7 +73,8 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 }
 
-// sourceRanges follows upstream's test: no ranges, one pod and its node, both pods, ranges without any client, no ranges.
+// sourceRanges follows upstream's test: no ranges, one pod and its node, both pods, ranges that contain no client, and
+// no ranges again.
 func (s *stage) sourceRanges(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: lb-ranges}
@@ -162,7 +163,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		s.healthy(t, svc, check, node, 1)
 	}
 
-	// Only a terminating endpoint is left on node-1. The health check fails, but clients that still arrive are served.
+	// node-1 has only a terminating endpoint. The health check fails, but clients that still arrive are served.
 	s.apply(t, svc.With(`
 endpoints:
 - {addresses: [web-1], conditions: {ready: false, serving: true, terminating: true}}

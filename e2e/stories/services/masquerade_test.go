@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// sources lists the source address that the server sees for each kind of client: the client's or the node's.
+// sources lists the source address that the server sees for each kind of client: the client's address or the node's.
 type sources struct{ pod, outside, host seenAs }
 
 type seenAs string
@@ -20,7 +20,7 @@ const (
 	asNode seenAs = "the node"
 )
 
-// TestMasqueradeModes runs the agent with each mode of detecting local clients.
+// TestMasqueradeModes runs the agent with each mode of local client detection.
 func TestMasqueradeModes(t *testing.T) {
 	labtest.Need(t)
 	for _, mode := range []struct {
@@ -35,7 +35,8 @@ func TestMasqueradeModes(t *testing.T) {
 		{"interface prefix", false, []string{"--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "pod-"},
 			sources{itself, asNode, asNode}},
 		{"bridge", true, []string{"--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"}, sources{itself, asNode, asNode}},
-		// Without a way to detect local clients, only processes on the node are masqueraded: otherwise replies cannot reach them.
+		// If the agent cannot detect local clients, it masquerades only processes on the node, because replies could
+		// not reach them otherwise.
 		{"none", false, nil, sources{itself, itself, asNode}},
 	} {
 		t.Run(mode.name, func(t *testing.T) { testSources(t, mode.bridge, mode.flags, mode.want) })

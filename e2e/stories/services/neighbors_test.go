@@ -20,13 +20,13 @@ import (
 const (
 	hostileServices = 40
 	measuredChanges = 100
-	// noise is an additional allowance: a few turns of the scheduler on a machine whose only CPU runs the API server, three agents and the
-	// clients. It matters only where changes take less than 40 ms.
+	// noise is an additional allowance: a few time slices on a machine whose only CPU runs the API server, three agents
+	// and the clients. It matters only if changes take less than 40 ms.
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with everything that tenants could try against other users. Ordinary Services at the same node
-// addresses keep their virtual servers, lose no request and do not become slower (I14, I17).
+// TestHostileNeighbors fills two namespaces with everything that tenants could try against other users. Ordinary
+// Services at the same node addresses keep their virtual servers, lose no requests and do not become slower (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
 	controlplane.NeedReal(t) // the API server decides which objects a tenant can write
 	s := onStage(t)
@@ -56,7 +56,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	for i := range hostileServices {
 		h.create(t, i)
 	}
-	t.Logf("%d hostile objects, and %d that the API server refused", h.accepted, h.refused)
+	t.Logf("%d hostile objects, and %d that the API server rejected", h.accepted, h.refused)
 	stop = h.flapSlice(t)
 	for _, node := range s.Nodes {
 		cluster.Eventually(t, patience, node.Name+" serves the last hostile Service", func() error {
@@ -85,7 +85,7 @@ type neighbors struct {
 	ordinary []service
 }
 
-// askHealth asks the health endpoints of each node until the returned function is called.
+// askHealth queries the health endpoints of each node until the returned function is called.
 func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	t.Helper()
 	return flap(t, "ask health endpoints", func(stopped <-chan struct{}, i int) error {
@@ -104,11 +104,11 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// round contains the durations of measured changes, and of the same requests without a change.
+// round contains the durations of measured changes, and of the same requests without changes.
 type round struct{ changes, control []time.Duration }
 
-// measure adds and removes an endpoint of an ordinary Service. It returns how long each change takes on node-3, from the API
-// write to the kernel.
+// measure adds and removes an endpoint of an ordinary Service. It returns the duration of each change on node-3, from
+// the API write to the kernel.
 func (n *neighbors) measure(t *testing.T) (r round) {
 	t.Helper()
 	svc := n.ordinary[0]
@@ -146,7 +146,7 @@ func (n *neighbors) measure(t *testing.T) (r round) {
 	return r
 }
 
-// awaitWeight waits until a destination does or does not get new connections. It polls every 2 ms.
+// awaitWeight waits until a destination starts or stops receiving new connections. It polls every 2 ms.
 func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.AddrPort, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
@@ -162,8 +162,8 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 	}
 }
 
-// mustBeAsFast allows an endpoint's change to take one and a half times as long as before, corrected for the machine's speed. One slow round may
-// be due to the machine. The cost of hostile objects would show in every round.
+// mustBeAsFast allows an endpoint's change to take one and a half times as long as before, corrected for the machine's
+// speed. A single slow round may be due to the machine. The cost of hostile objects would appear in every round.
 func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 	t.Helper()
 	const rounds = 3
@@ -188,7 +188,7 @@ func p99(took []time.Duration) time.Duration {
 	return sorted[(len(sorted)*99+99)/100-1]
 }
 
-// servers are the virtual servers of each node.
+// servers contains the virtual servers of each node.
 func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServer) {
 	t.Helper()
 	for _, node := range n.Nodes {
@@ -201,7 +201,8 @@ func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServe
 	return all
 }
 
-// mustServeOnly compares the virtual servers with their earlier state, and looks for tenants' servers at addresses that tenants must not get.
+// mustServeOnly compares the virtual servers with their earlier state, and looks for tenants' virtual servers at
+// forbidden addresses.
 func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.VirtualServer) {
 	t.Helper()
 	anywhere, special := n.forbidden()
@@ -228,7 +229,8 @@ func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.Virt
 	}
 }
 
-// sameServer compares the destinations that get new connections. Draining endpoints stay until their last connection ends.
+// sameServer compares the destinations that receive new connections. Draining endpoints stay until their last
+// connection ends.
 func sameServer(a, b cluster.VirtualServer) bool {
 	for _, s := range []cluster.VirtualServer{a, b} {
 		for to, weight := range s.Weights {
@@ -240,7 +242,7 @@ func sameServer(a, b cluster.VirtualServer) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// needed are the TCP ports that a node needs at its own addresses.
+// needed lists the TCP ports that a node needs at its own addresses.
 var needed = []uint16{22, 2379, 6443, 10249, 10250, 10256}
 
 func (n *neighbors) isNode(addr netip.Addr) bool {

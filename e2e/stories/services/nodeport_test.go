@@ -78,8 +78,9 @@ spec: {type: NodePort}`)
 	})
 }
 
-// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the node's own address, so
-// endpoints see that address. The node's addresses still serve. If another process uses such a port, the agent reports a problem of the node.
+// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the
+// node's own address, so endpoints see that address. The node's addresses still serve. If another process uses such a
+// port, the agent reports a problem for the node.
 func (s *stage) loopbackNodePorts(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: np-at-loopback}
@@ -120,7 +121,7 @@ var second = map[cluster.Family]netip.Prefix{
 	cluster.V6: netip.MustParsePrefix("fd00:50::8030/64"),
 }
 
-// addAddresses adds addresses to node-3 until the test ends.
+// addAddresses adds addresses to node-3 for the rest of the test.
 func (s *stage) addAddresses(t *testing.T, more map[cluster.Family]netip.Prefix) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -137,7 +138,7 @@ spec: {type: NodePort}
 endpoints: [{addresses: [web-2]}]`)
 	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4))
 	at := func(f cluster.Family) string { return netip.AddrPortFrom(second[f].Addr(), svc.NodePort()).String() }
-	// This is one second, with a margin for emulated machines.
+	// The limit is one second, plus a margin for emulated machines.
 	const aMoment = 3 * time.Second
 	s.addAddresses(t, second)
 	for _, f := range s.FamilyList() {
@@ -234,5 +235,5 @@ endpoints: [{addresses: [web-1]}]`)
 		becomes(t, s.outside, dns, svc.AtNode(s.node3, f), cluster.Refused)
 	}
 	s.node3.Serve(t, cluster.TCP, svc.NodePort())
-	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4)) // the endpoints may be gone before the Service is
+	s.outside.Await(t, patience, cluster.TCP, svc.AtNode(s.node3, cluster.V4)) // the endpoints may disappear before the Service
 }

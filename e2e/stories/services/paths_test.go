@@ -6,7 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestPaths follows complete paths, such as from a client through an ingress pod and a Service to a pod.
+// TestPaths tests complete paths, such as from a client through an ingress pod and a Service to a pod.
 func TestPaths(t *testing.T) {
 	s := onStage(t)
 

@@ -74,7 +74,7 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 }
 
-// requests returns how many requests a pod of the stage has received.
+// requests returns the number of requests that a pod of the stage has received.
 func (s *stage) requests(pod *cluster.Pod) int {
 	n := 0
 	for _, server := range s.servers[pod] {
@@ -141,8 +141,8 @@ endpoints:
 	}
 }
 
-// published writes the slices that the controller creates for a Service with publishNotReadyAddresses. Their endpoints are
-// ready, even while they terminate.
+// published writes the slices that the slice controller would create for a Service with publishNotReadyAddresses. Their
+// endpoints are ready, even while they terminate.
 func (s *stage) published(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: published}
@@ -191,7 +191,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		reach(t, s.outside, p, svc.AtBalancer(f, p), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node1, f), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
-		// Connect from a node without endpoints to a node with one, which treats the sender as an outside client.
+		// Connect from a node without endpoints to a node with one. That node treats the sender as an outside client.
 		reach(t, s.node3.Host, p, svc.AtNode(s.node1, f), "web-1", s.node3.Addr(f))
 		// The pod's own node serves the load balancer's address and the node port, and keeps the source.
 		reach(t, s.client.Host, p, svc.AtBalancer(f, p), "web-1", s.client.Addr(f))
@@ -222,12 +222,12 @@ endpoints: [{addresses: [web-2]}]`)
 		becomes(t, s.outside, http, svc.AtNode(s.node3, f), cluster.Timeout)
 	}
 	if after := s.requests(s.otherNode); after != before {
-		t.Errorf("the endpoint on another node got %d requests from outside clients", after-before)
+		t.Errorf("the endpoint on another node received %d requests from outside clients", after-before)
 	}
 }
 
-// unknownAddress connects from a node to a node port at one of the node's own addresses. The kernel uses that address as the source, too,
-// but other nodes have no route to it.
+// unknownAddress connects from a node to a node port at one of the node's own addresses. The kernel also uses that
+// address as the source, but other nodes have no route to it.
 func (s *stage) unknownAddress(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: etp-unknown-address}

@@ -18,8 +18,9 @@ func (s *stage) badEndpoint(t *testing.T) {
 metadata: {name: bad}
 ---
 endpoints: [{addresses: [web-1]}]`)
-	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not every address that would loop. It
-	// does not know the nodes' networks, and IPVS rejects destinations at their broadcast addresses.
+	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not every address that would
+	// loop. It cannot recognize broadcast addresses of the nodes' networks, and IPVS rejects destinations with these
+	// addresses.
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)

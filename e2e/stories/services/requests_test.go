@@ -31,8 +31,8 @@ func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requ
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests until mustReachOnly or the end of the test. Some may stay unanswered. It does not wait for late answers, so that it
-// also sees states that last only a moment.
+// keepTrying makes requests until mustReachOnly or the end of the test. Some may stay unanswered. It does not wait for
+// late answers, so that it also detects states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))
@@ -63,8 +63,8 @@ func (a *requests) run() {
 // datagrams counts datagrams sent from ports below the kernel's ephemeral range.
 var datagrams atomic.Uint32
 
-// request makes one request. Each datagram has its own source port, even to different addresses. When IPVS chooses the source of a
-// reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
+// request makes one request. Each datagram has a unique source port, even to different addresses. When IPVS chooses the
+// source of a reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
 func request(from *cluster.Host, p port, addr string, within cluster.DialOption) cluster.Result {
 	if p.Protocol != cluster.UDP {
 		return from.Probe(p.Protocol, addr, within)
@@ -103,7 +103,7 @@ func (a *requests) awaitMore(t *testing.T, n int) {
 	})
 }
 
-// hold waits until each client has seen the current state of the cluster.
+// hold waits until each client has made requests in the current state of the cluster.
 func hold(t *testing.T, all []*requests) {
 	t.Helper()
 	for _, a := range all {

@@ -21,8 +21,8 @@ type (
 	service = manifest.Service
 )
 
-// defaultPorts are the ports of a Service that lists none. The three protocols share one number so that the API server lets them
-// share one node port.
+// defaultPorts lists the ports of a Service that specifies none. The three protocols share one number, so that the API
+// server allows them to share one node port.
 const defaultPorts = `ports:
 - {name: http, port: 80, targetPort: 8080}
 - {name: dns, protocol: UDP, port: 80, targetPort: 5353}
@@ -45,7 +45,7 @@ type stage struct {
 	sameNode, otherNode   *cluster.Pod // web-1 on node-1, web-2 on node-2
 	outside, otherOutside *cluster.Host
 	servers               map[*cluster.Pod]map[cluster.Protocol]*cluster.Server
-	sctpLoaded            error // set if a Service loaded the kernel's SCTP module
+	sctpLoaded            error // true if a Service loaded the kernel's SCTP module
 	services              manifest.Maker
 }
 
@@ -96,7 +96,6 @@ func (s *stage) addPods() (err error) {
 	return err
 }
 
-// addRoutes makes the router send packets for Services to node-1.
 func (s *stage) addRoutes() error {
 	ranges := []string{s.Service.V4.String(), s.Service.V6.String(), balancers[cluster.V4].String(), balancers[cluster.V6].String()}
 	var err error
@@ -170,13 +169,13 @@ func (s *stage) lacks(p port) bool {
 	}), unix.EPROTONOSUPPORT)
 }
 
-// balancers are the ranges of load balancer and external addresses. The router sends them to node-1.
+// balancers contains the ranges of load balancer and external addresses. The router sends packets for them to node-1.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
 }
 
-// define returns a Service with its own addresses and node port. See package manifest for the YAML.
+// define returns a Service with unique addresses and a unique node port. Package manifest explains the YAML.
 func (s *stage) define(yaml string) service { return s.services.Service(yaml) }
 
 // service creates a Service and waits until every node serves it.
@@ -187,7 +186,7 @@ func (s *stage) service(t *testing.T, yaml string) service {
 	return svc
 }
 
-// create applies a Service with its slices until the end of the test, and waits until every node serves it.
+// create applies a Service with its slices for the rest of the test, and waits until every node serves it.
 func (s *stage) create(t *testing.T, svc service) {
 	t.Helper()
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
@@ -209,8 +208,8 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
-// serves returns an error that names what is missing on a node for a Service: a virtual server, a destination, the set entry that
-// lets packets through, or the address, which the agent binds last.
+// serves returns an error that names the part of a Service that a node lacks: a virtual server, a destination, the set
+// entry that admits packets, or the address, which the agent binds last.
 func serves(node *cluster.Node, svc service) error {
 	servers, err := node.VirtualServers()
 	if err != nil {
@@ -259,7 +258,7 @@ func servesPort(node *cluster.Node, svc service, servers map[string]cluster.Virt
 	return nil
 }
 
-// everyPort runs a story for each protocol and family.
+// everyPort runs a story for each combination of protocol and family.
 func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.Family, p port)) {
 	for _, family := range s.FamilyList() {
 		for _, p := range all {
@@ -276,12 +275,12 @@ func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.
 func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr) {
 	t.Helper()
 	if got.Server != server || got.Source != source {
-		t.Errorf("want %s to answer a request from %s; %s answered one from %s", server, source, got.Server, got.Source)
+		t.Errorf("want an answer from %s to a client at %s; got one from %s to a client at %s", server, source, got.Server, got.Source)
 	}
 }
 
-// reach waits for an answer. It must come from the server, and the server must see the source. Refusals are fine until the agent
-// has synced; an answer from another server, or with another source, fails the test.
+// reach waits for an answer. The answer must come from this server, and the server must see this source. Refusals are
+// accepted until the agent has synced, but an answer from another server, or with another source, fails the test.
 func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	got := from.Await(t, patience, p.Protocol, addr)

@@ -20,10 +20,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience is the limit for every wait. Only a failing test waits that long.
+// patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
-// podCIDRs are the pod ranges of the whole cluster.
+// podCIDRs contains the pod ranges of the whole cluster.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 // inNamespace contains the flags that every agent needs here, because a network namespace cannot set the conntrack limit.
@@ -75,7 +75,7 @@ func newWorld(nodes, clients int) (*world, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	// kube-proxy's user has exactly kube-proxy's rights.
+	// The agent's user has exactly kube-proxy's rights.
 	if w.config, err = w.api.Kubeconfig("system:kube-proxy"); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -92,7 +92,7 @@ func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	w.agents[node] = node.MustStart(t, args...)
 }
 
-// restartAgent restarts a node's agent with additional flags until the end of the test.
+// restartAgent restarts a node's agent with additional flags for the rest of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	restart := func(flags ...string) {
@@ -165,7 +165,7 @@ func (w *world) awaitNoServer(t *testing.T, node *cluster.Node, svc service, p p
 	}
 }
 
-// draining marks a destination that gets no new connections.
+// draining marks a destination that receives no new connections.
 const draining = " draining"
 
 // compare returns an error unless exactly these destinations have a weight above 0.
@@ -184,7 +184,7 @@ func compare(have map[netip.AddrPort]int, want []string) error {
 	return nil
 }
 
-// zones lists the nodes' zones by number. node-2 and node-3 share one.
+// zones lists the nodes' zones by number. node-2 and node-3 share a zone.
 var zones = []string{"", "zone-a", "zone-b", "zone-b"}
 
 func nodeManifest(n *cluster.Node) string {

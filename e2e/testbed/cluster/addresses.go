@@ -19,10 +19,9 @@ func (h *Host) setAddrs(c *Cluster, p Prefixes, v4, v6 int) {
 	}
 }
 
-// settle waits until the host's IPv6 addresses work. Even without duplicate address detection, the
-// kernel acknowledges a new address before it works: it adds the local route and the multicast
-// group (which neighbors need to find the address) in the background. An interface needs a
-// link-local address before it can solicit neighbors.
+// settle waits until the host's IPv6 addresses work. Even without duplicate address detection, the kernel acknowledges
+// a new address before it works: the local route, and the multicast group that neighbor discovery needs, are added in
+// the background. An interface needs a link-local address before it can solicit neighbors.
 func (h *Host) settle() error {
 	if !h.cluster.has(V6) {
 		return nil
@@ -51,7 +50,7 @@ func (h *Host) settle() error {
 		if err != nil {
 			return err
 		}
-		asks := map[int]bool{} // it has a link-local address or needs none
+		asks := map[int]bool{} // the interface has a link-local address or needs none
 		for _, l := range links {
 			asks[l.Attrs().Index] = l.Attrs().OperState != netlink.OperUp
 		}
@@ -79,7 +78,7 @@ func (h *Host) AddAddr(t T, device, addr string) {
 	}
 }
 
-// AssignAddr is AddAddr without a test.
+// AssignAddr is like AddAddr, but returns an error instead of failing a test.
 func (h *Host) AssignAddr(device, addr string) error {
 	p, err := parsePrefix(addr)
 	if err != nil {
@@ -145,8 +144,8 @@ func anywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-// RouteServiceCIDRVia makes the router send the Service range to a node, so that outside clients
-// reach ClusterIPs through it.
+// RouteServiceCIDRVia makes the router send packets for the Service range to a node, so that outside clients reach
+// ClusterIPs through it.
 func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	t.Helper()
 	for _, f := range c.FamilyList() {
@@ -154,8 +153,8 @@ func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	}
 }
 
-// RouteVia makes the router send a range ("203.0.113.0/24", or one address) to a node, as load
-// balancer and external addresses require.
+// RouteVia makes the router send packets for a range ("203.0.113.0/24", or one address) to a node, as load balancer and
+// external addresses require.
 func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
 	t.Helper()
 	if err := c.AddRouteVia(prefix, n); err != nil {
@@ -163,7 +162,7 @@ func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
 	}
 }
 
-// AddRouteVia is RouteVia without a test.
+// AddRouteVia is like RouteVia, but returns an error instead of failing a test.
 func (c *Cluster) AddRouteVia(prefix string, n *Node) error {
 	p, err := parsePrefix(prefix)
 	if err != nil {

@@ -15,12 +15,12 @@ func AgentBinary(t T) string {
 	t.Helper()
 	path := os.Getenv("KUBE_IPVS_AGENT")
 	if path == "" {
-		t.Fatalf("KUBE_IPVS_AGENT is not set: it must name the kube-ipvs binary to test; use `make e2e`, which builds it")
+		t.Fatalf("KUBE_IPVS_AGENT is not set: it must be the path of the kube-ipvs binary to test; use `make e2e`, which builds it")
 	}
 	return path
 }
 
-// Mode is the mode of the agents in this run.
+// Mode is the data plane mode of the agents in this run.
 func Mode() kernel.Mode {
 	switch {
 	case os.Getenv("KUBE_IPVS_DATA_PLANE") == kernel.DataPlaneNFTables:
@@ -37,7 +37,7 @@ func NFTables() bool { return Mode().RulesInNFTables() }
 // Balancing reports whether the agents of this run balance with nftables instead of IPVS.
 func Balancing() bool { return Mode().NFTablesBalances() }
 
-// DataPlaneFlags are the flags that choose the data plane of this run.
+// DataPlaneFlags returns the flags that select this run's data plane.
 func DataPlaneFlags() []string {
 	if Balancing() {
 		return []string{"--data-plane", "nftables"}
@@ -45,8 +45,8 @@ func DataPlaneFlags() []string {
 	return nil
 }
 
-// NeedPauses is for tests that look for gaps. On a virtual clock, it requires the build of the agent that pauses after each write: without
-// pauses an update takes no time, and no packet arrives halfway through it.
+// NeedPauses is for tests that look for gaps. On a virtual clock, it requires the build of the agent that pauses after
+// each write: without pauses, an update takes no time, and no packet can arrive during it.
 func NeedPauses(t T) {
 	t.Helper()
 	cmdline, err := os.ReadFile("/proc/cmdline")
@@ -54,7 +54,7 @@ func NeedPauses(t T) {
 		t.Fatalf("which clock is it: %v", err)
 	}
 	if strings.Contains(string(cmdline), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
-		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses: use make e2e PAUSE=1")
+		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses; use make e2e PAUSE=1")
 	}
 }
 
@@ -63,7 +63,7 @@ func KilledAfter(n int, agent ...string) []string {
 	return append([]string{"env", fmt.Sprintf("KUBE_IPVS_KILL_AFTER=%d", n)}, agent...)
 }
 
-// NeedIPVS skips tests of features that only IPVS has, for the given reason.
+// NeedIPVS skips a test of a feature that only IPVS has, for the given reason.
 func NeedIPVS(t testing.TB, reason string) {
 	t.Helper()
 	if Balancing() {
@@ -71,7 +71,7 @@ func NeedIPVS(t testing.TB, reason string) {
 	}
 }
 
-// NeedIPTables skips tests of behavior that differs or is missing with nftables. The reason says why.
+// NeedIPTables skips a test of behavior that differs or is missing with nftables. The reason says why.
 func NeedIPTables(t testing.TB, reason string) {
 	t.Helper()
 	if NFTables() {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default timeouts of clients. One limit applies to connecting and answering together. Within overrides them.
+// Default timeouts of clients. Each limit covers connecting and the answer together. Within overrides them.
 const (
 	DefaultWithin  = 3 * time.Second
 	DefaultSilence = 1500 * time.Millisecond // MustTimeout; TCP sends its second SYN after 1 s
 )
 
-// Outcome is the outcome of a request. Different outcomes point to different bugs.
+// Outcome is the outcome of a request. Different outcomes indicate different bugs.
 type Outcome string
 
 // The outcomes of a request.
@@ -26,8 +26,8 @@ const (
 	Answered    Outcome = "answered"
 	Refused     Outcome = "refused"     // TCP RST or ICMP port unreachable: no listener, or REJECT
 	Timeout     Outcome = "timed out"   // no answer: the request was dropped, or the answer was misrouted
-	Unreachable Outcome = "unreachable" // no route, no neighbor, no such protocol there
-	Reset       Outcome = "reset"       // the connection existed, then the other side ended it
+	Unreachable Outcome = "unreachable" // no route, no neighbor, or the protocol is not supported there
+	Reset       Outcome = "reset"       // the peer ended an established connection
 	Filtered    Outcome = "filtered"    // the client's own host dropped it, or IPv6 "prohibited"
 	Failed      Outcome = "failed"      // anything else, such as a port already in use
 )
@@ -47,7 +47,7 @@ type Result struct {
 	Outcome   Outcome
 	Reply     Reply // if Answered
 	Err       error // if not
-	Connected bool  // the connection was established (for UDP only if Answered)
+	Connected bool  // the connection was established (for UDP, only if Answered)
 	Took      time.Duration
 }
 
@@ -59,7 +59,7 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s after %v (%v)", r.Outcome, took, r.Err)
 }
 
-// DialOption changes how one request or connection is made.
+// DialOption configures a single request or connection.
 type DialOption func(*dialOptions)
 
 type dialOptions struct {
@@ -67,7 +67,7 @@ type dialOptions struct {
 	from   netip.AddrPort
 }
 
-// Within limits how long to wait.
+// Within sets the time limit.
 func Within(d time.Duration) DialOption { return func(o *dialOptions) { o.within = d } }
 
 // FromPort sends from a chosen local port.
@@ -122,8 +122,8 @@ func (h *Host) MustRefuse(t T, proto Protocol, addr string, options ...DialOptio
 	return h.must(t, Refused, proto, addr, optionsOf(options, DefaultWithin))
 }
 
-// MustTimeout fails the test unless a new connection gets no answer. It always
-// waits for the full timeout (DefaultSilence).
+// MustTimeout fails the test if a new connection gets any answer. It always waits for the full timeout
+// (DefaultSilence).
 func (h *Host) MustTimeout(t T, proto Protocol, addr string, options ...DialOption) Result {
 	t.Helper()
 	return h.must(t, Timeout, proto, addr, optionsOf(options, DefaultSilence))

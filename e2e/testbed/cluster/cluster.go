@@ -28,7 +28,7 @@ const (
 // Family is one IP family.
 type Family int
 
-// The two families, by their number.
+// The two families.
 const (
 	V4 Family = 4
 	V6 Family = 6
@@ -40,11 +40,11 @@ func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 type Config struct {
 	Name     string   // begins the namespaces' names
 	Nodes    int      // 0: two
-	Clients  int      // hosts outside the cluster; 0: one, negative: none
+	Clients  int      // hosts outside the cluster; 0 for one, negative for none
 	Families Families // default dual-stack
 
-	// Bridge connects pods to a bridge cni0 with hairpin ports, which iptables sees (br_netfilter),
-	// instead of giving each pod a routed veth pair.
+	// Bridge connects pods to a bridge cni0 with hairpin ports, instead of giving each pod a routed veth pair. iptables
+	// sees bridged packets (br_netfilter).
 	Bridge bool
 
 	// RPFilter is the nodes' net.ipv4.conf.all.rp_filter: 0 (default), 1 or 2.
@@ -87,7 +87,7 @@ type Host struct {
 	closed bool
 }
 
-// owned is a resource that must be closed before its host can be removed.
+// owned is a resource that must be closed before its host is removed.
 type owned interface{ abort() }
 
 // Node is a cluster node.
@@ -136,8 +136,8 @@ func New(t testing.TB, config Config) *Cluster {
 	return c
 }
 
-// DumpIfFailed writes the state of the cluster at the end of the test if the test failed. It is for
-// tests that share a cluster made with Create.
+// DumpIfFailed writes the state of the cluster at the end of the test if the test failed. It is for tests that share a
+// cluster created with Create.
 func (c *Cluster) DumpIfFailed(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -158,7 +158,7 @@ func Create(config Config) (_ *Cluster, err error) {
 		return nil, fmt.Errorf("cluster: at most %d nodes and clients", maxHosts)
 	}
 	if config.RPFilter < 0 || config.RPFilter > 2 || config.Families < DualStack || config.Families > IPv6Only {
-		return nil, fmt.Errorf("cluster: RPFilter %d, Families %d: no such value", config.RPFilter, config.Families)
+		return nil, fmt.Errorf("cluster: RPFilter %d, Families %d: invalid value", config.RPFilter, config.Families)
 	}
 	c := &Cluster{Config: config}
 	c.Prefix = uniquePrefix(config.Name)
@@ -193,7 +193,7 @@ func uniquePrefix(name string) string {
 	return "kipvs-" + clean + "-" + hex.EncodeToString(random)
 }
 
-// Close ends every process, connection and server, and removes every namespace. It can be called
+// Close stops every process, connection and server, and removes every namespace. It can be called
 // more than once.
 func (c *Cluster) Close() error {
 	c.close.Do(func() {
@@ -209,8 +209,8 @@ func (c *Cluster) Close() error {
 	return c.err
 }
 
-// removeHosts ends everything that runs on the hosts before it removes the first namespace. No
-// agent then sees a half-removed node.
+// removeHosts stops everything that runs on the hosts before it removes the first namespace, so that no agent sees a
+// half-removed node.
 func removeHosts(hosts []*Host) error {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
@@ -234,7 +234,7 @@ func removeHosts(hosts []*Host) error {
 	return errors.Join(errs...)
 }
 
-// end ends everything that the host owns.
+// end stops everything that the host owns.
 func (h *Host) end() {
 	h.mu.Lock()
 	h.closed = true
@@ -343,7 +343,7 @@ func (h *Host) At(f Family, port uint16) string {
 	return netip.AddrPortFrom(h.Addr(f), port).String()
 }
 
-// Addr returns the n-th address of the family's range.
+// Addr returns the n-th address of the range of a family.
 func (p Prefixes) Addr(f Family, n int) netip.Addr {
 	base := p.V4
 	if f == V6 {
@@ -371,9 +371,8 @@ func (h *Host) Namespace() string { return h.cluster.Prefix + "-" + h.Name }
 // NamespacePath returns the path of the host's network namespace.
 func (h *Host) NamespacePath() string { return filepath.Join(namesDir, h.Namespace()) }
 
-// Do runs fn on a thread inside the host's namespace, for netlink libraries and for sockets that
-// must be created there. Goroutines that fn starts run outside, and fn must not end the test
-// (Fatal, FailNow).
+// Do runs fn on a thread inside the host's namespace, for netlink libraries and for sockets that must be created there.
+// Goroutines that fn starts run outside the namespace, and fn must not end the test (Fatal, FailNow).
 func (h *Host) Do(fn func() error) error { return h.ns.do(fn) }
 
 // SetSysctl writes a sysctl of the namespace, "net/ipv4/conf/eth0.1/forwarding"
@@ -403,8 +402,7 @@ func writeSysctl(key, value string) error {
 	return os.WriteFile(sysctlPath(key), []byte(value), 0)
 }
 
-// Eventually retries fn until it returns no error. After the time within, it fails the test with
-// fn's last error.
+// Eventually retries fn until it returns nil. After within, it fails the test with fn's last error.
 func Eventually(t T, within time.Duration, what string, fn func() error) {
 	t.Helper()
 	if err := Poll(within, fn); err != nil {
@@ -412,8 +410,8 @@ func Eventually(t T, within time.Duration, what string, fn func() error) {
 	}
 }
 
-// Poll is Eventually without a test. It returns the last error. The longer it waits, the less often it calls fn, whose calls may
-// be expensive.
+// Poll is like Eventually, but returns the last error instead of failing a test. The longer it waits, the less often it
+// calls fn, whose calls may be expensive.
 func Poll(within time.Duration, fn func() error) error {
 	began := time.Now()
 	deadline := began.Add(within)

@@ -15,7 +15,7 @@ import (
 // protocols returns the protocols supported by this kernel. The lab's kernel supports all of them.
 func protocols(t testing.TB) []Protocol {
 	if err := Supported(SCTP); err != nil {
-		t.Logf("NOT TESTED here, needs the lab: %v", err)
+		t.Logf("NOT TESTED, because this needs the lab: %v", err)
 		return []Protocol{TCP, UDP}
 	}
 	return []Protocol{TCP, UDP, SCTP}
@@ -28,8 +28,8 @@ func TestTheLabHasSCTP(t *testing.T) {
 	}
 }
 
-// TestVirtualServer creates one virtual server per family and protocol by hand and checks that the
-// network works with IPVS.
+// TestVirtualServer creates one virtual server per family and protocol with ipvsadm, and checks that the network works
+// with IPVS.
 func TestVirtualServer(t *testing.T) {
 	labtest.Need(t)
 	for _, bridge := range []bool{false, true} {
@@ -176,7 +176,7 @@ func TestProbeOutcomes(t *testing.T) {
 
 }
 
-// TestHelpersFail checks that the helpers fail their test when the outcome is not the expected one.
+// TestHelpersFail checks that the helpers fail their test on an unexpected outcome.
 func TestHelpersFail(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
@@ -297,7 +297,7 @@ func TestFlows(t *testing.T) {
 		if r := flows.Report(); r.LongestSilence < 300*time.Millisecond {
 			t.Errorf("%s: after a hole: %s", proto, r)
 		}
-		// The flow must also notice the end of the server.
+		// The flow must also notice that the server has ended.
 		server.Close()
 		Eventually(t, 5*time.Second, "the flows notice", func() error {
 			if r := flows.Report(); r.Broken+r.Refused < 20 {
@@ -331,7 +331,7 @@ func TestHairpin(t *testing.T) {
 		node := c.Nodes[0]
 		web := node.Pod(t, "web")
 		web.Serve(t, TCP, 8080)
-		// These NAT rules do what a Service does to a pod that calls itself.
+		// These NAT rules imitate a Service through which a pod connects to itself.
 		node.MustRun(t, "iptables", "-w", "-t", "nat", "-A", "PREROUTING", "-d", "10.96.0.10", "-p", "tcp",
 			"--dport", "80", "-j", "DNAT", "--to-destination", web.At(V4, 8080))
 		node.MustRun(t, "iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-s", web.V4.String(), "-d", web.V4.String(), "-j", "MASQUERADE")

@@ -34,8 +34,8 @@ type Conn struct {
 	late     uint64
 }
 
-// Open opens a connection and requires a first answer over it. The connection is closed at the end
-// of the test or with the cluster.
+// Open opens a connection and waits for a first answer over it. The connection is closed at the end of the test or with
+// the cluster.
 func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Conn {
 	t.Helper()
 	c, err := h.Dial(proto, addr, options...)
@@ -46,7 +46,7 @@ func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Co
 	return c
 }
 
-// Dial is Open without a test.
+// Dial is like Open, but returns an error instead of failing a test.
 func (h *Host) Dial(proto Protocol, addr string, options ...DialOption) (*Conn, error) {
 	o := optionsOf(options, DefaultWithin)
 	start := time.Now()
@@ -110,8 +110,9 @@ func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline
 	return c, nil
 }
 
-// hasAsked reports whether the host has sent UDP between these addresses before, and remembers them. IPVS and conntrack cannot distinguish a
-// second socket with the same port from the first. The kernel's random choice of a port must not decide whether a client is new.
+// hasAsked reports whether the host has sent UDP between these addresses before, and records them. IPVS and conntrack
+// cannot distinguish a second socket with the same port from the first one. The kernel's random choice of a port must
+// not determine whether a client is new.
 func (h *Host) hasAsked(from, to netip.AddrPort) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +152,8 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 // optional.
 func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
 	if proto != TCP {
-		// UDP reports only "port unreachable" without this option. SCTP reports an ICMP error only if the error arrives at the right moment.
+		// Without this option, UDP reports only "port unreachable", and SCTP reports an ICMP error only if the error
+		// arrives at the right moment.
 		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 		if to.Addr().Is6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
@@ -234,7 +236,7 @@ func (c *Conn) Alive() bool {
 	return err == nil && r.Server == c.Server
 }
 
-// MustBeDead fails the test unless the connection is reset or closed; silence is not enough.
+// MustBeDead fails the test unless the connection is reset or closed. Silence is not enough.
 func (c *Conn) MustBeDead(t T) {
 	t.Helper()
 	r, err := c.Ping()
@@ -302,7 +304,7 @@ func (c *Conn) line() (string, error) {
 	}
 }
 
-// forgetErrors empties a UDP socket's queue of ICMP errors before it fills.
+// forgetErrors drains a UDP socket's queue of ICMP errors before it fills up.
 func (c *Conn) forgetErrors() {
 	if c.Proto != UDP {
 		return
@@ -317,13 +319,13 @@ func (c *Conn) forgetErrors() {
 	})
 }
 
-// Close ends the connection as a program would. It interrupts a Ping.
+// Close closes the connection as a program would. It interrupts a Ping.
 func (c *Conn) Close() {
 	c.host.disown(c)
 	c.file.Close()
 }
 
-// abort resets the connection and leaves no state in the kernel.
+// abort resets the connection, which leaves no state in the kernel.
 func (c *Conn) abort() {
 	resetOnClose(c.file)
 	c.Close()

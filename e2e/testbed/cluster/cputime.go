@@ -24,7 +24,7 @@ func CPUTime(t T, pids ...int) time.Duration {
 	return total
 }
 
-// UsedCPU returns the CPU time used by a process so far, from the clock of clock_getcpuclockid(3).
+// UsedCPU returns the CPU time used by a process so far, from its CPU-time clock (see clock_getcpuclockid(3)).
 func UsedCPU(pid int) (time.Duration, error) {
 	const ofProcess = 2
 	var used unix.Timespec
@@ -34,16 +34,14 @@ func UsedCPU(pid int) (time.Duration, error) {
 	return time.Duration(used.Nano()), nil
 }
 
-// ChildrenTime returns the CPU time of the programs, such as iptables-save, that a process has run
-// and waited for.
+// ChildrenTime returns the CPU time of the child processes, such as iptables-save, that a process has waited for.
 func ChildrenTime(t T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	// The program's name, in parentheses, may contain anything. The two times are the 14th and 15th
-	// field after it.
+	// The program's name, in parentheses, may contain anything. The two times are the 14th and 15th fields after it.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	return ticks(t, fields[13:15])
 }

@@ -1,8 +1,6 @@
-// Package cluster provides a Kubernetes cluster's network inside one kernel:
-// every node, every pod, the router between them and the clients outside are
-// network namespaces, connected by veth pairs. No Kubernetes component runs in
-// it. It shows what an agent's virtual servers, sets and rules do to real
-// packets.
+// Package cluster provides a Kubernetes cluster's network inside one kernel: every node and pod, the router between
+// them and the outside clients are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
+// shows the effect of an agent's virtual servers, sets and rules on real packets.
 //
 // Its 4,100 lines replace virtual machines and container images: topology and
 // addressing, clients and servers for TCP, UDP and SCTP in both families,
@@ -41,21 +39,20 @@
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not rate limited, so that every
 // refusal arrives.
 //
-// Everything created by a call works when the call returns. The kernel's acknowledgement is not
-// sufficient: it precedes the moment when an interface can send and when an IPv6 address is local
-// and neighbors can find it (even without duplicate address detection, which is off).
-// [Host.AddAddr] waits for both. A test that runs `ip -6 addr add` must wait itself.
+// Everything created by a call works when the call returns. The kernel's acknowledgment is not sufficient: it comes
+// before an interface can send, and before an IPv6 address is local and neighbors can find it (even without duplicate
+// address detection, which is off). [Host.AddAddr] waits for both. A test that runs `ip -6 addr add` must wait until
+// the address works.
 //
 // # How sockets get into a namespace
 //
-// A socket stays in the namespace where it was created. All servers and clients are therefore
-// goroutines of the calling process: a thread enters the namespace only to create the socket, Go's
-// network poller does the rest, and hundreds of connections need no process. Only [Host.Run] and
-// [Host.Start] start processes. [Cluster.Close] ends everything that a host owns and leaves no
-// namespace, interface, process or goroutine.
+// A socket stays in the namespace where it was created. All servers and clients are therefore goroutines of the calling
+// process: a thread enters the namespace only to create the socket, Go's network poller does the rest, and hundreds of
+// connections need no process. Only [Host.Run] and [Host.Start] start processes. [Cluster.Close] stops everything that
+// a host owns and leaves no namespace, interface, process or goroutine behind.
 //
-// A namespace's /proc/sys/net and /proc/thread-self/net follow the thread;
-// /sys/class/net does not (it shows the namespace sysfs was mounted from).
+// /proc/sys/net and /proc/thread-self/net show the thread's namespace. /sys/class/net shows the namespace in which
+// sysfs was mounted.
 //
 // # Traffic
 //

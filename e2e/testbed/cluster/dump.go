@@ -95,8 +95,7 @@ func dumpOwned(w io.Writer, o owned, limit int) {
 	}
 }
 
-// Dump writes the state of the router and all nodes and, if pods is set, of
-// every pod and client.
+// Dump writes the state of the router and all nodes and, if pods is true, of every pod and client.
 func (c *Cluster) Dump(w io.Writer, pods bool, limit int) {
 	for _, h := range c.dumped(pods) {
 		h.DumpHost(w, limit)
@@ -138,5 +137,5 @@ func (c *Cluster) dumpFor(t testing.TB) {
 	}
 	var text strings.Builder
 	c.Dump(&text, false, 8<<10)
-	t.Logf("state of the cluster (set LAB_OUT to a directory to get all of it):\n%s", text.String())
+	t.Logf("state of the cluster (set LAB_OUT to a directory to get the full output):\n%s", text.String())
 }

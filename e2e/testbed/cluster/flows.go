@@ -18,7 +18,8 @@ type FlowConfig struct {
 	Max    time.Duration // flows stop after this time; default 2 min
 }
 
-// Flows are long-lived connections that send at a steady rate in the background, to detect the effects of a change or of an agent's restart.
+// Flows are long-lived connections that send at a steady rate in the background, to detect the effects of a change or
+// an agent restart.
 type Flows struct {
 	conns  []*Conn
 	config FlowConfig
@@ -43,7 +44,7 @@ type flowState struct {
 	ended    bool
 }
 
-// FlowReport describes what happened to flows.
+// FlowReport summarizes the results of flows.
 type FlowReport struct {
 	Flows    int
 	Sent     int
@@ -52,10 +53,10 @@ type FlowReport struct {
 	Lost     int // never answered (until now)
 	Broken   int // flows that were reset or closed
 	Refused  int // requests refused (UDP flows continue)
-	Moved    int // flows that got an answer from another server than at first
+	Moved    int // flows whose answers came from more than one server
 
-	// LongestSilence is the longest time between a flow's answers, or between its last answer and its end. In a
-	// healthy flow it is about FlowConfig.Every.
+	// LongestSilence is the longest time between two answers of a flow, or between its last answer and its end. In a
+	// healthy flow, it is about FlowConfig.Every.
 	LongestSilence time.Duration
 	SilentFlow     string
 
@@ -78,13 +79,13 @@ func (r FlowReport) Summary() string {
 		r.LongestSilence.Round(time.Millisecond), r.SilentFlow, r.Servers)
 }
 
-// Unharmed reports whether the flow's first server answered every request in time.
+// Unharmed reports whether each flow's first server answered every request in time.
 func (r FlowReport) Unharmed() bool {
 	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0
 }
 
-// OpenFlows opens n connections, requires a first answer over each, and keeps
-// sending over them until Stop, the end of the test, or config.Max.
+// OpenFlows opens n connections, waits for a first answer over each, and keeps sending over them until Stop, the end of
+// the test, or config.Max.
 func (h *Host) OpenFlows(t T, n int, proto Protocol, addr string, config FlowConfig) *Flows {
 	t.Helper()
 	f, err := h.StartFlows(n, proto, addr, config)
@@ -95,7 +96,7 @@ func (h *Host) OpenFlows(t T, n int, proto Protocol, addr string, config FlowCon
 	return f
 }
 
-// StartFlows is OpenFlows without a test.
+// StartFlows is like OpenFlows, but returns an error instead of failing a test.
 func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig) (*Flows, error) {
 	if config.Every <= 0 {
 		config.Every = 100 * time.Millisecond
@@ -168,7 +169,7 @@ func (f *Flows) run(i int, begin time.Time) {
 		if over := f.request(i); over {
 			return
 		}
-		// Keep the rate, but do not catch up with a burst.
+		// Keep the rate, but do not send a burst to catch up.
 		next = next.Add(f.config.Every)
 		if now := time.Now(); next.Before(now) {
 			next = now
@@ -235,7 +236,7 @@ func (f *Flows) problem(c *Conn, what string) {
 	}
 }
 
-// Report returns what has happened so far, without pending requests.
+// Report returns the results so far, without pending requests.
 func (f *Flows) Report() FlowReport {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -277,7 +278,7 @@ func (f *Flows) AwaitRound(t T, within time.Duration) {
 			return
 		}
 		if expired || ended > 0 {
-			t.Fatalf("%s: after %v %d got no new answer (%d have ended)\n  %s", f.what, within, missing, ended,
+			t.Fatalf("%s: after %v, %d flows have no new answer (%d have ended)\n  %s", f.what, within, missing, ended,
 				strings.Join(f.report.Errors, "\n  "))
 			return
 		}
@@ -285,7 +286,7 @@ func (f *Flows) AwaitRound(t T, within time.Duration) {
 	}
 }
 
-// Stop waits for pending answers, ends the flows and returns their report. It can be called more
+// Stop waits for pending answers, stops the flows and returns their report. It can be called more
 // than once.
 func (f *Flows) Stop() FlowReport {
 	f.once.Do(func() { close(f.stop) })

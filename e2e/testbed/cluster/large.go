@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// GetLarge sends a request of size bytes and requires the same bytes as the answer. Over UDP it is
+// GetLarge sends a request of size bytes and fails the test unless the answer contains the same bytes. Over UDP it is
 // one datagram, which is fragmented if it is larger than a packet.
 func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...DialOption) {
 	t.Helper()
@@ -15,7 +15,7 @@ func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...D
 	}
 }
 
-// ProbeLarge is GetLarge without a test.
+// ProbeLarge is like GetLarge, but returns an error instead of failing a test.
 func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...DialOption) error {
 	request := strings.Repeat("x", size)
 	answer, err := h.exchange(proto, addr, request, optionsOf(options, DefaultWithin))
@@ -28,7 +28,7 @@ func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...Dial
 	return nil
 }
 
-// exchange sends a line and returns the answered line.
+// exchange sends a line and returns the answer.
 func (h *Host) exchange(proto Protocol, addr, line string, o dialOptions) (string, error) {
 	c, err := h.dial(proto, addr, o)
 	if err != nil {

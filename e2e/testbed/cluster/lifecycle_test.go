@@ -128,7 +128,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := c.Nodes[0].MustStart(t, "sleep", "600")
-	// This is a daemon: it has its own session, and its parent has ended.
+	// This is a daemon: it has its own session, and its parent has exited.
 	web.MustRun(t, "sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &")
 	inodes := namespaceInodes(t, c)
 	if len(within(inodes)) < 2 {
@@ -194,7 +194,7 @@ func newWitness(t *testing.T, c *Cluster) *namespace {
 	return witness
 }
 
-// checkClosed checks that a closed cluster has left no names and accepts nothing.
+// checkClosed checks that a closed cluster has left no names behind and rejects all operations.
 func checkClosed(t *testing.T, c *Cluster) {
 	t.Helper()
 	names, _ := filepath.Glob(filepath.Join(namesDir, c.Prefix+"*"))
@@ -210,7 +210,7 @@ func checkClosed(t *testing.T, c *Cluster) {
 	}
 }
 
-// within lists the processes in the namespaces, without entering the namespaces.
+// within lists the processes in the namespaces without entering them.
 func within(inodes map[uint64]bool) (pids []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, l := range links {
@@ -275,7 +275,7 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 	if err := prepareNames(); err != nil {
 		t.Fatal(err)
 	}
-	// A killed process leaves its names and an unlocked lock file.
+	// A killed process leaves its names and an unlocked lock file behind.
 	stale := uniquePrefix("stale")
 	ns, err := newNamespace(stale + "-node-1")
 	if err != nil {

@@ -28,8 +28,8 @@ type namespace struct {
 	nl   *netlink.Handle
 }
 
-// onThread runs fn on a thread and then restores the thread's network namespace, which fn may
-// change. A thread whose namespace cannot be restored is never used again.
+// onThread runs fn on a locked thread and then restores the thread's network namespace, which fn may change. A thread
+// whose namespace cannot be restored is never used again.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -94,7 +94,7 @@ func newNamespace(name string) (_ *namespace, err error) {
 
 func (ns *namespace) fd() int { return int(ns.file.Fd()) }
 
-// do runs fn on a thread inside the namespace. Goroutines that fn starts run outside.
+// do runs fn on a thread inside the namespace. Goroutines that fn starts run outside it.
 func (ns *namespace) do(fn func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {

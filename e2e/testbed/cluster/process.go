@@ -25,13 +25,11 @@ type Command struct {
 	// Within is the time limit of RunCommand, which then kills the process. Default 60 s.
 	Within time.Duration
 
-	// SysProcAttr may change how the process starts: credentials, ambient capabilities, more
-	// namespaces.
+	// SysProcAttr may set further attributes of the process: credentials, ambient capabilities, namespaces.
 	SysProcAttr func(*syscall.SysProcAttr)
 }
 
-// Process is a program running in a host's network namespace. It ends with the cluster, and also if
-// this process is killed.
+// Process is a program running in a host's network namespace. It ends with the cluster, or if this process is killed.
 type Process struct {
 	Name string // "node-1: kube-ipvs run"
 	PID  int
@@ -40,12 +38,11 @@ type Process struct {
 	done  chan struct{}
 	err   error // after done
 	mu    sync.Mutex
-	ended bool // it may be reaped, and its PID reused
+	ended bool // the process may have been reaped, and its PID reused
 }
 
-// spawner starts all processes of a cluster from one thread that lives as long as the cluster: a
-// process's parent-death signal depends on the thread that started it, and Go ends idle threads at
-// any time.
+// spawner starts all processes of a cluster from one thread that lives as long as the cluster: a process receives its
+// parent-death signal when the thread that started it ends, and Go may end idle threads at any time.
 type spawner struct {
 	mu      sync.Mutex
 	stopped bool
@@ -215,10 +212,10 @@ func (p *Process) Stop(grace time.Duration) error {
 	return fmt.Errorf("%s: killed after %v", p.Name, grace)
 }
 
-// Kill ends the program and its process group without warning, and waits.
+// Kill sends SIGKILL to the program and its process group, and waits.
 func (p *Process) Kill() {
 	_ = p.kill(-p.PID, syscall.SIGKILL)
-	_ = p.kill(p.PID, syscall.SIGKILL) // it may have left the process group
+	_ = p.kill(p.PID, syscall.SIGKILL) // the program may have left the process group
 	<-p.done
 }
 
@@ -263,7 +260,7 @@ func (p *Process) AwaitLog(t T, within time.Duration, text string) {
 	})
 }
 
-// tail keeps the end of the data written to it.
+// tail keeps only the end of the data written to it.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sender sends datagrams from one socket at a steady rate and expects no answer. Only state in the
-// network can keep such a flow on a removed endpoint.
+// Sender sends datagrams from one socket at a steady rate and expects no answer. Only connection tracking can keep such
+// a flow on a removed endpoint.
 type Sender struct {
 	Local netip.AddrPort
 
@@ -46,7 +46,7 @@ func (s *Sender) run(every time.Duration) {
 	}
 }
 
-// Stop ends the sender. It can be called more than once.
+// Stop ends the sender. Stop can be called more than once.
 func (s *Sender) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.wg.Wait()

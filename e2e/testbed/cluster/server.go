@@ -29,7 +29,7 @@ type Server struct {
 	closed  bool
 }
 
-// ServeOption changes how a server serves.
+// ServeOption configures a server.
 type ServeOption func(*serveOptions)
 
 type serveOptions struct {
@@ -41,11 +41,11 @@ type serveOptions struct {
 // As gives the server a name other than its host's, without spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
-// Silent makes the server count requests without answering, as a collector of logs or metrics does.
-// Use a Sender for this server, because the first exchange of a Conn needs an answer.
+// Silent makes the server count requests without answering, like a log or metrics collector. Use a Sender with this
+// server, because a Conn requires an answer to its first request.
 func Silent() ServeOption { return func(o *serveOptions) { o.silent = true } }
 
-// On binds the server to one address instead of all of the host's.
+// On binds the server to one address instead of all addresses of the host.
 func On(addr string) ServeOption {
 	return func(o *serveOptions) { o.on = append(o.on, netip.MustParseAddr(addr)) }
 }
@@ -53,8 +53,8 @@ func On(addr string) ServeOption {
 // Serve starts an echo server on the host, in all its families. It stops with the test or subtest
 // that started it, or with the cluster.
 //
-// TCP and UDP bind to the wildcard address. SCTP binds to the host's own address, because an SCTP
-// server announces every bound address to its clients, which then use those addresses past any NAT.
+// TCP and UDP bind to the wildcard address. SCTP binds to the host's own address, because an SCTP server announces
+// every bound address to its clients, which then bypass NAT by using those addresses.
 func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *Server {
 	t.Helper()
 	s, err := h.Listen(proto, port, options...)
@@ -72,7 +72,7 @@ func atEnd(t T, fn func()) {
 	}
 }
 
-// Listen is Serve without a test.
+// Listen is like Serve, but returns an error instead of failing a test.
 func (h *Host) Listen(proto Protocol, port uint16, options ...ServeOption) (*Server, error) {
 	var o serveOptions
 	for _, option := range options {
@@ -174,8 +174,7 @@ func (s *Server) accept(listen *os.File) {
 			return // closed
 		}
 		if errAccept != nil {
-			// The client has left before accept, or the process is out of files, which would fail
-			// forever.
+			// The client left before accept, or the process is out of file descriptors, which would fail forever.
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -248,8 +247,8 @@ func (s *Server) answerDatagrams(socket *os.File) {
 	}
 }
 
-// destination returns the address to which a datagram was sent and the control message that sends
-// the answer from there.
+// destination returns the address to which a datagram was sent, and the control message for sending the answer from
+// that address.
 func destination(oob []byte, port uint16) (netip.AddrPort, []byte) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -277,7 +276,7 @@ func (s *Server) reply(request string, from, at netip.AddrPort) string {
 	return fmt.Sprintf("%s %s %s %s\n", strings.TrimSpace(request), s.Name, from, at)
 }
 
-// Requests returns how many requests the server has answered.
+// Requests returns the number of requests that the server has received.
 func (s *Server) Requests() int {
 	n := 0
 	for _, k := range s.Sources() {
@@ -293,7 +292,7 @@ func (s *Server) Sources() map[netip.Addr]int {
 	return maps.Clone(s.sources)
 }
 
-// StopListening refuses new connections and keeps serving the open ones, like a draining server.
+// StopListening refuses new connections and keeps serving open connections, like a draining server.
 // For UDP it is Close.
 func (s *Server) StopListening() {
 	s.mu.Lock()
@@ -305,7 +304,7 @@ func (s *Server) StopListening() {
 	}
 }
 
-// Close ends the server and its connections, as if the program had ended.
+// Close stops the server and its connections, as if the program had exited.
 func (s *Server) Close() {
 	s.host.disown(s)
 	s.shut(false)

@@ -22,7 +22,7 @@ import (
 type VirtualServer struct {
 	Scheduler  string
 	Persistent bool // with session affinity
-	// Weights are the weights by destination.
+	// Weights maps destinations to their weights.
 	Weights map[netip.AddrPort]int
 }
 
@@ -49,7 +49,8 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 	return h.VirtualServersIn(Balancing())
 }
 
-// VirtualServersIn reads the virtual servers of nftables or, if this run does not balance with nftables, of IPVS.
+// VirtualServersIn reads the virtual servers in the current namespace: those of nftables if this run balances with
+// nftables, otherwise those of IPVS.
 func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error) {
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
@@ -69,7 +70,8 @@ func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports contains an entry. It starts a process only if the sets are in nftables.
+// SetHolds reports whether a set of addresses and ports contains the entry. It starts a process only if the sets are in
+// nftables.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
 	if NFTables() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
@@ -83,8 +85,8 @@ func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds
 	return holds, err
 }
 
-// Binds reports whether packets to a virtual address reach the host itself. The kernel lists an IPv6 address a little before it adds
-// the route. Until then it sends packets for the address to the default gateway.
+// Binds reports whether packets to a virtual address reach the host itself. The kernel lists an IPv6 address shortly
+// before it adds the route. Until then, it sends packets for the address to the default gateway.
 func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 	err = h.Do(func() error {
 		routes, err := netlink.RouteGet(addr.AsSlice())

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Shared is a world that takes long to set up. The tests of a package use it in sequence, and the
-// first use creates it. Any type that embeds a *Cluster is a world.
+// Shared is a world that takes a long time to set up. The tests of a package use it in sequence, and the first use
+// creates it. Any type that embeds a *Cluster is a world.
 type Shared[W world] struct {
 	Make func(t *testing.T) (W, error)
 

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From returns the source that the server saw.
+// From returns the source address and port that the server saw.
 func (r Reply) From() netip.AddrPort { return netip.AddrPortFrom(r.Source, r.Port) }
 
-// SendStrayTCP sends segments of this host's connection with sequence numbers far outside the
-// window, as if they had been in transit for very long.
+// SendStrayTCP sends segments of this host's connection with sequence numbers far outside the window, like segments
+// delayed for a very long time.
 func (h *Host) SendStrayTCP(from, to netip.AddrPort, n int) error {
 	domain := unix.AF_INET
 	if to.Addr().Is6() {

@@ -24,7 +24,7 @@ var (
 	outside  = Prefixes{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:51::/64")}
 	services = Prefixes{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 
-	// Every routed pod sees its node at these addresses.
+	// Every routed pod reaches its node at these addresses.
 	podGateway = map[Family]netip.Addr{V4: netip.MustParseAddr("169.254.1.1"), V6: netip.MustParseAddr("fe80::1")}
 )
 
@@ -42,7 +42,7 @@ func (p Prefixes) of(f Family) netip.Prefix {
 	return p.V4
 }
 
-// only drops the families that the cluster lacks.
+// only removes the families that the cluster lacks.
 func (c *Cluster) only(p Prefixes) Prefixes {
 	if !c.has(V4) {
 		p.V4 = netip.Prefix{}
@@ -91,8 +91,7 @@ func (c *Cluster) build() (err error) {
 	return nil
 }
 
-// prepare sets the sysctls that make tests reproducible. IPv4 sysctls are otherwise
-// inherited from the machine.
+// prepare sets sysctls, so that tests are reproducible. Otherwise, the machine's IPv4 sysctls would be inherited.
 func (h *Host) prepare(forward bool, rpFilter int) error {
 	bit := map[bool]string{false: "0", true: "1"}
 	return h.Do(func() error {
@@ -140,7 +139,7 @@ func (h *Host) bridgeNetfilter(value string) error {
 
 // bridge creates a bridge on a host with the first address of a network.
 func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) error {
-	// A fixed MAC address. Otherwise it would change with the ports and leave stale neighbors.
+	// A fixed MAC address. Otherwise the MAC address would change with the ports and leave stale neighbor entries.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = name, macOf(h.Name+"/"+name)
 	snoop := false
@@ -171,8 +170,8 @@ func macOf(name string) net.HardwareAddr {
 	return mac
 }
 
-// awaitUp waits until an interface that is up and has a carrier can send. The kernel activates its
-// queue in the background and drops earlier packets; a bridge also enables its port then.
+// awaitUp waits until an interface that is up and has a carrier can send. The kernel activates the interface's queue in
+// the background and drops packets sent before that. It then also enables a bridge's port.
 func (h *Host) awaitUp(name string) error {
 	return Poll(10*time.Second, func() error {
 		link, err := h.ns.nl.LinkByName(name)
@@ -397,7 +396,7 @@ func (p *Pod) Delete() error {
 		return nil
 	}
 	p.end()
-	// The kernel deletes the interface only some time after it destroys the namespace.
+	// The kernel deletes the interface some time after it destroys the namespace.
 	if link, err := n.ns.nl.LinkByName(p.Veth); err == nil {
 		if err := n.ns.nl.LinkDel(link); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name, err)

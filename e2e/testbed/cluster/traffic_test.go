@@ -95,8 +95,7 @@ func TestHTTPGet(t *testing.T) {
 	<-done
 }
 
-// TestStrayTCPArrives checks that the receiver of a stray segment answers with a reset because it
-// has no such connection.
+// TestStrayTCPArrives checks that a receiver without the connection answers a stray segment with a reset.
 func TestStrayTCPArrives(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})

@@ -1,14 +1,13 @@
-// Contain starts a program as a container runtime would: in a new mount namespace with a read-only
-// root, with a few capabilities and no way to gain more, and under a seccomp filter. It executes
-// the program in its own process, so signals and the exit status are the program's. End-to-end
-// tests use it instead of a container runtime.
+// Command contain starts a program as a container runtime would: in a new mount namespace with a read-only root, with a
+// few capabilities and no way to gain more, and under a seccomp filter. It executes the program in its own process, so
+// signals and the exit status are the program's. End-to-end tests use it instead of a container runtime.
 //
 //	contain -capabilities NET_ADMIN,NET_RAW -root .cache/image/root -mount /proc/sys/net:/host/proc/sys/net -- /usr/local/bin/kube-ipvs run
 //
-// Without -root the program sees the machine's own files and can write only to the -mount targets.
+// Without -root, the program sees the machine's own files and can write only to the -mount targets.
 //
-// The caller creates all other namespaces. In a new PID namespace, contain runs as process 1 and
-// shows the program that namespace's /proc.
+// The caller creates all other namespaces. In a new PID namespace, contain runs as process 1 and mounts that
+// namespace's /proc for the program.
 package main
 
 import (
@@ -33,7 +32,7 @@ type container struct {
 	command      []string
 }
 
-// mount shows a file or directory of the machine inside the container.
+// mount makes a file or directory of the machine visible inside the container.
 type mount struct {
 	source, target string
 	readOnly       bool

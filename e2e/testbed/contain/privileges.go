@@ -28,7 +28,7 @@ func parseCapabilities(text string) ([]uint, error) {
 	return all, nil
 }
 
-// limit restricts root to these capabilities, also in child processes, with no way to gain more.
+// limit restricts root to these capabilities, with no way to gain more, even in child processes.
 // Like container runtimes, it sets the bounding, permitted and effective sets.
 func limit(capabilities []uint) error {
 	for c := uint(0); c <= unix.CAP_LAST_CAP; c++ {
@@ -43,7 +43,7 @@ func limit(capabilities []uint) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear ambient capabilities: %w", err)
 	}
-	var data [2]unix.CapUserData // the sets' lower and upper halves
+	var data [2]unix.CapUserData // lower and upper halves of the sets
 	for _, c := range capabilities {
 		data[c/32].Permitted |= 1 << (c % 32)
 		data[c/32].Effective |= 1 << (c % 32)

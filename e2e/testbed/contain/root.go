@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter gives this thread its own mounts and makes the container's files its root.
+// enter moves this thread to a new mount namespace and makes the container's files its root.
 func (c container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mounts: %w", err)
@@ -67,7 +67,7 @@ func (c container) enterImage() error {
 
 // layer mounts an overlay in memory over the image's files, so that mount points can be created.
 func layer(image string) (string, error) {
-	const base = "/sys" // the container needs none of the machine's files there
+	const base = "/sys" // the container needs no machine files there
 	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "mode=755"); err != nil {
 		return "", fmt.Errorf("mount tmpfs: %w", err)
 	}
@@ -117,9 +117,9 @@ func devices(root string) error {
 	return nil
 }
 
-// hideMachine hides the same parts of /proc, or makes them read-only, as container runtimes do, if
-// they exist on this kernel. https://github.com/opencontainers/runtime-spec (maskedPaths,
-// readonlyPaths) names the fields; runtimes agree on the values.
+// hideMachine hides parts of /proc, or makes them read-only, as container runtimes do, if they exist on this kernel.
+// The fields are maskedPaths and readonlyPaths in https://github.com/opencontainers/runtime-spec; runtimes agree on
+// their values.
 func hideMachine(root string) error {
 	var covers []mount
 	for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"} {
@@ -184,8 +184,7 @@ func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is stacked on the new one and can be unmounted from there, without a directory
-	// for it.
+	// The old root is now mounted on top of the new one, so it can be unmounted without a directory of its own.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused are the system calls that the default profiles of Docker, containerd and CRI-O refuse to
-// a container without the capabilities that the calls need. Those profiles allow some 300 calls; of
-// the rest, this list contains the calls that exist on all machines that run these tests. See
-// https://docs.docker.com/engine/security/seccomp/ for the reasons.
+// refused lists the system calls that the default profiles of Docker, containerd and CRI-O deny to a container without
+// the necessary capabilities. Those profiles allow about 300 calls. Of the other calls, this list contains those that
+// exist on every machine that runs these tests. See https://docs.docker.com/engine/security/seccomp/ for the reasons.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE,
@@ -23,7 +22,7 @@ var refused = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }
 
-// newNamespaces are the flags of clone that create namespaces.
+// newNamespaces contains the flags of clone that create namespaces.
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
 
@@ -70,7 +69,7 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// skipUnless skips the next instructions unless the comparison holds.
+// skipUnless skips the next instructions unless the comparison is true.
 func skipUnless(comparison uint16, value uint32, instructions uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | comparison | unix.BPF_K, K: value, Jf: instructions}
 }

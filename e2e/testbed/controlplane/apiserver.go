@@ -33,7 +33,7 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 		cp.apiServer = nil
 		return err
 	}
-	cp.config.Logf("kube-apiserver on %s is ready after %s", cp.URL(), time.Since(begin).Round(time.Millisecond))
+	cp.config.Logf("kube-apiserver on %s ready after %s", cp.URL(), time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 
@@ -49,8 +49,8 @@ func (cp *ControlPlane) StopAPIServer() {
 	}
 }
 
-// awaitReady waits for readiness, and then for the last objects that a fresh API server creates on
-// its own. Tests then never see them appear.
+// awaitReady waits for readiness, and then for the last objects that a new API server creates on its own. Tests then
+// never observe their creation.
 func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.ReadyTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	}
 	paths := []string{"/readyz", "/api/v1/namespaces/default/services/kubernetes"}
 	if cp.config.KubernetesEndpoints {
-		// Written after the Service. The name is fixed for the API server's own addresses.
+		// The API server writes this slice after the Service. Its name is fixed.
 		paths = append(paths, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
 	}
 	for _, path := range paths {
@@ -109,7 +109,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--profiling=false",
 	}
 	if !cp.config.Controllers {
-		// It refuses Pods until a controller has created the ServiceAccount of their namespace.
+		// Without a controller that creates ServiceAccounts, this plugin would reject all Pods.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if gates := featureGates(cp.config.FeatureGates); gates != "" {

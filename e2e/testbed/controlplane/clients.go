@@ -17,14 +17,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// rate is high enough not to slow tests down.
+// rate is a client rate limit that never slows tests down.
 const rate = 5000
 
 // Client returns the administrator's configuration for typed clients: fast, and protobuf as in production.
 func (cp *ControlPlane) Client() *rest.Config { return rest.CopyConfig(cp.admin) }
 
-// ClientFor is Client for any user. Kubernetes takes users and groups from the certificate, so they
-// need not be created first: bind roles to the names.
+// ClientFor is Client for any user. Kubernetes reads the user and groups from the certificate, so there are no objects
+// to create: bind roles to the names.
 func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -50,8 +50,8 @@ func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, 
 	return config, nil
 }
 
-// Kubeconfig writes a kubeconfig for the user in the groups and returns its path. It is for
-// programs that can reach the API server's address, inside Config.NetNS if that is set.
+// Kubeconfig writes a kubeconfig for the user in the groups and returns its path. Its users must be able to reach the
+// API server's address, from inside Config.NetNS if that is set.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -85,7 +85,7 @@ func (cp *ControlPlane) AdminKubeconfig() (string, error) {
 	return cp.Kubeconfig("kube-ipvs-e2e-admin", "system:masters")
 }
 
-// restClient returns a client for requests by path.
+// restClient returns a client for raw requests by path.
 func restClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
@@ -127,8 +127,7 @@ func inNetNS(name string, f func()) error {
 	return <-done
 }
 
-// visit calls f with the thread in a namespace. home reports whether the thread has returned to its
-// own namespace.
+// visit calls f on a thread in a namespace. home reports whether the thread has returned to its original namespace.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

@@ -29,15 +29,16 @@ type Config struct {
 	// Root is the checkout with the programs to run. Default: $KUBE_IPVS_ROOT, or the checkout around the
 	// working directory.
 	Root string
-	// Dir is for data, keys, kubeconfigs and logs, and is kept. Default: a temporary directory, in memory where possible, which Stop removes.
+	// Dir is the directory for data, keys, kubeconfigs and logs. It is kept. Default: a temporary directory, in memory
+	// where possible, which Stop removes.
 	Dir string
 
 	// NetNS is the network namespace (an ip-netns(8) name) in which the programs run; its loopback
 	// must be up. Clients made by this package connect from inside it, so it needs no route.
 	// Default: the namespace of this process.
 	NetNS string
-	// BindAddress is the address on which the API server listens and that kubeconfigs name. It must
-	// be a specific address. Default: 127.0.0.1.
+	// BindAddress is the address on which the API server listens, and which kubeconfigs contain. It must be a specific
+	// address. Default: 127.0.0.1.
 	BindAddress netip.Addr
 	// AdvertiseAddress is the address in the default/kubernetes endpoints. Default: BindAddress.
 	AdvertiseAddress netip.Addr
@@ -53,12 +54,13 @@ type Config struct {
 	FeatureGates        map[string]bool
 	// Controllers is true if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
 	Controllers bool
-	// Real is true if a test needs something that only a real API server does. See SmallVariable.
+	// Real is true if a test depends on behavior of a real API server. See SmallVariable.
 	Real bool
-	// APIServerArgs are the last flags, so they override others.
+	// APIServerArgs are appended to the flags, so they override the others.
 	APIServerArgs []string
 
-	// ReadyTimeout is the limit for a start of the API server. Default: two minutes, because an emulated machine may need them.
+	// ReadyTimeout is the limit for a start of the API server. Default: two minutes, which an emulated machine may
+	// need.
 	ReadyTimeout time.Duration
 	// Logf receives one line per start, with the duration. Default: none.
 	Logf func(format string, args ...any)
@@ -77,7 +79,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.BindAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	if c.BindAddress.IsUnspecified() {
-		return c, fmt.Errorf("BindAddress %s names no address that clients could use: use one of the host's", c.BindAddress)
+		return c, fmt.Errorf("BindAddress %s is not an address that clients can use: use one of the host's addresses", c.BindAddress)
 	}
 	if !c.AdvertiseAddress.IsValid() {
 		c.AdvertiseAddress = c.BindAddress
@@ -103,7 +105,7 @@ func (c Config) withPort() (Config, error) {
 	switch {
 	case c.Port != 0:
 	case c.NetNS != "":
-		c.Port = 6443 // nothing else listens in a namespace made for a test
+		c.Port = 6443 // nothing else listens in a test's namespace
 	default:
 		port, err := freeport.Find()
 		if err != nil {
@@ -114,8 +116,8 @@ func (c Config) withPort() (Config, error) {
 	return c, nil
 }
 
-// ControlPlane is a running etcd with a kube-apiserver. Its methods are for one goroutine;
-// rest.Configs and clients made from them are safe for concurrent use.
+// ControlPlane is a running etcd with a kube-apiserver. Its methods are not safe for concurrent use, but rest.Configs
+// and clients created from them are.
 type ControlPlane struct {
 	config    Config
 	temporary bool // Stop removes the directory
@@ -127,9 +129,9 @@ type ControlPlane struct {
 	small                         *smallServer
 }
 
-// Launch starts etcd and the API server and returns when the API is ready: its default roles, the
-// namespaces and the default/kubernetes Service exist. Errors include the end of the failed
-// program's log. If the programs are not built, the error is upstream.ErrNotBuilt.
+// Launch starts etcd and the API server. It returns when the API is ready: the default roles, the namespaces and the
+// default/kubernetes Service exist. Errors include the end of the failed program's log. If the programs are not built,
+// the error is upstream.ErrNotBuilt.
 func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -150,7 +152,7 @@ func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	}
 	if err := cp.start(ctx); err != nil {
 		if cp.temporary {
-			err = fmt.Errorf("%w\n(set Config.Dir to keep the whole logs)", err)
+			err = fmt.Errorf("%w\n(set Config.Dir to keep the complete logs)", err)
 		}
 		return nil, errors.Join(err, cp.Stop())
 	}
@@ -207,7 +209,7 @@ func memory() string {
 func (cp *ControlPlane) Stop() error {
 	for _, p := range []**process{&cp.apiServer, &cp.etcd} {
 		if *p != nil {
-			(*p).kill() // the data is not needed, so do not terminate gracefully
+			(*p).kill() // the data is not needed, so skip graceful termination
 			*p = nil
 		}
 	}

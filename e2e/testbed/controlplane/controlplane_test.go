@@ -71,7 +71,7 @@ func client(t *testing.T, cp *ControlPlane) *kubernetes.Clientset {
 	return c
 }
 
-// apply fails the test if the documents cannot be applied.
+// apply applies the documents and fails the test on error.
 func apply(t *testing.T, cp *ControlPlane, documents string) {
 	t.Helper()
 	if err := cp.Apply(t.Context(), documents); err != nil {
@@ -106,7 +106,7 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 	})
 }
 
-// checkShop expects the objects of shop, with status and allocated fields.
+// checkShop checks that the objects of shop exist, with status and allocated fields.
 func checkShop(t *testing.T, api *kubernetes.Clientset) {
 	t.Helper()
 	services, err := api.CoreV1().Services("shop").List(t.Context(), metav1.ListOptions{})
@@ -159,7 +159,7 @@ func TestWatchersSurviveRestartOfAPIServer(t *testing.T) {
 	cp.StopAPIServer()
 	t.Logf("the API server took %s to stop", time.Since(begin).Round(time.Millisecond))
 	if err := cp.Apply(t.Context(), shop); err == nil {
-		t.Error("Apply worked without an API server")
+		t.Error("Apply succeeded without an API server")
 	}
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -315,12 +315,12 @@ func readPids(t *testing.T, lines *bufio.Scanner) []int {
 		}
 		return pids
 	}
-	t.Fatalf("the parent ended without a control plane: %v", lines.Err())
+	t.Fatalf("the parent exited without a control plane: %v", lines.Err())
 	return nil
 }
 
-// ended reports whether a process has ended. A zombie counts as ended, because an orphan may have
-// no parent that waits for it.
+// ended reports whether a process has ended. A zombie counts as ended, because an orphan may not have a parent that
+// waits for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -388,7 +388,7 @@ func TestLaunchNeverBuilds(t *testing.T) {
 	}
 	_, err = Launch(t.Context(), Config{Root: unbuilt})
 	if !errors.Is(err, upstream.ErrNotBuilt) || !strings.Contains(err.Error(), upstream.BuildCommand) {
-		t.Errorf("error %v, want %v and the command that builds", err, upstream.ErrNotBuilt)
+		t.Errorf("error %v, want %v and the build command", err, upstream.ErrNotBuilt)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestConfigRejectsWhatCannotWork(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{"no address for clients", Config{BindAddress: netip.IPv6Unspecified()}, "names no address"},
+		{"no address for clients", Config{BindAddress: netip.IPv6Unspecified()}, "is not an address that clients can use"},
 		{"loopback endpoints", Config{KubernetesEndpoints: true}, "refuses loopback"},
 	}
 	for _, tc := range tests {

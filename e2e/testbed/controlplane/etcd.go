@@ -28,8 +28,7 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	return etcd.await(ctx, func(ctx context.Context) error { return healthy(ctx, socket) })
 }
 
-// healthy checks that etcd has elected itself leader. An API server that connects before that backs
-// off for seconds.
+// healthy checks that etcd has elected itself leader. An API server that connects earlier backs off for seconds.
 func healthy(ctx context.Context, socket string) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -54,8 +53,8 @@ func etcdArgs(data, socket string) []string {
 		"--name=e2e",
 		"--data-dir=" + data,
 		"--listen-client-urls=unix://" + socket,
-		// An empty host makes the kernel choose a socket name. That is enough, because a lone
-		// member has no peers that need to find it.
+		// With an empty host, the kernel chooses a socket name. That is sufficient, because a lone member has no peers
+		// that need to find it.
 		"--listen-peer-urls=unix://",
 		// etcd requires a host and port in the URL that it advertises. No client connects to it.
 		"--advertise-client-urls=http://localhost:2379",

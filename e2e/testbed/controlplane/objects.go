@@ -22,17 +22,17 @@ import (
 // fieldManager is the manager of fields that tests apply.
 const fieldManager = "kube-ipvs-e2e"
 
-// together is the number of concurrent requests for objects of one kind.
+// together is the maximum number of concurrent requests for objects of one kind.
 const together = 16
 
 // resource is the API resource of a kind.
 type resource struct {
 	plural     string
 	namespaced bool
-	status     bool // has a status, which Apply writes separately
+	status     bool // the kind has a status, which Apply writes separately
 }
 
-// resources are the kinds that tests may apply: "apiVersion kind" to resource.
+// resources maps the "apiVersion kind" of objects that tests may apply to their resource.
 var resources = map[string]resource{
 	"v1 Namespace":                      {plural: "namespaces"},
 	"v1 Node":                           {plural: "nodes", status: true},
@@ -51,7 +51,7 @@ var resources = map[string]resource{
 }
 
 // Apply creates or updates the objects of a YAML text with any number of documents, by server-side
-// apply. Fields that the text no longer contains are removed. It also writes a document's status if
+// apply. Fields missing from the text are removed if it contained them before. It also writes a document's status if
 // the kind has one. Objects without a namespace go to "default". Documents are sent in order, but
 // neighbors of the same kind may overtake each other.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
@@ -99,7 +99,7 @@ type object struct {
 	resource
 }
 
-// parse reads the documents and rejects kinds that Apply does not know.
+// parse reads the documents and rejects kinds that Apply does not support.
 func parse(documents string) ([]object, error) {
 	var objects []object
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -189,7 +189,7 @@ func applyStatus(ctx context.Context, client *rest.RESTClient, o object) error {
 	return nil
 }
 
-// patch takes over fields that other managers own, so the test always wins.
+// patch takes over fields that other managers own, so that the test always wins.
 func patch(ctx context.Context, client *rest.RESTClient, path string, u *unstructured.Unstructured) error {
 	body, err := u.MarshalJSON()
 	if err != nil {
@@ -214,8 +214,7 @@ func deleteObject(ctx context.Context, client *rest.RESTClient, o object) error 
 	return nil
 }
 
-// finalize does the namespace controller's work for a deleted Namespace, which would otherwise stay
-// forever.
+// finalize acts as the namespace controller for a deleted Namespace, which would otherwise stay forever.
 func finalize(ctx context.Context, client *rest.RESTClient, o object) error {
 	var namespace corev1.Namespace
 	if err := client.Get().AbsPath(o.path()).Do(ctx).Into(&namespace); err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Files with credentials in the control plane's directory.
+// Files with credentials, in the control plane's directory.
 const (
 	authorityCert = "ca.crt"
 	servingCert   = "apiserver.crt"
@@ -23,11 +23,10 @@ const (
 	tokenKey      = "service-account.key"
 )
 
-// lifetime is how long certificates are valid. Their validity starts an hour early, because guest
-// clocks are not exact.
+// lifetime is the validity period of certificates. It starts an hour early, because guest clocks are not exact.
 const lifetime = 30 * 24 * time.Hour
 
-// keyPair is a certificate with its key, both as PEM.
+// keyPair is a certificate and its key, both in PEM format.
 type keyPair struct{ cert, key []byte }
 
 // authority signs the certificates of the server and of its clients.
@@ -59,7 +58,7 @@ func newAuthority() (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
 }
 
-// client returns credentials that the API server accepts for the user in the groups.
+// client returns credentials with which the API server accepts the user in the groups.
 func (a *authority) client(user string, groups []string) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -69,7 +68,7 @@ func (a *authority) client(user string, groups []string) (keyPair, error) {
 	return a.sign(template)
 }
 
-// server returns credentials for the names that nodes and pods use for an API server.
+// server returns credentials for the names by which nodes and pods reach an API server.
 func (a *authority) server(addresses []netip.Addr) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: "kube-apiserver"})
 	if err != nil {
@@ -118,8 +117,7 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// keyPEM uses the older of two forms, because the API server does not accept a service account key
-// in PKCS #8.
+// keyPEM uses the older of two formats, because the API server does not accept a service account key in PKCS #8.
 func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{} // closed when the child has ended and been waited for
-	err  error         // why it ended; read after done
+	done chan struct{} // closed when the child has exited and been reaped
+	err  error         // reason for the exit; read after done
 }
 
 // startProcess runs argv with its output appended to the log file.
@@ -33,7 +33,7 @@ func startProcess(log string, argv []string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, // so that even a crashed test leaves nothing behind
-		Setpgid:   true,            // Ctrl-C goes to the test, which then stops the child in order
+		Setpgid:   true,            // Ctrl-C goes to the test, which then stops the child cleanly
 	}
 	started := make(chan error)
 	go p.run(started)
@@ -83,7 +83,7 @@ func (p *process) failure(format string, args ...any) error {
 
 func (p *process) name() string { return strings.TrimSuffix(filepath.Base(p.log), ".log") }
 
-// stop terminates the child, and kills it if it has not ended within grace.
+// stop terminates the child, and kills it if it does not exit within grace.
 func (p *process) stop(grace time.Duration) {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -93,14 +93,13 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// kill ends the child and everything it started, and waits.
+// kill kills the child and everything it started, and waits.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// signal sends to the child's process group unless the child has ended: its PID may have been
-// reused.
+// signal sends a signal to the child's process group, unless the child has exited: its PID may have been reused.
 func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.done:

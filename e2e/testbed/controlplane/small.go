@@ -20,20 +20,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// SmallVariable set to "small" replaces the real API server with one in this process that only stores objects. It neither checks them nor
-// fills in defaults, and every user may do everything. Stories that need only stored objects and real packets are several times as fast
-// with it.
+// SmallVariable names the variable that, if set to "small", replaces the real API server with one in this process that
+// only stores objects. It neither validates objects nor fills in defaults, and it grants every user all rights. Stories
+// that need only stored objects and real packets are several times as fast with it.
 const SmallVariable = "KUBE_IPVS_API"
 
 // NeedReal fails the test unless the API server is a real one.
 func NeedReal(t testing.TB) {
 	t.Helper()
 	if os.Getenv(SmallVariable) != "" {
-		t.Fatal("this test needs a real API server: run it without API=small")
+		t.Fatal("this test needs a real API server; run it without API=small")
 	}
 }
 
-// small reports whether the small API server can do everything that the configuration needs.
+// small reports whether the small API server supports the configuration.
 func (c Config) small() bool {
 	return os.Getenv(SmallVariable) == "small" && !c.KubernetesEndpoints && !c.Controllers && !c.Real && len(c.FeatureGates)+len(c.APIServerArgs) == 0
 }
@@ -44,7 +44,7 @@ type smallServer struct {
 	running *http.Server
 }
 
-// launchSmall starts the small API server with the objects that a real one creates at its start.
+// launchSmall starts the small API server with the objects that a real API server creates on startup.
 func (cp *ControlPlane) launchSmall() error {
 	if err := errors.Join(cp.makeDir(), cp.makeCredentials()); err != nil {
 		return err

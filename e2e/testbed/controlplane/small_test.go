@@ -19,11 +19,12 @@ import (
 // appliedVariable is the environment variable that lists directories where labs left the objects sent to their small API servers.
 const appliedVariable = "KUBE_IPVS_APPLIED"
 
-// TestRealServerAccepts sends a real API server every object that the stories sent to a small one, one after the other.
+// TestRealServerAccepts sends every object that the stories sent to a small API server to a real one, one after the
+// other.
 func TestRealServerAccepts(t *testing.T) {
 	dirs := filepath.SplitList(os.Getenv(appliedVariable))
 	if len(dirs) == 0 {
-		t.Skip("make test runs this after the stories")
+		t.Skip("make test runs this test after the stories")
 	}
 	cp := Start(t, Config{})
 	client, err := restClient(cp.admin)
@@ -37,7 +38,7 @@ func TestRealServerAccepts(t *testing.T) {
 			t.Errorf("%v\n%v", err, o.Object)
 		}
 		if o.plural == "namespaces" {
-			continue // other objects are in this namespace
+			continue // other objects need this namespace
 		}
 		if err := deleteObject(t.Context(), client, o); err != nil {
 			t.Error(err)
@@ -46,8 +47,9 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// create sends a new object. applyObject could find a just-deleted object of the same name in the API server's cache. The API server would then
-// allocate a Service's addresses twice, once to change that object and once for the new one, and fail the second time.
+// create creates an object. applyObject could find a just-deleted object of the same name in the API server's cache.
+// The API server would then allocate a Service's addresses twice, once for the deleted object and once for the new
+// object, and the second allocation would fail.
 func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	body, err := o.MarshalJSON()
 	if err != nil {
@@ -64,8 +66,9 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	return applyStatus(ctx, client, o)
 }
 
-// renumber gives a Service ClusterIPs that are not used by any other object of the test. The API server repairs allocations concurrently. If it
-// sees a Service that is being deleted, it may allocate the addresses again, and frees them a minute later.
+// renumber gives a Service ClusterIPs that no other object of the test uses. The API server repairs allocations
+// concurrently. If it finds a Service that is being deleted, it may allocate the addresses again and free them only a
+// minute later.
 func renumber(t *testing.T, o object, i int) {
 	t.Helper()
 	ips, _, err := unstructured.NestedStringSlice(o.Object, "spec", "clusterIPs")
@@ -100,7 +103,7 @@ func remembered(t *testing.T, dirs []string) (all []object) {
 		}
 		objects, err := parse(string(text))
 		for _, o := range objects {
-			content, _ := o.MarshalJSON() // it always succeeds, because the object came from JSON
+			content, _ := o.MarshalJSON() // never fails, because the object came from JSON
 			if !seen[string(content)] {
 				seen[string(content)], all = true, append(all, o)
 			}
@@ -113,7 +116,7 @@ func remembered(t *testing.T, dirs []string) (all []object) {
 			t.Fatal(err)
 		}
 		if len(all) == before {
-			t.Fatalf("no story left an object of its own in %s", dir)
+			t.Fatalf("no story left any object in %s", dir)
 		}
 	}
 	return all

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// RequireVariable makes tests fail instead of skip if the programs are not built. Set it to 1 where
-// end-to-end tests must run.
+// RequireVariable names the variable that makes tests fail, instead of being skipped, if the programs are not built.
+// Set it to 1 where end-to-end tests must run.
 const RequireVariable = "KUBE_IPVS_E2E"
 
 // Start launches a control plane that stops with the test. If the programs are not built, it skips

@@ -15,15 +15,14 @@ import (
 // keyring contains the signing keys of all current suites.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// ErrNotHere is the error on machines where apt cannot get Debian's packages.
-var ErrNotHere = errors.New("this machine cannot get Debian packages")
+// ErrNotHere is returned on machines where apt cannot fetch Debian packages.
+var ErrNotHere = errors.New("this machine cannot fetch Debian packages")
 
-// Apt is an apt with its own sources and state, so that the system's remain unchanged. It still
-// reads /etc/apt/apt.conf.d and auth.conf.d, which contain proxies and passwords.
+// Apt is an apt configuration with its own sources and state, which leaves the system's unchanged. It still reads
+// /etc/apt/apt.conf.d and auth.conf.d, which contain proxies and passwords.
 type Apt struct{ dir, architecture string }
 
-// New creates an apt in a directory, with the packages of a Debian suite for an architecture, from
-// the mirror that the system's apt uses.
+// New creates an Apt in a directory, for a Debian suite and an architecture. It uses the mirror of the system's apt.
 func New(dir, suite, architecture string) (Apt, error) {
 	apt := Apt{dir, architecture}
 	if err := apt.configure(suite); err != nil {
@@ -58,8 +57,8 @@ func (a Apt) configure(suite string) error {
 	return os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// sources returns a sources.list for the suite. targets lists what apt is configured with, in lines
-// of URI, suite and component; the main and the security archive come from it.
+// sources returns a sources.list for the suite. targets contains the system's apt sources, in lines of URI, suite and
+// component. The main and security archives are taken from it.
 func sources(targets, suite string) (string, error) {
 	archive, security := "", ""
 	for line := range strings.Lines(targets) {
@@ -176,8 +175,7 @@ func (a Apt) Unpack(dir string, packages []string) error {
 	return nil
 }
 
-// UnpackWhole unpacks packages into tree. The tree appears only when it is complete and finish has
-// accepted it.
+// UnpackWhole unpacks packages into tree. The tree appears atomically, after finish has accepted it.
 func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {

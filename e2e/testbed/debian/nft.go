@@ -13,7 +13,8 @@ import (
 // The nft of the next stable release shows some rules differently, or not at all.
 const nextSuite = "trixie"
 
-// NextNFT returns the command that runs the next Debian release's nft with that release's libraries. FetchNextNFT has unpacked it.
+// NextNFT returns a command that runs the next Debian release's nft with that release's libraries. FetchNextNFT has
+// unpacked it.
 func NextNFT(root string) ([]string, error) {
 	tree := cachedir.Path(root, "nft", nextSuite)
 	loaders, err := filepath.Glob(filepath.Join(tree, "usr/lib/*/ld-linux-*.so.*"))
@@ -21,7 +22,7 @@ func NextNFT(root string) ([]string, error) {
 		return nil, err
 	}
 	if len(loaders) != 1 {
-		return nil, fmt.Errorf("%s has no nft of Debian %s: run make prepare", tree, nextSuite)
+		return nil, fmt.Errorf("nft of Debian %[2]s is missing from %[1]s; run make prepare", tree, nextSuite)
 	}
 	return []string{loaders[0], "--library-path", filepath.Dir(loaders[0]), filepath.Join(tree, "usr/sbin/nft")}, nil
 }

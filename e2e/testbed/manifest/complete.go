@@ -68,7 +68,7 @@ func (s Service) allocateClusterIPs(spec *corev1.ServiceSpec) {
 	}
 }
 
-// ingress returns the addresses in the Service's status, or its own pair.
+// ingress returns the addresses in the Service's status, or unique addresses if the status has none.
 func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	given := s.user.Status.LoadBalancer.Ingress
 	if len(given) == 0 {
@@ -88,7 +88,7 @@ func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	return all
 }
 
-// host finds a host by name. Without a cluster, every name is an address.
+// host finds a host by name. Without a cluster, every name must be an address.
 func (m *Maker) host(name string) *cluster.Host {
 	if m.Cluster == nil {
 		return nil
@@ -127,7 +127,7 @@ func (m *Maker) resolve(slice discoveryv1.EndpointSlice, f cluster.Family) disco
 		if h := m.host(e.Addresses[0]); h != nil {
 			e.Addresses, e.NodeName = []string{h.Addr(f).String()}, ptr.To(m.nodeOf(h))
 		} else if FamilyOf(e.Addresses[0]) != f {
-			continue // an address of the other family's slice
+			continue // the address belongs to the other family's slice
 		}
 		ready := ptr.Deref(e.Conditions.Ready, true)
 		e.Conditions.Ready = &ready
@@ -148,7 +148,7 @@ func (m *Maker) nodeOf(h *cluster.Host) string {
 	panic(h.Name + " is on no node")
 }
 
-// slice completes the EndpointSlice of a family as the slice controller would.
+// slice completes a family's EndpointSlice as the slice controller would.
 func (s Service) slice(f cluster.Family, suffix string) discoveryv1.EndpointSlice {
 	given := s.slices[f]
 	slice := given.DeepCopy()

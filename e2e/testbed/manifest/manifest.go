@@ -1,15 +1,14 @@
-// Package manifest describes the Services of a story in the YAML that a user writes:
+// Package manifest describes a story's Services in the YAML that a user would write:
 //
 //	metadata: {name: web}
 //	spec: {type: LoadBalancer, externalTrafficPolicy: Local}
 //	---
 //	endpoints: [{addresses: [web-1]}, {addresses: [web-2], conditions: {ready: false}}]
 //
-// The first document is a Service, the second its EndpointSlices; either may be absent. Documents
-// need no apiVersion and kind: a document with top-level endpoints or ports, or with kind
-// EndpointSlice, is an EndpointSlice. The name of a node, pod or client stands for its addresses.
-// The package adds everything that Kubernetes' controllers would add: ClusterIPs, node ports, the load balancer's
-// addresses, and one EndpointSlice for each family, with the Service's target ports.
+// The first document is a Service, the second its EndpointSlices; either may be absent. Documents need no apiVersion
+// and kind: a document with top-level endpoints or ports, or with kind EndpointSlice, is an EndpointSlice. The name of
+// a node, pod or client stands for its addresses. The package adds what Kubernetes would add: ClusterIPs, node ports,
+// the load balancer's addresses, and one EndpointSlice for each family, with the Service's target ports.
 package manifest
 
 import (
@@ -45,7 +44,7 @@ type Service struct {
 	corev1.Service
 
 	maker  *Maker
-	number int // part of its addresses and node port
+	number int // determines its addresses and node port
 	user   corev1.Service
 	slices map[cluster.Family]discoveryv1.EndpointSlice
 }
@@ -117,7 +116,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// convert copies from into to, a value of another type, through YAML.
+// convert converts from to the type of to, by way of YAML.
 func convert(from, to any) {
 	if err := yaml.UnmarshalStrict([]byte(marshal(from)), to); err != nil {
 		panic(fmt.Sprintf("%v in\n%s", err, marshal(from)))

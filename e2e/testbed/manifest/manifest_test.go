@@ -38,11 +38,11 @@ func TestService(t *testing.T) {
 		t.Errorf("node port %d", svc.NodePort())
 	}
 	if text := svc.YAML(); strings.Count(text, "kind: EndpointSlice") != 2 || strings.Count(text, "kind: Service\n") != 1 {
-		t.Errorf("want a Service and an EndpointSlice of each family:\n%s", text)
+		t.Errorf("want a Service and one EndpointSlice per family:\n%s", text)
 	}
 }
 
-// TestChange checks that a change replaces lists, removes nulls and leaves the original unchanged.
+// TestChange checks that a change replaces lists, removes null fields and leaves the original unchanged.
 func TestChange(t *testing.T) {
 	m := &Maker{Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}
 	before := m.Service(web)

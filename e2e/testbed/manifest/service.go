@@ -45,7 +45,7 @@ func (s Service) has(f cluster.Family) bool {
 
 func text(object any) string { return "---\n" + marshal(object) }
 
-// At returns the address and port of a port at the ClusterIP of a family.
+// At returns the address of a port at the ClusterIP of a family.
 func (s Service) At(f cluster.Family, p Port) string { return at(s.Spec.ClusterIPs, f, p) }
 
 // AtBalancer is At for the load balancer's address.
@@ -88,14 +88,14 @@ func (s Service) Ports() (all []Port) {
 	return all
 }
 
-// SameOnEveryNode reports whether every node has the same destinations.
+// SameOnEveryNode reports whether the Service has the same destinations on every node.
 func (s Service) SameOnEveryNode() bool {
 	text := s.YAML()
 	return !strings.Contains(text, "TrafficPolicy: Local") && !strings.Contains(text, "hints:")
 }
 
-// Destinations returns the endpoints of a family that get new connections: the ready ones or, if
-// none is ready, the terminating ones that still serve.
+// Destinations returns the endpoints of a family that receive new connections: the ready endpoints or, if there are
+// none, the terminating endpoints that still serve.
 func (s Service) Destinations(f cluster.Family, p Port) []string {
 	ready, terminating := []string{}, []string{}
 	for _, e := range s.slices[f].Endpoints {

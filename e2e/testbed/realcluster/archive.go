@@ -22,7 +22,8 @@ type archive struct {
 	environment []string
 }
 
-// write writes the image in the format of "docker save", and returns its digest. The same files always give the same bytes.
+// write writes the image in the format of "docker save", and returns its digest. The same files always produce the same
+// bytes.
 func (i archive) write(file string) (digest string, err error) {
 	layer := file + ".layer"
 	defer os.Remove(layer)

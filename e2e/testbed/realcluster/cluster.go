@@ -17,7 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Addresses of every cluster. The gateway is the machine of the control plane. From the nodes' point of view it is outside the cluster.
+// Addresses of every cluster. The gateway is the control plane's machine. From the nodes' point of view, it is outside
+// the cluster.
 const (
 	Gateway    = "192.168.50.1"
 	gatewayV6  = "fd00:50::1"
@@ -72,7 +73,8 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 			return c, err
 		}
 	}
-	// Each start waits for the previous one: on a slow CPU, an API server that starts at the same time as others gives up after a minute.
+	// Each program waits for the previous one: on a slow CPU, an API server that starts at the same time as other
+	// programs gives up after a minute.
 	if err := c.startControlPlane(ctx); err != nil {
 		return c, err
 	}
@@ -95,7 +97,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 	return c, c.awaitServices()
 }
 
-// connect loads the kernel modules that pods need, and creates the network of all machines.
+// connect loads the kernel modules that pods need, and creates the network that connects all machines.
 func (c *Cluster) connect() error {
 	if err := run(
 		"modprobe -a overlay br_netfilter bridge veth nf_conntrack ip_vs",
@@ -110,7 +112,7 @@ func (c *Cluster) connect() error {
 	return divideCPU("")
 }
 
-// join creates the network and the cgroup of a node.
+// join creates a node's network and cgroup.
 func (c *Cluster) join() (*Node, error) {
 	n := newNode(c, len(c.Nodes)+1)
 	if err := n.connect(); err != nil {
@@ -143,7 +145,7 @@ func (c *Cluster) RemoveNode(n *Node) error {
 	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
 }
 
-// divideCPU enables the controllers for the cgroups of pods below a cgroup.
+// divideCPU enables the controllers that pods need in the children of a cgroup.
 func divideCPU(group string) error {
 	const top = "/sys/fs/cgroup"
 	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
@@ -191,13 +193,13 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return errors.Join(
 		c.startController(upstream.KubeControllerManager, "--kubeconfig="+manager, "--use-service-account-credentials", "--leader-elect=false",
 			"--service-account-private-key-file="+c.API.TokenKey(), "--root-ca-file="+c.API.Authority(),
-			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"), // an emulated kubelet can be slow
+			"--cluster-cidr="+podsV4+","+podsV6, "--node-monitor-grace-period=2m"),
 		c.startController(upstream.KubeScheduler, "--kubeconfig="+scheduler, "--leader-elect=false"),
 	)
 }
 
-// startAPIServer starts etcd and the API server. The API server exits if etcd does not respond within a minute, as in an emulated guest on
-// a busy machine, so it gets three attempts.
+// startAPIServer starts etcd and the API server. The API server exits if etcd does not respond within a minute. This
+// can happen in an emulated guest on a busy machine, so there are three attempts.
 func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	for attempt := 1; attempt <= 3; attempt++ {
 		c.API, err = controlplane.Launch(ctx, controlplane.Config{
@@ -230,7 +232,7 @@ func (c *Cluster) startController(name string, args ...string) error {
 func (c *Cluster) Env() []string {
 	path := []string{filepath.Join(folder(c.Checkout), "bin")}
 	for _, name := range []string{upstream.Kubectl, upstream.Containerd, upstream.E2ETest} {
-		if program, err := upstream.Path(c.Checkout, name); err == nil { // the programs for tests may not be built
+		if program, err := upstream.Path(c.Checkout, name); err == nil { // programs for tests may not have been built
 			path = append(path, filepath.Dir(program))
 		}
 	}
@@ -242,7 +244,7 @@ func (c *Cluster) Env() []string {
 // Kubectl runs kubectl as the administrator. It returns stdout and stderr.
 func (c *Cluster) Kubectl(args ...string) (string, error) { return c.Run("kubectl", args...) }
 
-// Run runs a command on the control plane's machine, in the top directory of the checkout.
+// Run runs a command on the control plane's machine, in the root of the checkout.
 func (c *Cluster) Run(program string, args ...string) (string, error) {
 	// Search the cluster's PATH; exec.Command would search the PATH of this process.
 	cmd := exec.Command("/usr/bin/env", append([]string{program}, args...)...)
@@ -254,7 +256,7 @@ func (c *Cluster) Run(program string, args ...string) (string, error) {
 	return string(text), nil
 }
 
-// Stop ends all programs of the cluster and removes its networks.
+// Stop stops all programs of the cluster and removes its networks.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -272,7 +274,7 @@ func (c *Cluster) Stop() error {
 	return errors.Join(append(errs, run("ip link delete "+lan))...)
 }
 
-// keepLogs copies the logs of the control plane to those of the nodes.
+// keepLogs copies the control plane's logs to the directory of the nodes' logs.
 func (c *Cluster) keepLogs() error {
 	return run("cp " + filepath.Join(c.API.Dir(), "etcd.log") + " " + filepath.Join(c.API.Dir(), "kube-apiserver.log") + " " + c.out)
 }

@@ -58,7 +58,7 @@ func newNode(c *Cluster, index int) *Node {
 	}
 }
 
-// connect creates the network of the node: one interface, on the bridge of all machines.
+// connect creates the node's network: one interface on the bridge that connects all machines.
 func (n *Node) connect() error {
 	return run(
 		"ip netns add "+n.Name,
@@ -77,7 +77,7 @@ func (n *Node) connect() error {
 	)
 }
 
-// routeTo adds the route to the pods of another node.
+// routeTo adds a route to another node's pods.
 func (n *Node) routeTo(other *Node) error {
 	return run(
 		"ip -n "+n.Name+" route replace "+other.PodsV4+" via "+other.IPv4,
@@ -85,7 +85,7 @@ func (n *Node) routeTo(other *Node) error {
 	)
 }
 
-// boot starts the first process of the node, and containerd with the images of the store.
+// boot starts the node's first process, and containerd with the store's images.
 func (n *Node) boot(store string) error {
 	own := n.containers()
 	if err := os.Mkdir(own, 0o711); err != nil {
@@ -147,7 +147,7 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// root is the path of the node's root from outside. The node has its own /run.
+// root is the path of the node's root directory as seen from outside. The node has its own /run.
 func (n *Node) root() string { return fmt.Sprintf("/proc/%d/root", n.holder.cmd.Process.Pid) }
 
 // Command returns a command that runs on the node.
@@ -162,7 +162,7 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 // kubelet that cannot connect exits.
 func (n *Node) StartContainerd() (err error) {
 	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
-	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to close it
+	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to release it
 		return err
 	}
 	if n.containerd, err = start(n.log("containerd"), n.Command("containerd", "--config", "/run/containerd.toml")); err != nil {
@@ -174,7 +174,7 @@ func (n *Node) StartContainerd() (err error) {
 			return connection.Close()
 		}
 		if n.containerd.hasEnded() || time.Now().After(deadline) {
-			return fmt.Errorf("containerd of %s does not listen, its log is %s: %w", n.Name, n.log("containerd"), err)
+			return fmt.Errorf("containerd of %s is not listening; see the log %s: %w", n.Name, n.log("containerd"), err)
 		}
 	}
 }
@@ -205,7 +205,7 @@ func (n *Node) KillKubelet() error { return n.kubelet.kill() }
 // KillContainerd simulates a crash of containerd. Pods keep running.
 func (n *Node) KillContainerd() error { return n.containerd.kill() }
 
-// stop ends everything on the node.
+// stop kills everything on the node.
 func (n *Node) stop() error {
 	if n.holder == nil {
 		return nil
@@ -216,7 +216,7 @@ func (n *Node) stop() error {
 	return run("umount " + n.containers())
 }
 
-// containers is the directory of containerd from outside. It is a separate file system.
+// containers is the path of containerd's directory as seen from outside the node. It is a separate file system.
 func (n *Node) containers() string { return filepath.Join(n.cluster.dir, n.Name) }
 
 func (n *Node) log(program string) string {

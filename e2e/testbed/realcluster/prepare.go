@@ -14,8 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Prepare builds, on the host, everything that a cluster needs: programs, images, and a directory in which containerd has unpacked the images.
-// It does not rebuild existing files. It writes its progress to out. agent is the directory of the agent's image from "make image".
+// Prepare builds, on the host, everything that a cluster needs: programs, images, and a directory in which containerd
+// has unpacked the images. It does not rebuild existing files. It writes its progress to out. agent is the directory
+// with the agent's image from "make image".
 func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("unpacking images needs root")
@@ -52,7 +53,7 @@ func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	return buildHere(ctx, checkout, filepath.Join(checkout, "e2e", "chart"), "helm.sh/helm/v4/cmd/helm", "helm")
 }
 
-// folder is the directory of the files that Prepare builds.
+// folder is the directory into which Prepare builds.
 func folder(checkout string) string { return filepath.Join(checkout, ".cache", "realcluster") }
 
 func pauseProgram(checkout string) string { return filepath.Join(folder(checkout), "bin", "pause") }
@@ -75,11 +76,11 @@ const (
 	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
 	// AgentImage is the default image of the chart.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
-	// KubeProxyImage is for migrations from kube-proxy to the agent and back.
+	// KubeProxyImage is the kube-proxy image for migrations to the agent and back.
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
-// toolImages are images from which Kubernetes' tests use only commands that are also in agnhost's image.
+// toolImages lists images of which Kubernetes' tests use only commands that agnhost's image also contains.
 var toolImages = []string{
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",

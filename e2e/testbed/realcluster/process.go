@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// process is a daemon of the cluster. Its log file is named after it.
+// process is a daemon of the cluster. Its log file has the daemon's name.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the daemon has exited
@@ -52,7 +52,7 @@ func (p *process) hasEnded() bool {
 
 // kill kills the process group of the daemon. Processes in other groups, such as containerd's shims, keep running.
 func (p *process) kill() error {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if it has exited
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if the daemon has exited
 	select {
 	case <-p.done:
 		return nil

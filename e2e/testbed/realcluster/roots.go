@@ -12,8 +12,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// toolbox contains the programs that pods of Kubernetes' tests call besides agnhost, by path in the image. The tests need bash, a shell with
-// builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports timeouts; the one in Debian 12's busybox crashes.
+// toolbox contains the programs, besides agnhost, that the pods of Kubernetes' tests run, by path in the image. The
+// tests need bash, a shell with builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports
+// timeouts. The wget in Debian 12's busybox crashes.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
 	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig", "/usr/bin/getent": "getent",
@@ -87,7 +88,7 @@ func makeTmp(root string) error {
 	return os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky)
 }
 
-// busybox installs busybox, with a link for each command.
+// busybox installs busybox and a link for each of its commands.
 func busybox(root string) error {
 	if err := installProgram(root, "/bin/busybox", "busybox"); err != nil {
 		return err
@@ -109,7 +110,7 @@ func busybox(root string) error {
 
 var libraryPath = regexp.MustCompile(`(?m)^(?:.* => |\s*)(/\S+) \(`)
 
-// installProgram copies a program of the host with its libraries.
+// installProgram copies a host program and its libraries.
 func installProgram(root, place, program string) error {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -127,7 +128,7 @@ func installProgram(root, place, program string) error {
 	return nil
 }
 
-// copyFile copies a file. It replaces the target, even if that is a link.
+// copyFile copies a file. It replaces the target, even if the target is a link.
 func copyFile(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err != nil {

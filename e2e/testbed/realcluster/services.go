@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// startTime limits each wait during the start. An emulated guest on a busy machine needs minutes.
+// startTime is the limit for each wait during startup. An emulated guest on a busy machine needs minutes.
 const startTime = 15 * time.Minute
 
-// InstallArgs are Helm's arguments to install the agent. They do not set the connection tracking limit: it applies to the whole machine,
-// and a network namespace must not set it.
+// InstallArgs are Helm's arguments to install the agent. They do not set the conntrack limit: it is global, and a
+// network namespace must not set it.
 func InstallArgs(more ...string) []string {
 	return append([]string{
 		"install", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "-f", "charts/kube-ipvs/presets/no-kube-proxy.yaml",
@@ -71,7 +71,7 @@ func (c *Cluster) awaitNodes(ctx context.Context) error {
 		return ready == len(c.Nodes), nil
 	})
 	if err != nil {
-		return fmt.Errorf("nodes are not ready; logs are in %s: %w", c.out, err)
+		return fmt.Errorf("nodes are not ready; see the logs in %s: %w", c.out, err)
 	}
 	c.logf("%d nodes ready", len(c.Nodes))
 	return nil

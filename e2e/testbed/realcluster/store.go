@@ -17,10 +17,11 @@ import (
 // namespace is the containerd namespace of the kubelet's images.
 const namespace = "k8s.io"
 
-// store is the directory of a containerd with all images unpacked.
+// store is the directory of a containerd that has unpacked all images.
 func store(checkout string) string { return filepath.Join(folder(checkout), "store") }
 
-// unpack makes containerd import the archives on this host. If the store was made from the same archives, it does nothing.
+// unpack makes containerd import the archives on this host. It does nothing if the store already contains the same
+// archives.
 func unpack(ctx context.Context, checkout string, archives []string, sum string, out io.Writer) error {
 	made := filepath.Join(store(checkout), "made-from")
 	if text, err := os.ReadFile(made); err == nil && string(text) == sum {
@@ -108,8 +109,9 @@ func importAll(ctx context.Context, checkout, state string, archives []string) e
 	return nil
 }
 
-// useStore creates the directory of a node's containerd, with the images of the store. It copies the databases, because containerd writes
-// to them. It links the unpacked images, because nothing writes to them: each container has its own layer above them.
+// useStore creates the directory of a node's containerd with the store's images. It copies the databases, because
+// containerd writes to them. It links the unpacked images, because nothing writes to them: each container has a
+// separate upper layer.
 func useStore(store, own string) error {
 	return filepath.WalkDir(store, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

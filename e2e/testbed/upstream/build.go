@@ -47,8 +47,8 @@ func wanted(set Set) (all []release) {
 	return all
 }
 
-// command returns a command of go in the release's module. Programs are linked statically, so that they run in any guest. The caller's
-// workspace and flags must not affect the pinned versions.
+// command returns a go command in the release's module. Programs are linked statically, so that they run in any guest.
+// The caller's workspace and flags must not affect the pinned versions.
 func (r release) command(ctx context.Context, root string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.source(root)
@@ -56,9 +56,9 @@ func (r release) command(ctx context.Context, root string, args []string) *exec.
 	return cmd
 }
 
-// Build builds the missing programs of a set for the checkout at root and writes a line for each step to out. Concurrent calls are
-// safe: the second waits and then finds everything built. The compiler also writes to out, so out must allow concurrent
-// writes, as a file does.
+// Build builds the missing programs of a set for the checkout at root and writes a line for each step to out.
+// Concurrent calls are safe: the second call waits and then finds everything built. The compiler also writes to out, so
+// out must support concurrent writes, as files do.
 func Build(ctx context.Context, root string, set Set, out io.Writer) error {
 	return build(ctx, root, wanted(set), out)
 }
@@ -82,7 +82,7 @@ func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock the build cache: %w", err)
 	}
 	fd := int(file.Fd())
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // the blocking Flock below returns any error
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil { // if this fails, the blocking Flock below returns the error
 		fmt.Fprintln(out, "another build of "+r.name()+" is running: waiting for it")
 		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 			file.Close()
@@ -153,7 +153,7 @@ func (r release) compile(ctx context.Context, root string, p program, version, f
 	return nil
 }
 
-// beat prints a line every heartbeat until stop is called. After stop returns, it prints no more lines.
+// beat prints a line every heartbeat until stop returns.
 func beat(out io.Writer, name string, start time.Time) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -41,13 +41,13 @@ const (
 	E2ETest               = "e2e.test" // Kubernetes' own tests
 )
 
-// BuildCommand builds every program. It works in any directory of the main module.
+// BuildCommand builds every program. It works from any directory of the main module.
 const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upstream"
 
 // Set selects programs by the tests that need them. Each set includes the previous ones.
 type Set int
 
-// The sets. Only the first set is quick to build.
+// The sets. Only the first set builds quickly.
 const (
 	ControlPlane    Set = iota
 	Cluster             // nodes with kubelets
@@ -63,11 +63,11 @@ var ErrNotBuilt = errors.New("not built")
 // release is one module below this directory, with the programs that it pins.
 type release struct {
 	folder   string // under e2e/testbed/upstream
-	part     string // name in the cache if two releases share a module; otherwise empty
+	part     string // name in the cache, if two releases share a module; otherwise empty
 	set      Set
-	module   string // its pinned version is the release's
+	module   string // its pinned version is the release's version
 	tags     string
-	stamp    []string // variables that take the version at link time
+	stamp    []string // variables that receive the version at link time
 	cost     string   // duration of a first build
 	programs []program
 }
@@ -101,7 +101,8 @@ var releases = []release{
 		},
 	},
 	{
-		// This is a separate module, because most tests wait only for the two above, and its programs need many more modules.
+		// This is a separate module, because its programs need many more modules, and most tests need only the two
+		// releases above.
 		folder: "node",
 		set:    Cluster,
 		module: "k8s.io/kubernetes",
@@ -181,7 +182,7 @@ func Root() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is not inside a kube-ipvs checkout: change to one, or set %s to its directory", start, RootVariable)
+			return "", fmt.Errorf("%s is not inside a kube-ipvs checkout; change to one, or set %s to its directory", start, RootVariable)
 		}
 	}
 }
@@ -195,7 +196,7 @@ func Path(root, name string) (string, error) {
 	}
 	path := filepath.Join(pin.dir, name)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s %s is %w (looked for %s): build it once with: %s", name, pin.version, ErrNotBuilt, path, r.set.command())
+		return "", fmt.Errorf("%s %s is %w (looked for %s); build it once with: %s", name, pin.version, ErrNotBuilt, path, r.set.command())
 	} else if err != nil {
 		return "", fmt.Errorf("find %s: %w", name, err)
 	}
@@ -219,15 +220,14 @@ func find(root, name string) (release, pin, error) {
 	return release{}, pin{}, fmt.Errorf("no module of e2e/testbed/upstream pins a program called %q", name)
 }
 
-// pin is the version that a release's module files currently require.
+// pin is the version that a release's module files require.
 type pin struct {
 	version string
 	dir     string // directory of the programs; exists only when all are built
 }
 
-// pin reads the module files. The directory's name contains a digest of everything that affects the
-// build's output, so a changed pin is simply a directory that does not exist yet, and two branches
-// keep their builds side by side.
+// pin reads the module files. The directory's name contains a digest of everything that affects the build's output. A
+// changed pin therefore leads to a new directory, and two branches keep separate builds.
 func (r release) pin(root string) (pin, error) {
 	goMod, err := os.ReadFile(filepath.Join(r.source(root), "go.mod"))
 	if err != nil {
@@ -245,7 +245,7 @@ func (r release) pin(root string) (pin, error) {
 	version := string(match[1])
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%q\n%q\n%q\n", goMod, goSum, r.flags(version))
-	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // where a release is assembled from packages
+	program, err := os.ReadFile(filepath.Join(r.source(root), "main.go")) // set if a release is assembled from packages
 	if err == nil {
 		digest.Write(program)
 	} else if !errors.Is(err, fs.ErrNotExist) {

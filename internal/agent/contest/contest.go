@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// often is how many audits must find an object changed before it is contested. An operator changes an object less often.
+	// often is the number of audits that must find an object changed before the object is contested. Operators change an object less often.
 	often = 3
-	// quiet is how long an object must stay unchanged before it is no longer contested, unless audits are far apart.
+	// quiet is the time without changes after which an object is no longer contested, or longer if audits are rare.
 	quiet = 10 * time.Minute
-	// firstDistance is the time between two audits triggered by kernel changes after something is contested. Each further repair doubles it,
-	// up to the audit interval.
+	// firstDistance is the initial minimum time between two audits triggered by kernel changes while an object is contested. Each further
+	// repair doubles it, up to the audit interval.
 	firstDistance = 2 * time.Second
 )
 
@@ -30,7 +30,7 @@ type object struct {
 	first, last time.Time
 }
 
-// Audit records what changed in the kernel without a change in the cluster; period is the time between two audits.
+// Audit records kernel changes that no change in the cluster explains; period is the time between two audits.
 func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 	maps.DeleteFunc(c.objects, func(_ string, o *object) bool { return now.Sub(o.last) > max(quiet, 5*period) })
 	if c.objects == nil {
@@ -60,8 +60,8 @@ func (c *Contests) contested() (list []*object) {
 	return list
 }
 
-// Distance is the minimum time between two audits triggered by kernel changes; 0 if nothing is contested. It keeps the agent from racing the
-// other program. Periodic audits continue, because Services would stay broken without repairs.
+// Distance returns the minimum time between two audits triggered by kernel changes; 0 if no object is contested. The minimum keeps the
+// agent from racing the other program. Periodic audits continue, because without repairs Services would stay broken.
 func (c *Contests) Distance(period time.Duration) time.Duration {
 	distance := time.Duration(0)
 	for _, o := range c.contested() {
@@ -71,7 +71,8 @@ func (c *Contests) Distance(period time.Duration) time.Duration {
 	return min(distance, period)
 }
 
-// Problems returns one Problem per contested object. Its text stays the same while the object is contested, so that it is reported once.
+// Problems returns one Problem per contested object. The Problem's text stays the same while the object is contested, so that the Problem
+// is reported once.
 func (c *Contests) Problems(node string) (list []model.Problem) {
 	for _, o := range c.contested() {
 		p := model.Problem{

@@ -52,7 +52,7 @@ func TestFewChangesAreNoContest(t *testing.T) {
 	}
 }
 
-// TestContest: a contest is reported once, audits that it triggers become rarer, and it ends when the object stays unchanged.
+// TestContest: a contest is reported once. Audits that it triggers become less frequent. It ends when the object stays unchanged.
 func TestContest(t *testing.T) {
 	var c Contests
 	now, text := start, ""
@@ -140,7 +140,7 @@ func TestFindNamesEveryKind(t *testing.T) {
 	}
 }
 
-// Each finding uses the words of the tool that shows it. Its kind is one of the kinds of its part.
+// Each finding uses the terms of the tool that shows it, and its kind is a valid kind of its part.
 func TestFindingTexts(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	other := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}

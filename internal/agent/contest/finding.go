@@ -21,7 +21,7 @@ const (
 
 // Kinds of findings.
 const (
-	// Missing objects were deleted, Unexpected objects were added.
+	// Missing objects were deleted; Unexpected objects were added.
 	Missing    = "missing"
 	Unexpected = "unexpected"
 	Changed    = "changed"
@@ -38,17 +38,18 @@ var Kinds = map[string][]string{
 	Device:  {Missing, Unexpected},
 }
 
-// Finding is one change found by an audit: a chain, a sysctl, or all changes of one kind in a set, to virtual servers or to addresses. So
-// the number of findings does not depend on the number of Services.
+// Finding describes changes that an audit found: changes to one chain or sysctl, or all changes of one kind to a set, to virtual servers or
+// to addresses. The number of findings does not depend on the number of Services.
 type Finding struct {
 	// Object names what another program may keep changing. Findings of several kinds can have the same object.
 	Object     string
 	Part, Kind string
-	// What describes the finding in the words of the tool that shows it.
+	// What describes the finding in the terms of the tool that shows it.
 	What string
 	// Count is the number of differences.
 	Count int
-	// KubeProxy is true for a chain if kube-proxy wrote into any of the chains that this audit found: it writes all its chains together.
+	// KubeProxy is true for a chain if kube-proxy has written to any chain that this audit found, because kube-proxy writes all its chains
+	// together.
 	KubeProxy bool
 }
 
@@ -59,7 +60,7 @@ func (f Finding) String() string {
 	return f.What
 }
 
-// Find describes an audit's repairs, sorted, given what the audit read.
+// Find returns a sorted description of an audit's repairs. The other arguments are the state that the audit read.
 func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls map[string]string) []Finding {
 	type group struct{ object, kind string }
 	groups := map[group][]kernel.Op{}
@@ -81,7 +82,7 @@ func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls m
 	return found
 }
 
-// nameOf returns a finding's name for an object.
+// nameOf returns the name of an object in findings.
 func nameOf(object kernel.Object) string {
 	switch o := object.(type) {
 	case kernel.Server, kernel.ServerDestination:
@@ -141,7 +142,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.BoundAddress:
 		return counted(kernel.Device+": address", "es", ops)
 	}
-	if slices.ContainsFunc(ops, isServer) { // the changes of the server's destinations follow from this
+	if slices.ContainsFunc(ops, isServer) { // the changes to the server's destinations follow from this
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
 		return counted("ipvs: virtual server", "s", ops)
 	}
@@ -150,13 +151,13 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 
 func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
 
-// fates describe what happened to one object of a kind, manyFates to several.
+// fates describe what happened to one object of a kind; manyFates describe several.
 var (
 	fates     = map[string]string{Missing: "is missing", Changed: "was changed", Unexpected: "was added"}
 	manyFates = map[string]string{Missing: "are missing", Changed: "were changed", Unexpected: "were added"}
 )
 
-// counted describes what happened to the objects, and names the first.
+// counted describes what happened to the objects, and names the first object.
 func counted(what, plural string, ops []kernel.Op) string {
 	first, kind := short(ops[0].Object), kindOf(ops[0])
 	if len(ops) == 1 {

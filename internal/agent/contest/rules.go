@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// findRules compares the rules read with the wanted ones, chain by chain.
+// findRules compares the kernel's rules with the wanted rules, chain by chain.
 func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	lacking := read.Lacks(wanted.View())
 	byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(read.Foreign[id], fromKubeProxy) })
@@ -25,7 +25,7 @@ func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	return found
 }
 
-// findChain describes what happened to a chain: one of the agent's, or a built-in one with its jumps.
+// findChain describes what happened to a chain: one of the agent's chains, or the agent's jumps in a built-in chain.
 func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
 	if !slices.ContainsFunc(wanted.Chains, func(c kernel.Chain) bool { return c.ChainID == id }) {
 		return findJumps(wanted, read, id)
@@ -53,7 +53,7 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	return Missing, fmt.Sprintf("the jump from %s to %s is missing", id.Chain, strings.Join(targets, ", "))
 }
 
-// kubeProxyTexts are parts of rules that kube-proxy writes into chains with the same names as the agent's: its comments, sets and chains.
+// kubeProxyTexts are comments, sets and chains that occur in kube-proxy's rules, in chains whose names kube-proxy and the agent share.
 var kubeProxyTexts = []string{
 	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
 	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
@@ -77,7 +77,7 @@ func chainWith(read kernel.RulesView, match func(rule string) bool) string {
 	return ""
 }
 
-// fromKubeProxy reports whether a rule is kube-proxy's, in any of its modes.
+// fromKubeProxy reports whether kube-proxy wrote a rule, in any of its modes.
 func fromKubeProxy(rule string) bool {
 	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })
 }

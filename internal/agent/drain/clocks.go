@@ -1,9 +1,10 @@
-// Package drain tracks how long destinations have been draining, and which endpoints have no connection left after an operator set their weight to 0.
+// Package drain tracks how long destinations have been draining, and which endpoints have no connections left after an operator has set
+// their weight to 0.
 //
-// The kernel alone shows that a destination drains: it has weight 0 and is not wanted. Only the clocks are in memory; a restart resets them
-// (I9).
+// The kernel's state alone shows whether a destination is draining: it has weight 0 and is not wanted. Only the clocks are kept in memory;
+// a restart resets them (I9).
 //
-// May import: diff, kernel, want. It has no clock: callers pass the time.
+// May import: diff, kernel, want. The package has no clock: callers pass the time.
 package drain
 
 import (
@@ -17,10 +18,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Clock is the times at which the destinations of one virtual server started to drain, by address. It is immutable.
+// Clock maps the draining destinations of one virtual server to the times at which they started to drain. It is immutable.
 type Clock map[netip.AddrPort]time.Time
 
-// wholeServer represents a lingering virtual server with all its destinations; it also waits for its last connection.
+// wholeServer represents all destinations of a lingering virtual server, which also waits for its last connection.
 var wholeServer netip.AddrPort
 
 // destinations returns the number of draining destinations.
@@ -36,7 +37,7 @@ type Clocks struct {
 	servers map[kernel.ServerKey]Clock
 	// count is the number of draining destinations.
 	count int
-	// next is the time of the next count of draining destinations' connections; turn has the virtual servers of the last count.
+	// next is the time at which connections of draining destinations are counted next; turn has the virtual servers of the last count.
 	next time.Time
 	turn []kernel.ServerKey
 }
@@ -44,7 +45,7 @@ type Clocks struct {
 // NewClocks returns an empty set of clocks.
 func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}} }
 
-// Pass is the part of a sync's result that concerns draining.
+// Pass is the part of a sync's result that Clocks uses.
 type Pass struct {
 	Target *diff.Target
 	// Have is the kernel's state after the sync; nil if it was never read.
@@ -54,8 +55,8 @@ type Pass struct {
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates the virtual servers in the plan, new lingering ones and, if
-// a count was due, the virtual servers of the turn.
+// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates the virtual servers
+// in the plan, new lingering ones and, if a count was due, the virtual servers of the turn.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -131,7 +132,7 @@ func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
 	return addrs
 }
 
-// continued returns the clock for the destinations that drain now: the same clock if they have not changed.
+// continued returns the clock for the currently draining destinations: the same clock if they have not changed.
 func (c Clock) continued(now time.Time, draining []netip.AddrPort) Clock {
 	if len(draining) == len(c) && !slices.ContainsFunc(draining, func(a netip.AddrPort) bool { return !c.runs(a) }) {
 		return c
@@ -151,10 +152,10 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 	return running
 }
 
-// maxDraining bounds the draining destinations of a Service: their number does not depend on how often its endpoints change.
+// maxDraining is the maximum number of draining destinations of a Service, however often its endpoints change.
 const maxDraining = 1 << 16
 
-// Room returns a function that returns how many more destinations of a virtual server's Service may drain.
+// Room returns a function that returns the number of further destinations that may drain for a virtual server's Service.
 func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {
@@ -170,13 +171,13 @@ func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	}
 }
 
-// Of returns the clock of a virtual server; nil if none of its destinations drains.
+// Of returns the clock of a virtual server; nil if none of its destinations is draining.
 func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
 
 // Count returns the number of draining destinations.
 func (c *Clocks) Count() int { return c.count }
 
-// Next is the time of the next count of draining destinations' connections; zero if none drains.
+// Next returns the time at which connections of draining destinations are counted next; zero if no destination is draining.
 func (c *Clocks) Next() time.Time {
 	if len(c.servers) == 0 {
 		return time.Time{}
@@ -187,7 +188,8 @@ func (c *Clocks) Next() time.Time {
 // Due reports whether it is time to count the connections of draining destinations.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// maxCounted bounds the virtual servers of a turn: each takes a separate request to the kernel, and changes in the cluster wait meanwhile.
+// maxCounted is the maximum number of virtual servers in a turn: each requires a separate request to the kernel, and changes in the cluster
+// wait for the turn to end.
 const maxCounted = 100
 
 // Turn returns the virtual servers whose draining destinations' connections are counted now. More than maxCounted take turns.
@@ -207,10 +209,10 @@ func (c *Clocks) Turn() []kernel.ServerKey {
 	return keys
 }
 
-// minBetweenTurns is the minimum time between two turns. It bounds the cost of counting if many destinations drain.
+// minBetweenTurns is the minimum time between two turns. It limits the cost of counting while many destinations drain.
 const minBetweenTurns = time.Second
 
-// distance is the time between two turns. If possible, every virtual server is counted once per interval.
+// distance returns the time between two turns. If possible, every virtual server is counted once per interval.
 func (c *Clocks) distance(interval time.Duration) time.Duration {
 	turns := max((len(c.servers)+maxCounted-1)/maxCounted, 1)
 	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))

@@ -26,7 +26,7 @@ func wanting(destinations ...kernel.Destination) *diff.Target {
 	return diff.NewTarget(w)
 }
 
-// holding is a kernel with one destination.
+// holding returns a kernel state with one destination.
 func holding(weight, connections uint32) *kernel.State {
 	d := kernel.ObservedDestination{Destination: kernel.Destination{Addr: pod, Weight: weight}}
 	d.Stats.Active = connections
@@ -46,7 +46,7 @@ func TestClockRunsWhileADestinationDrains(t *testing.T) {
 	}
 	c.Update(start.Add(time.Hour), interval, Pass{Target: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
 	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
-		t.Errorf("after the endpoint returned: %v, next count at %v", c.Of(key), c.Next())
+		t.Errorf("after the endpoint has returned: %v, next count at %v", c.Of(key), c.Next())
 	}
 }
 
@@ -75,7 +75,7 @@ func TestDrainedIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestDrainingServersTakeTurns: the number of virtual servers in a turn is bounded, and each gets its turn.
+// TestDrainingServersTakeTurns: the number of virtual servers in a turn is bounded, and each virtual server gets a turn.
 func TestDrainingServersTakeTurns(t *testing.T) {
 	for _, servers := range []int{1, 100, 101, 1000} {
 		t.Run(fmt.Sprint(servers), func(t *testing.T) {

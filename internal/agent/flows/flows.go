@@ -1,8 +1,9 @@
-// Package flows finds tracked connections that may be stale: they send a client's packets to a deleted endpoint, or on the path from before
-// the Service existed. UDP and SCTP clients that keep sending stay on that path until the entry is deleted. So does a TCP client whose first
-// packet has no answer yet, because it retransmits that packet for minutes. TCP connections with an answer are never ended (I13).
+// Package flows finds tracked connections that may be stale: they send a client's packets to a deleted endpoint, or on the path that the
+// packets took before the Service existed. UDP and SCTP clients that keep sending stay on that path until the entry is deleted. A TCP
+// client whose first packet has no answer also stays, because it retransmits that packet for minutes. The agent never ends answered TCP
+// connections (I13).
 //
-// May import: inet, kernel. The agent does the I/O and has the clock.
+// May import: inet, kernel. The package performs no I/O and has no clock: the agent does both.
 package flows
 
 import (
@@ -18,20 +19,20 @@ import (
 const (
 	// Interval is the minimum time between two checks, because each walks the connection tracking table.
 	Interval = time.Second
-	// share bounds the time that checks take: after a check, the next one waits this multiple of its duration.
+	// share limits the time that checks take: after a check, the agent waits this multiple of the check's duration before the next one.
 	share = 10
 )
 
 // Flows records the virtual servers whose tracked connections must be checked.
 type Flows struct {
 	todo scope
-	// unverified virtual servers had a failed operation. The next full read shows whether it took effect.
+	// unverified virtual servers had a failed operation. The next full read shows whether the operation took effect.
 	unverified scope
 	// ended maps each client to the endpoints of the flows that the last check ended.
 	ended   map[client]kernel.ServerKey
 	running bool
 	next    time.Time
-	// withoutIPVS is true if conntrack alone translates connections: then nothing else ends connections to a deleted destination.
+	// withoutIPVS is true if conntrack alone translates connections, so that nothing else ends connections to a deleted destination.
 	withoutIPVS bool
 }
 
@@ -47,14 +48,14 @@ func New(withoutIPVS bool) *Flows {
 	return f
 }
 
-// Verified records a full read of the kernel: from then on, virtual servers with a failed operation are checked, too.
+// Verified records a full read of the kernel, after which virtual servers with failed operations are also checked.
 func (f *Flows) Verified() {
 	f.todo.add(f.unverified)
 	f.unverified = newScope()
 }
 
-// Note records an attempted operation. Flows may be stale after a virtual server was created or deleted, after it lost a destination or a
-// port, or after its address was bound.
+// Note records an attempted operation. Flows may be stale after a virtual server was created or deleted, lost a destination or a port, or
+// had its address bound.
 func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	if err == nil {
 		f.todo.note(op, have, f.withoutIPVS)
@@ -76,19 +77,19 @@ func (f *Flows) Next() time.Time {
 // Due reports whether a check is due.
 func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.next) }
 
-// Defer sets the next check to Interval after the given time.
+// Defer schedules the next check at Interval after the given time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
 // Surroundings are the state that flows are compared with.
 type Surroundings struct {
 	Have *kernel.State
-	// Ours reports whether a virtual server is ours. Flows of foreign virtual servers are left alone.
+	// Ours reports whether a virtual server is ours. Flows of foreign virtual servers are never touched.
 	Ours func(kernel.ServerKey) bool
 	// Ports returns the ports that an all-ports server should serve.
 	Ports func(kernel.ServerKey) []uint16
 }
 
-// Begin begins a check. Checks run one at a time: none is due until this one is Finished.
+// Begin begins a check. Checks run one at a time: no other check is due until Finished is called.
 func (f *Flows) Begin(s Surroundings) *Check {
 	c := &Check{scope: f.todo, before: f.ended, ended: map[client]kernel.ServerKey{}}
 	c.servers = c.copyServers(s)
@@ -96,8 +97,8 @@ func (f *Flows) Begin(s Surroundings) *Check {
 	return c
 }
 
-// Finished records the result of a check. Unless it failed, its virtual servers are done. If it ended flows, one more check finds the answers
-// that were still in flight.
+// Finished records the result of a check. After a failure, the check's virtual servers are checked again. If it ended flows, another check
+// finds the answers that were still in flight.
 func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
 	f.running = false
 	f.next = now.Add(max(Interval, share*took))
@@ -108,16 +109,16 @@ func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error)
 	}
 }
 
-// Check is one check of the tracked connections. It has copies of its inputs, so it may run while the kernel and the wanted state change.
+// Check is one check of the tracked connections. It works on copies, so it may run while the kernel and the wanted state change.
 type Check struct {
 	scope scope
-	// before are the flows ended by the previous check, ended the flows ended by this one.
+	// before are the flows that the previous check ended; ended are the flows that this check ended.
 	before, ended map[client]kernel.ServerKey
-	// servers are all virtual servers at the addresses of this check.
+	// servers are all virtual servers at the addresses in the scope of this check.
 	servers map[kernel.ServerKey]server
 }
 
-// server is a virtual server as a check compares flows with it.
+// server is the part of a virtual server's state that a check compares with flows.
 type server struct {
 	kernel.ObservedServer
 	ours bool
@@ -144,7 +145,7 @@ func (c *Check) copyServers(s Surroundings) map[kernel.ServerKey]server {
 	return copied
 }
 
-// Protocols returns the protocols whose connections the check needs to see.
+// Protocols returns the protocols whose connections the check must read.
 func (c *Check) Protocols() []inet.Protocol {
 	seen := map[inet.Protocol]bool{}
 	for key := range c.scope.servers {
@@ -159,11 +160,11 @@ func (c *Check) Protocols() []inet.Protocol {
 	return slices.DeleteFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool { return !seen[p] && !c.scope.all })
 }
 
-// Stale reports whether a tracked connection must be deleted: it leads to an endpoint that is not in its virtual server, or it is a reply tracked as a separate flow, which
-// blocks the client.
+// Stale reports whether a tracked connection must be deleted, because it leads to an endpoint that is not in its virtual server, or because
+// it is a reply that is tracked as a separate flow and blocks the client.
 func (c *Check) Stale(flow kernel.Flow) bool {
 	if flow.Key.Protocol == inet.TCP {
-		// The kernel never tracks a TCP reply as a separate connection.
+		// The kernel never tracks a TCP reply as a separate flow.
 		return flow.Unanswered && c.strayed(flow)
 	}
 	if c.strayed(flow) {
@@ -198,9 +199,9 @@ func (c *Check) strayed(flow kernel.Flow) bool {
 	return !s.leadsTo(flow.Key, flow.Endpoint)
 }
 
-// blocks reports whether a flow is an endpoint's answer to a client whose flow this check or the last one ended. While the old flow is
-// tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a separate flow. That flow has the addresses that answers to
-// the client's next flow need, so the kernel drops the client's packets until it expires.
+// blocks reports whether a flow is an endpoint's answer to a client whose flow this check or the previous check ended. While the old flow
+// is tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a separate flow. That flow has the addresses that answers
+// to the client's next flow need, so the kernel drops the client's packets until it expires.
 func (c *Check) blocks(flow kernel.Flow) bool {
 	to := client{flow.Key.Addr, flow.Key.Protocol}
 	port, ended := c.ended[to]
@@ -214,7 +215,7 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 	return exists && s.ours && s.leadsTo(port, flow.Client)
 }
 
-// leadsTo reports whether the virtual server forwards connections to a port to an endpoint.
+// leadsTo reports whether the virtual server forwards connections from a port to an endpoint.
 func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {
 	if s.Key == s.Key.AllPorts() {
 		if endpoint.Port() != port.Addr.Port() {

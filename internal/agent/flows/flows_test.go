@@ -54,7 +54,7 @@ func quiet() *Flows {
 	return f
 }
 
-// succeed ends a check that took no time.
+// succeed finishes a check that took no time.
 func (f *Flows) succeed(c *Check) { f.Finished(c, start, 0, nil) }
 
 func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
 	}
 	check := f.Begin(around(with(dns, pod), true))
 	if !check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) || check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
-		t.Error("all flows must be checked: what happened before the start is unknown")
+		t.Error("all flows must be checked, because changes before the start are unknown")
 	}
 	if diff := cmp.Diff([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, check.Protocols()); diff != "" {
 		t.Error(diff)
@@ -108,14 +108,14 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 	s.Ports = func(kernel.ServerKey) []uint16 { return []uint16{53} }
 	check := f.Begin(s)
 	if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
-		t.Error("the endpoint exists at the port")
+		t.Error("the flow is stale although the endpoint still serves the port")
 	}
 	if !check.Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
 		t.Error("the all-ports server does not map ports")
 	}
 }
 
-// A port with its own virtual server does not match the all-ports server, whichever of the two has changed.
+// A port with its own virtual server never matches the all-ports server, whichever of the two has changed.
 func TestPortBesideAnAllPortsServer(t *testing.T) {
 	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
 	have.Servers[dns] = with(dns, gone).Servers[dns]
@@ -124,10 +124,10 @@ func TestPortBesideAnAllPortsServer(t *testing.T) {
 		f.Note(kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: noted}}, nil, have)
 		check := f.Begin(around(have, true))
 		if check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
-			t.Errorf("%s changed: the port's own virtual server leads there", noted)
+			t.Errorf("%s changed: the flow is stale although the port's own virtual server leads to its endpoint", noted)
 		}
 		if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) != (noted == dns) {
-			t.Errorf("%s changed: the port's own virtual server does not lead there", noted)
+			t.Errorf("%s changed: wrong result for a flow to an endpoint of the all-ports server", noted)
 		}
 	}
 }
@@ -136,15 +136,15 @@ func TestFailedOperationIsCheckedAfterAFullRead(t *testing.T) {
 	f := quiet()
 	f.Note(deleted(dns), errors.New("no memory"), with(dns, pod))
 	if f.Due(start) {
-		t.Error("checked before the operation's effect is known")
+		t.Error("checked before it is known whether the operation took effect")
 	}
 	if f.Verified(); !f.Due(start) {
 		t.Error("not checked after a full read")
 	}
 }
 
-// TCP connections with an answer are never ended (I13). One without an answer is ended if it began before its virtual server existed. IPVS
-// itself ends connections to a deleted destination.
+// Answered TCP connections are never ended (I13). An unanswered one is ended if it began before its virtual server existed. IPVS itself
+// ends connections to a deleted destination.
 func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -170,7 +170,7 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}
 }
 
-// Where nftables balances, nothing else ends the connections to a deleted destination. One with an answer continues.
+// If nftables balances connections, nothing else ends connections to a deleted destination. One with an answer continues.
 func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -179,7 +179,7 @@ func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	f.Note(deleted(web), nil, have)
 	check := f.Begin(around(have, true))
 	if !check.Stale(kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}) {
-		t.Error("the client retransmits its first packet to an endpoint that is gone")
+		t.Error("the client retransmits its first packet to an endpoint that no longer exists")
 	}
 	if check.Stale(kernel.Flow{Key: web, Endpoint: gone}) || check.Stale(kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}) {
 		t.Error("these go on")
@@ -189,7 +189,7 @@ func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	}
 }
 
-// A check sees only the protocols that it needs, because each costs a walk.
+// A check reads only the protocols that it needs, because each protocol costs a walk.
 func TestProtocols(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -248,15 +248,15 @@ func TestChecksAreSpaced(t *testing.T) {
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())
 	}
-	// Walking a large table takes long: checks take at most a tenth of the time.
+	// Walking a large table takes a long time, so checks may use at most a tenth of the time.
 	f.Finished(f.Begin(around(with(dns, pod), true)), start, time.Second, errors.New("no memory"))
 	if f.Due(start.Add(9*time.Second)) || !f.Due(start.Add(10*time.Second)) {
-		t.Errorf("after a check of one second, the next is at %v", f.Next())
+		t.Errorf("after a check that took one second, the next is at %v", f.Next())
 	}
 }
 
-// If an endpoint answers a flow that IPVS did not begin, the kernel tracks the answer as a separate flow, which blocks the client's next
-// flow.
+// If an endpoint answers a flow that did not start through IPVS, the kernel tracks the answer as a separate flow, which blocks the client's
+// next flow.
 func TestAnswersToEndedFlows(t *testing.T) {
 	sender := netip.MustParseAddrPort("10.244.1.9:4000")
 	before := kernel.Flow{Key: dns, Client: sender, Endpoint: dns.Addr} // from before the Service existed
@@ -268,29 +268,30 @@ func TestAnswersToEndedFlows(t *testing.T) {
 
 	first := f.Begin(around(with(dns, pod), true))
 	if first.Stale(answer) {
-		t.Error("an answer was ended although no flow to its endpoint was")
+		t.Error("an answer was ended although no flow to its endpoint was ended")
 	}
 	if !first.Stale(before) || !first.Stale(answer) || first.Stale(foreign) {
-		t.Error("the flow and its answer must end, and no other flow")
+		t.Error("only the flow and its answer must end")
 	}
 	f.succeed(first)
 	if !f.Due(start.Add(Interval)) {
-		t.Error("no check for answers that were in flight")
+		t.Error("no further check for answers that were in flight")
 	}
 	second := f.Begin(around(with(dns, pod), true))
 	if !second.Stale(answer) || second.Stale(foreign) {
-		t.Error("the late answer must end, and no other flow")
+		t.Error("only the late answer must end")
 	}
 	if diff := cmp.Diff([]inet.Protocol{inet.UDP}, second.Protocols()); diff != "" {
 		t.Error(diff)
 	}
 	f.succeed(second)
 	if f.Due(start.Add(time.Hour)) || f.Begin(around(with(dns, pod), true)).Stale(answer) {
-		t.Error("answers to one client were looked for twice")
+		t.Error("answers to one client were searched for twice")
 	}
 }
 
-// A flow is not compared with every endpoint of its virtual server: the Service's author may open many flows, and other Services wait for the walk.
+// A check does not compare a flow with every endpoint of its virtual server: a Service's author can open many flows, and the flows of other
+// Services wait for the walk.
 func TestEndpointsAreNotSearched(t *testing.T) {
 	port := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
 	server := kernel.ObservedServer{Server: kernel.Server{Key: port.AllPorts()}}

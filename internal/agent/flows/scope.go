@@ -10,9 +10,9 @@ import (
 
 // scope selects the flows of a check.
 type scope struct {
-	// all is true until the flows of every virtual server have been checked: what happened before the agent started is unknown.
+	// all is true until the flows of every virtual server have been checked once: earlier changes are unknown to a new agent.
 	all bool
-	// servers are the changed virtual servers. addresses are the addresses at which every virtual server was unreachable.
+	// servers are the changed virtual servers. addresses are addresses at which all virtual servers were unreachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }
@@ -29,7 +29,7 @@ func (s *scope) add(other scope) {
 	maps.Copy(s.addresses, other.addresses)
 }
 
-// note adds the flows that an operation may have stranded. Without IPVS, TCP clients do not notice a deleted endpoint, either.
+// note adds the flows that an operation may have made stale. Without IPVS, TCP clients also fail to notice that their endpoint was deleted.
 func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -53,7 +53,7 @@ func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	}
 }
 
-// silent is true for protocols whose clients do not notice that their endpoint was deleted. A TCP client notices, because IPVS itself ends
+// silent reports whether clients of a protocol do not notice that their endpoint was deleted. TCP clients do: IPVS itself ends all
 // connections to a deleted destination, answered or not.
 func silent(p inet.Protocol) bool { return p != inet.TCP }
 
@@ -66,7 +66,7 @@ func (s *scope) noted(key kernel.ServerKey) bool {
 
 func (s *scope) has(key kernel.ServerKey) bool { return s.all || s.noted(key) }
 
-// concerned returns the addresses of the scope's virtual servers, unless the scope has all.
+// concerned returns the addresses in the scope. They are incomplete if all is true.
 func (s *scope) concerned() map[netip.Addr]struct{} {
 	list := maps.Clone(s.addresses)
 	for key := range s.servers {

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// written is what the agent has written, tried to write or looked up since an audit began. The audit may have read these objects before or after the write, so only the next
-// audit's result counts for them.
+// written records the objects that the agent has written, tried to write or looked up since an audit began. The audit may have read them
+// before or after the write, so only the next audit's result counts for them.
 type written struct {
 	servers   keySet
 	members   map[kernel.Member]struct{}
@@ -73,7 +73,7 @@ func (w *written) note(object kernel.Object) {
 	}
 }
 
-// BeginAudit returns what an audit that begins now must always return.
+// BeginAudit returns the parts of the kernel's state that an audit must return even if they have not changed.
 func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	w := k.written
 	k.written, k.failed, k.skippedLater = newWritten(), Unverified{}, false
@@ -85,8 +85,7 @@ func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	return audit
 }
 
-// Unseen returns the virtual servers that are known to exist and that an audit did not see. A dump can miss some; only a lookup shows
-// whether they exist.
+// Unseen returns the known virtual servers that an audit did not see. A dump can miss some; only a lookup shows whether they exist.
 func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 	var unseen []kernel.ServerKey
 	for key, server := range d.Servers {
@@ -105,7 +104,7 @@ func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 	return unseen
 }
 
-// UnseenMembers does the same for members of sets, if the audit may have missed some.
+// UnseenMembers returns the known set members that the audit may have missed.
 func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	if !d.Base.MayMiss {
 		return nil
@@ -123,11 +122,11 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	return unseen
 }
 
-// Exist records that a lookup found members that the audit did not see. The next audit must return their sets: it reports differences from this
-// audit, which lacks the members, so it would miss their deletion.
+// Exist records that a lookup found members that the audit missed. The next audit must return their sets: it reports only differences from
+// this audit, which lacks the members, so it would miss their deletion.
 func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
 
-// AskAgain does the same for virtual servers, after Merge.
+// AskAgain makes the next audit return these virtual servers. Call it after Merge.
 func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
 	for _, key := range lookedUp {
 		k.written.servers[key] = struct{}{}
@@ -137,8 +136,8 @@ func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
 // Written reports whether the agent has written a virtual server since the audit began.
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 
-// Merge updates the known state with the result of an audit, except for what was written in the meantime. It reports whether everything must be
-// compared: the kernel differs from the known state, or something unverified is now verified.
+// Merge updates the known state with the result of an audit, except for objects written in the meantime. It reports whether everything must
+// be compared, because the kernel differs from the known state or unverified objects are now verified.
 func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
@@ -156,8 +155,8 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	return m.differs
 }
 
-// TouchSkipped adds to touched the objects whose writes were refused or skipped since the last full comparison, and all other objects at their
-// addresses. Nothing else would touch these.
+// TouchSkipped adds two kinds of objects to touched: those whose writes were refused or skipped since the last full comparison, and all
+// other objects at their addresses. No other code would touch these objects.
 func (k *Kernel) TouchSkipped(w *diff.Target, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return
@@ -190,10 +189,10 @@ type merge struct {
 	differs bool
 }
 
-// base updates the objects that every sync compares.
+// base updates the objects that do not depend on Services, which every sync compares.
 func (m *merge) base(read *kernel.State) {
 	if !m.written.base {
-		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent binding addresses
+		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent the agent from binding addresses
 		m.have.Device, m.have.Timeouts, m.have.Sysctls = read.Device, read.Timeouts, maps.Clone(read.Sysctls)
 	}
 	for f, view := range read.Rules {
@@ -245,7 +244,7 @@ func (m *merge) addresses(read map[netip.Addr]struct{}) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-// follow makes a set of keys equal to what was read, except for keys written in the meantime. It reports whether the set changed.
+// follow makes a set of keys equal to those read, except for keys written in the meantime, and reports whether the set changed.
 func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
 	for key := range have {
 		if _, exists := read[key]; !exists && !written(key) {

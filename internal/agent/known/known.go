@@ -1,9 +1,9 @@
-// Package known keeps the known state of the kernel: what the agent has read and written, which virtual servers are ours, which
-// operations failed or were refused, and which schedulers the kernel has.
+// Package known keeps the known state of the kernel: the objects that the agent has read and written, the virtual servers that are ours,
+// the operations that failed or were refused, and the schedulers that the kernel has.
 //
-// Nothing here is the only copy: a restarted agent reads everything from the kernel again (I9).
+// The known state is only a copy: a restarted agent reads everything from the kernel again (I9).
 //
-// May import: diff, inet, kernel, model, want. It does no I/O and has no clock: callers pass the time.
+// May import: diff, inet, kernel, model, want. The package performs no I/O and has no clock: callers pass the time.
 package known
 
 import (
@@ -30,7 +30,7 @@ type Kernel struct {
 	have *kernel.State
 	// inexact is true if have may differ from the kernel although no operation failed.
 	inexact bool
-	// ours are the virtual servers known to be ours. They stay ours if another program empties the ledger.
+	// ours are the virtual servers known to be ours, even if another program empties the ledger.
 	ours keySet
 	// contested are foreign virtual servers for which the ledger may still have an owner record.
 	contested  keySet
@@ -39,7 +39,7 @@ type Kernel struct {
 	skipped bool
 	// waiting are the objects refused or skipped since the last full comparison.
 	waiting *want.Touched
-	// written, failed and skippedLater record the same kinds of events since the last audit began.
+	// written, failed and skippedLater record such events since the last audit began.
 	written      written
 	failed       Unverified
 	skippedLater bool
@@ -47,11 +47,11 @@ type Kernel struct {
 	// ipv4Servers is the number of known IPv4 virtual servers when writes.Servers was ipv4ServersAt.
 	ipv4Servers   int
 	ipv4ServersAt uint64
-	// lost is true if the next audit must return everything: there was none since the last full read, or its result was lost.
+	// lost is true if the next audit must return everything: there was no audit since the last full read, or its result was lost.
 	lost bool
-	// unsettable are optional sysctls that the kernel refused and would refuse again.
+	// unsettable are optional sysctls that the kernel refuses permanently.
 	unsettable map[kernel.SysctlSetting]bool
-	// failures are those since the last full read; nil if no plan was applied since.
+	// failures are the failures since the last full read; nil if no plan has been applied since then.
 	failures *diff.Failures
 }
 
@@ -73,18 +73,18 @@ func (k *Kernel) Replace(fresh *kernel.State) {
 	k.Compared()
 }
 
-// Forget makes the state unknown again, as before the first read.
+// Forget makes the state unknown, as it was before the first read.
 func (k *Kernel) Forget() {
 	k.have, k.ours, k.lost = nil, keySet{}, true
 }
 
-// Servers are the virtual servers known to be ours.
+// Servers returns the virtual servers known to be ours.
 func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 
-// Compared records that everything was compared with the known state: earlier failures no longer count.
+// Compared records that everything was compared with the known state, so earlier failures no longer count.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
-// ForgetContested ends the contest for virtual servers if a full read no longer finds them or their owner records.
+// ForgetContested ends the contest for virtual servers that a full read no longer finds, or whose owner records it no longer finds.
 func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
@@ -92,7 +92,7 @@ func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	})
 }
 
-// LookedUp records a lookup of some virtual servers.
+// LookedUp records the result of a lookup of virtual servers.
 func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer) {
 	k.writes.Servers++
 	for _, key := range keys {
@@ -101,7 +101,7 @@ func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]ke
 	k.have.LookedUp(keys, found)
 }
 
-// SetOurs replaces the set of our virtual servers after a full read. Servers with unverified writes stay: they may exist.
+// SetOurs replaces the set of our virtual servers after a full read. Virtual servers with unverified writes stay, because they may exist.
 func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) {
 	for key := range k.ours {
 		if k.unverified.Has(key) {
@@ -118,7 +118,7 @@ func (k *Kernel) Own(key kernel.ServerKey) { k.ours[key] = struct{}{} }
 func (k *Kernel) Ours(key kernel.ServerKey) bool { return has(k.ours, key) }
 
 // Contest records that a virtual server belongs to another program although the ledger has an owner record for it. It stays contested until
-// a full read finds the server or the record deleted.
+// a full read shows that the virtual server or the record has been deleted.
 func (k *Kernel) Contest(key kernel.ServerKey) {
 	k.contested[key] = struct{}{}
 	delete(k.ours, key)
@@ -130,7 +130,7 @@ func (k *Kernel) Contested(key kernel.ServerKey) bool { return has(k.contested, 
 // Unsettable reports whether the kernel refused an optional sysctl.
 func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s] }
 
-// Writes returns the counts of changes.
+// Writes returns the number of changes by part.
 func (k *Kernel) Writes() Writes { return k.writes }
 
 // IPv4Servers returns the number of known IPv4 virtual servers.
@@ -146,17 +146,17 @@ func (k *Kernel) IPv4Servers() int {
 	return k.ipv4Servers
 }
 
-// Unverified returns the part of the state that is unverified.
+// Unverified returns the places whose state is unverified.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
 
-// Postpone leaves touched objects to the next full comparison.
+// Postpone leaves touched objects for the next full comparison.
 func (k *Kernel) Postpone(touched *want.Touched) {
 	k.unverified.Add(touched)
 	k.failed.Add(touched)
 }
 
-// BeginPlan starts to apply a plan. The first plan after a full read starts without failures. Later ones do not recheck the base that all
-// Services depend on, so its failures stay.
+// BeginPlan prepares the known state for applying a plan. For the first plan after a full read, there are no earlier failures. Later plans
+// do not recheck the base that all Services depend on, so failures of the base stay.
 func (k *Kernel) BeginPlan(w *diff.Target) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)
@@ -165,8 +165,8 @@ func (k *Kernel) BeginPlan(w *diff.Target) {
 	}
 }
 
-// Blocks returns why an operation must be skipped: it depends on a failed operation (I8), or the kernel has just refused it. It returns nil
-// if the operation may be tried.
+// Blocks returns an error if an operation must be skipped, because it depends on a failed operation (I8) or because the kernel has just
+// refused it.
 func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 	if err := k.failures.Blocks(op); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 	}
 }
 
-// Failed records an operation that failed. Unless the kernel refused it, it may have taken effect.
+// Failed records an operation that failed. Unless the kernel refused the operation, it may have taken effect.
 func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional && !kernel.Passing(err) {
 		k.unsettable[sysctl] = true
@@ -218,7 +218,8 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// The virtual server may exist nevertheless. Then it is ours, but only its owner record shows that, and another program may remove the record.
+			// The virtual server may exist nevertheless. In that case it is ours, but only its owner record shows that, and another program
+			// may remove the record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)
@@ -230,7 +231,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 	k.failures.Add(op, err)
 }
 
-// TakeInexact reports, once, whether the state may differ from the kernel although no operation failed.
+// TakeInexact reports whether the state may differ from the kernel although no operation failed, and resets that flag.
 func (k *Kernel) TakeInexact() bool {
 	inexact := k.inexact
 	k.inexact = false

@@ -13,16 +13,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// firstRetry is the wait after a refusal until the operation is retried. Each further refusal of the same object doubles it, up to
+// firstRetry is the delay before the first retry after a refusal. Each further refusal of the same object doubles the delay, up to
 // lastRetry.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// Refusals are operations that the kernel refused because of their object (kernel.Refused): one Service asks for something that the kernel
-// cannot do. A refusal had no effect, so the known state stays valid. It is a Problem of its Services. Each object is retried with
-// exponential backoff, and no other object waits for it (I14).
+// Refusals are operations that the kernel refused because of their object (kernel.Refused): a Service requires something that the kernel
+// cannot do. A refusal had no effect, so the known state stays valid. Each refusal is a Problem of the object's Services. The agent retries
+// each object with exponential backoff, and no other object waits (I14).
 type Refusals struct {
 	byObject map[any]*refusal
 	// changed are the Services whose Problems may have changed.
@@ -38,7 +38,8 @@ type refusal struct {
 	err    error
 	owners []model.ServiceID
 	tries  int
-	// retryAt is when the same operation may be retried. A different operation on the object is tried when planned: it may be the remedy.
+	// retryAt is the time at which the same operation may be retried. A different operation on the object does not wait, because it may be
+	// the remedy.
 	retryAt time.Time
 }
 
@@ -52,7 +53,7 @@ type destination struct {
 	addr   netip.AddrPort
 }
 
-// identityOf returns what stays the same when an object changes; nil for objects that are never refused.
+// identityOf returns the part of an object that never changes; nil for objects that are never refused.
 func identityOf(object kernel.Object) any {
 	switch o := object.(type) {
 	case kernel.Server:
@@ -83,8 +84,7 @@ func (e *refusal) wait(now time.Time) {
 	e.retryAt = now.Add(min(firstRetry<<min(e.tries-1, 20), lastRetry))
 }
 
-// Postpone ends a sync that began at the given time. Refused objects that it should have retried, but could not because another failure
-// prevented it, wait again.
+// Postpone ends a sync that began at the given time. If another failure prevented the retry of a refused object, that object waits again.
 func (r *Refusals) Postpone(now time.Time) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -114,7 +114,7 @@ func (r *Refusals) forget(id any) {
 	}
 }
 
-// Holds returns why an operation must not be tried yet: the kernel has refused the same operation. It returns nil if it may be tried.
+// Holds returns an error if an operation must not be tried yet, because the kernel has refused the same operation.
 func (r *Refusals) Holds(now time.Time, op kernel.Op) error {
 	if len(r.byObject) == 0 {
 		return nil
@@ -148,8 +148,8 @@ func touch(op kernel.Op, touched *want.Touched) {
 	}
 }
 
-// Objects returns the objects of a plan that was applied in part. It includes those that were written: what depends on a failed operation
-// must be compared together with it.
+// Objects returns the objects of a plan that was applied in part. It includes written objects, because objects that depend on a failed
+// operation must be compared together with its object.
 func Objects(plan diff.Plan) *want.Touched {
 	touched := want.NewTouched()
 	for _, op := range plan.Ops() {
@@ -173,8 +173,8 @@ func isTouched(op kernel.Op, touched *want.Touched) bool {
 	return exists
 }
 
-// Settle drops refusals of objects for which a plan has no operation: they are no longer wanted. touched are the objects that the plan
-// compares; nil means all.
+// Settle drops refusals of objects for which a plan has no operation, because the objects are no longer wanted. touched are the objects
+// that the plan compares; nil means all.
 func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	if len(r.byObject) == 0 {
 		return
@@ -190,7 +190,7 @@ func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	}
 }
 
-// Next is the time of the next retry; zero if there is none.
+// Next returns the time of the next retry; zero if there is none.
 func (r *Refusals) Next() time.Time {
 	var next time.Time
 	for _, entry := range r.byObject {
@@ -208,8 +208,8 @@ func (r *Refusals) TakeChanged() []model.ServiceID {
 	return ids
 }
 
-// Problems returns the Problems by Service. Those under the zero ID are the node's: they are about objects without a Service, such as one
-// that cannot be deleted. The map does not change after the call.
+// Problems returns the Problems by Service. The zero ID has the node's Problems: those of objects without a Service, such as an object that
+// cannot be deleted. The returned map is never modified.
 func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	if r.problems != nil {
 		return r.problems
@@ -231,14 +231,14 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	return problems
 }
 
-// Prevailing is the kernel's error that affects the most Services.
+// Prevailing is the kernel error that affects the most Services.
 type Prevailing struct {
 	Err error
-	// Services and Namespaces are how many have a refused object.
+	// Services and Namespaces are the numbers of Services and namespaces with a refused object.
 	Services, Namespaces int
 }
 
-// Prevailing returns the most frequent refusal. If it affects most Services, the node is at fault and not the Services.
+// Prevailing returns the most frequent refusal. If it affects most Services, the node is at fault, not the Services.
 func (r *Refusals) Prevailing() Prevailing {
 	if r.prevailing == nil {
 		r.prevailing = r.countPrevailing()

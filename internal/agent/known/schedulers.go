@@ -9,7 +9,7 @@ import (
 
 // Schedulers records which schedulers the kernel has.
 type Schedulers struct {
-	// missing are schedulers that the kernel refused in an operation since Take was last called.
+	// missing are schedulers that the kernel has refused in operations since the last call of Take.
 	missing map[string]struct{}
 	// probed are the schedulers that were probed at least once.
 	probed map[string]struct{}
@@ -19,7 +19,7 @@ func newSchedulers() *Schedulers {
 	return &Schedulers{missing: map[string]struct{}{}, probed: map[string]struct{}{}}
 }
 
-// ToProbe returns the schedulers to probe, sorted: those that Services name for the first time, and others.
+// ToProbe returns a sorted list of the schedulers to probe: those that Services name for the first time, and others.
 func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others []string) []string {
 	names := map[string]struct{}{}
 	for _, svc := range changed {
@@ -36,7 +36,8 @@ func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Take combines the answers to a probe with what failed operations showed. It reports for each scheduler whether the kernel has it.
+// Take combines the result of a probe with the schedulers that were missing in failed operations. It reports for each scheduler whether the
+// kernel has it.
 func (s *Schedulers) Take(answered map[string]bool) map[string]bool {
 	available := map[string]bool{}
 	for name := range s.missing {

@@ -11,14 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unverified are the places where an operation failed since the last read of the kernel. A failed operation may have taken effect, with its
-// reply lost, so the agent must not rely on what it remembers there: a virtual server could outlive its owner record, or an address its
-// virtual server. Everything at these places waits for the next full read. Other places do not wait, such as other node ports of the same
-// address. Skipped and refused operations do not wait either, because they had no effect.
+// Unverified are the places where an operation has failed since the last read of the kernel. The operation may have taken effect although
+// its reply was lost, so the agent must not rely on the known state of these places. Otherwise a virtual server could outlive its owner
+// record, or an address its virtual server. All operations at these places wait for the next full read. Other places, such as other node
+// ports of the same address, do not wait. Places of skipped and refused operations do not wait, because such operations have no effect.
 type Unverified map[netip.Addr]map[place]struct{}
 
-// place is a unit of dependent objects: a virtual server, or with port 0 a whole address. Objects of a whole address (the address itself, an
-// all-ports server) affect every virtual server there.
+// place is a unit of dependent objects: a virtual server, or a whole address if the port is 0. Objects of a whole address (the address
+// itself, an all-ports server) affect every virtual server there.
 type place struct {
 	addr     netip.Addr
 	port     uint16
@@ -45,7 +45,8 @@ func (u Unverified) addOp(op kernel.Op) {
 	}
 }
 
-// placeOf returns where an operation acts. Sets, rules and the device have no place: operations that depend on them are skipped.
+// placeOf returns the place of an operation's object. Sets, rules and the device have no place, because operations that depend on them are
+// skipped.
 func placeOf(op kernel.Op) (place, bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -97,8 +98,8 @@ func (u Unverified) Concerns(touched *want.Touched) bool {
 	return false
 }
 
-// Withhold removes the objects that must wait from those that are compared and written. If a whole address must wait, so must all its
-// virtual servers, now and until the next full read: the last one must not be deleted before the address.
+// Withhold removes the objects that must wait from the touched objects. If a whole address must wait, all its virtual servers must wait
+// until the next full read: the address must be deleted before its last virtual server.
 func (u Unverified) Withhold(touched *want.Touched) {
 	if len(u) == 0 {
 		return
@@ -113,7 +114,7 @@ func (u Unverified) Withhold(touched *want.Touched) {
 	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.has(memberPlace(m.Element)) })
 }
 
-// Without removes the operations at these places from a plan that compares everything, as Withhold does.
+// Without removes the operations at these places from a plan that compares everything, like Withhold.
 func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	if len(u) == 0 {
 		return plan

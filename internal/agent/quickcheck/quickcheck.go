@@ -1,7 +1,8 @@
-// Package quickcheck decides what quick checks read, and whether the result shows a change by another program. A quick check reads a summary
-// of the kernel. A difference from the known state requests an audit. A difference that an audit could not explain does not request another.
+// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by another program. A quick
+// check reads a summary of the kernel. A difference from the known state requests an audit. If an audit cannot explain the difference, it
+// requests no further audit.
 //
-// May import: inet, kernel. It does no I/O and has no clock: callers pass the time.
+// May import: inet, kernel. The package performs no I/O and has no clock: callers pass the time.
 package quickcheck
 
 import (
@@ -15,19 +16,19 @@ import (
 )
 
 const (
-	// ServersAtATime is how many virtual servers a check compares in full; they are most of its cost. At one check a second, 10,000 take 42
-	// minutes, and a change to one is found after at most 84 minutes.
+	// ServersAtATime is the number of virtual servers that a check compares in full; they are most of its cost. With one check per second,
+	// comparing 10,000 virtual servers takes 42 minutes, and a change to one of them is found after at most 84 minutes.
 	ServersAtATime = 4
-	// minDistance is the distance between two audits without findings; each further one doubles it.
+	// minDistance is the initial time between two audits without findings; each further audit without findings doubles it.
 	minDistance = 2 * time.Second
-	// quiet is the time after which audits without findings are forgotten if there was no further one.
+	// quiet is the time after which earlier audits without findings no longer count.
 	quiet = 2 * time.Minute
 )
 
 // Part is a part of the kernel.
 type Part int
 
-// The parts that a check compares.
+// These are the parts that a check compares.
 const (
 	Servers Part = iota
 	Sets
@@ -36,13 +37,13 @@ const (
 	Parts // the number of parts
 )
 
-// Subject is what a check compares.
+// Subject is an object that a check compares.
 type Subject struct {
 	Part Part
 	Name string
 }
 
-// Mismatches describe how subjects differ from the known state. The values are only compared with each other.
+// Mismatches describe how subjects differ from the known state. The values are used only for comparison with each other.
 type Mismatches map[Subject]string
 
 // gone is the value of a subject that does not exist.
@@ -50,21 +51,21 @@ const gone = "gone"
 
 // Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches to ignore, because an audit found nothing. suspected are mismatches that an audit must explain.
+	// accepted are mismatches to ignore, because an audit could not explain them. suspected are mismatches that an audit must explain.
 	accepted, suspected Mismatches
-	// round counts sets of suspected mismatches. asked is the round at which the running audit began, audited the last round for which an
-	// audit has ended.
+	// round counts sets of suspected mismatches. asked is the round in which the running audit began; audited is the last round that a
+	// finished audit covers.
 	round, asked, audited uint64
 
-	// vain counts audits without findings in a row; last is the time of the last one.
+	// vain counts consecutive audits without findings; last is the time of the latest one.
 	vain int
 	last time.Time
 
-	// turn are the virtual servers to compare next, until all others have had their turn.
+	// turn lists the virtual servers that have not been compared in this round.
 	turn []kernel.ServerKey
 }
 
-// Next returns the virtual servers that the next check reads, out of the known ones.
+// Next returns the known virtual servers that the next check reads.
 func (c *Checks) Next(known map[kernel.ServerKey]kernel.ObservedServer) []kernel.ServerKey {
 	if len(c.turn) == 0 {
 		c.turn = slices.AppendSeq(make([]kernel.ServerKey, 0, len(known)), maps.Keys(known))
@@ -154,13 +155,13 @@ func (m Mismatches) sysctls(known, read map[string]string) {
 	}
 }
 
-// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules: they
-// have just been read or written.
+// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules, because
+// they have just been read or written.
 func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) bool {
 	if c.accepted == nil {
 		c.accepted, c.suspected = Mismatches{}, Mismatches{}
 	}
-	// A mismatch that ended is no longer accepted: if it returns, it is a new change.
+	// A mismatch that has ended is no longer accepted: if it recurs, it is a new change.
 	maps.DeleteFunc(c.accepted, func(s Subject, _ string) bool {
 		_, still := found[s]
 		return !still && !skipped[s.Part] && s.Part != Rules
@@ -191,7 +192,7 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	return true
 }
 
-// explained reports whether a mismatch has no consequence: an audit covered it and found nothing, or it is the first value of the rules.
+// explained reports whether a mismatch can be ignored: an audit covered it and found nothing, or it is the first value of the rules.
 func (c *Checks) explained(subject Subject, value string) bool {
 	_, known := c.accepted[subject]
 	suspect, suspected := c.suspected[subject]
@@ -201,11 +202,11 @@ func (c *Checks) explained(subject Subject, value string) bool {
 	return suspect == value && c.audited == c.round
 }
 
-// AuditBegins records that an audit begins to read.
+// AuditBegins records that an audit begins to read the kernel.
 func (c *Checks) AuditBegins() { c.asked = c.round }
 
-// AuditEnds records that an audit has been compared, and whether it found drift. An audit with drift explains no mismatch: the same mismatch
-// may be a new change.
+// AuditEnds records that an audit's result has been compared, and whether it showed drift. An audit with drift accepts no mismatch, because
+// the same mismatch may be a new change.
 func (c *Checks) AuditEnds(drift bool) {
 	switch {
 	case drift:
@@ -216,7 +217,7 @@ func (c *Checks) AuditEnds(drift bool) {
 	c.audited = c.asked
 }
 
-// Distance is the minimum time between two audits requested because of mismatches; 0 unless several found nothing.
+// Distance returns the minimum time between two audits requested because of mismatches; 0 unless several of them found nothing.
 func (c *Checks) Distance() time.Duration {
 	const doublings = 10 // enough for the longest interval
 	if c.vain < 2 {

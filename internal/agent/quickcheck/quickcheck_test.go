@@ -12,14 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// However mismatches and audits interleave, a new mismatch requests an audit, and a mismatch that an audit could not explain does not
-// request another.
+// For any sequence of mismatches and audits, a new mismatch requests an audit, and a mismatch that an audit could not explain requests no
+// further audit.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Checks
 		now := time.Unix(0, 0)
 		found := Mismatches{}
-		// explained are the mismatches covered by an audit without findings.
+		// explained are the mismatches that an audit without findings has covered.
 		explained := Mismatches{}
 		judge := func() {
 			now = now.Add(time.Second)
@@ -75,7 +75,7 @@ func clone(m Mismatches) Mismatches {
 	return c
 }
 
-// All virtual servers have a turn before any has a second one.
+// Each virtual server has a turn before any has a second one.
 func TestNextTakesTurns(t *testing.T) {
 	known := map[kernel.ServerKey]kernel.ObservedServer{}
 	for i := range 10*ServersAtATime + 3 {
@@ -101,7 +101,7 @@ func TestNextTakesTurns(t *testing.T) {
 	}
 }
 
-// A number that the kernel does not know is not a mismatch.
+// A number that the kernel does not report is not a mismatch.
 func TestUncounted(t *testing.T) {
 	set := kernel.Set{Name: "S"}
 	state := kernel.NewState()

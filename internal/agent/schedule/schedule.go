@@ -1,24 +1,24 @@
 // Package schedule decides when the agent works: when it reads the whole kernel, retries after a failure, or wakes up without a change.
 //
-// May import: no other kube-ipvs packages. It has no clock: callers pass the time.
+// May import: no other kube-ipvs packages. The package has no clock: callers pass the time.
 package schedule
 
 import "time"
 
 const (
-	// minBackoff is the wait before the first retry. Each further failure doubles it, up to the audit interval.
+	// minBackoff is the delay before the first retry. Each further failure doubles the delay, up to the audit interval.
 	minBackoff = 100 * time.Millisecond
 	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
 	minBetweenReads = time.Second
-	// share and longest bound the time between audits that find nothing while quick checks watch. Reading takes at most 1/share of the time,
-	// and a change that only audits detect is found within minutes.
+	// share and longest limit the time between audits that find nothing while quick checks succeed. Reading takes at most 1/share of the
+	// time, and a change that only audits detect is found within minutes.
 	share   = 500
 	longest = 5 * time.Minute
 )
 
 // Intervals are the configured intervals.
 type Intervals struct {
-	// Audit is the time between two audits, which compare with the whole kernel.
+	// Audit is the time between two audits, which read the whole kernel.
 	Audit time.Duration
 	// Min is the minimum time between the starts of two syncs.
 	Min time.Duration
@@ -30,7 +30,7 @@ type Schedule struct {
 
 	// auditAt is zero until a sync has ended.
 	auditAt time.Time
-	// retryAt is when the failed sync is retried; zero if the last one succeeded.
+	// retryAt is the time at which the failed sync is retried; zero if the last sync succeeded.
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
@@ -38,7 +38,7 @@ type Schedule struct {
 	// and failed is true if a sync failed.
 	reading, failed bool
 	next            time.Time
-	// notBefore is when the next sync may start; requested is true if one was requested without a deadline.
+	// notBefore is the earliest time for the next sync; requested is true if a sync was requested without a deadline.
 	notBefore time.Time
 	requested bool
 }
@@ -52,13 +52,13 @@ func (s *Schedule) Requested() bool { return s.requested }
 // Begin records the start of a sync.
 func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.Min), false }
 
-// Wait is how long the next sync must wait; zero or negative if it may start.
+// Wait returns the time that the next sync must wait; zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
-// Started reports whether a sync has ended before, successful or not.
+// Started reports whether a sync has ended, successfully or not.
 func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
 
-// Retrying reports whether the last full sync failed.
+// Retrying reports whether a failed sync is waiting for its retry.
 func (s *Schedule) Retrying() bool { return !s.retryAt.IsZero() }
 
 // RetryAt returns the time at which the failed sync is retried; zero if there is none.
@@ -74,7 +74,7 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading is the age of the running full read, until its result is compared; 0 if none runs.
+// Reading returns the time since the current full read began, until its result is compared; 0 if there is none.
 func (s *Schedule) Reading(now time.Time) time.Duration {
 	if !s.reading {
 		return 0
@@ -82,17 +82,17 @@ func (s *Schedule) Reading(now time.Time) time.Duration {
 	return now.Sub(s.lastRead)
 }
 
-// Outcome is the result of a sync.
+// Outcome describes a completed sync.
 type Outcome struct {
 	Started, Ended time.Time
-	// Full is true if the sync read the whole kernel or should have.
+	// Full is true if the sync read the whole kernel, or tried to.
 	Full, Failed bool
-	// Calm is true if the audit found nothing and quick checks would find most later changes. Took is how long the read took.
+	// Calm is true if the audit found nothing and quick checks would find most later changes. Took is the duration of the read.
 	Calm bool
 	Took time.Duration
 }
 
-// distance is the time until the next audit.
+// distance returns the time until the next audit.
 func (s *Schedule) distance(o Outcome) time.Duration {
 	if !o.Calm || o.Failed {
 		return s.Audit
@@ -112,19 +112,19 @@ func (s *Schedule) Finish(o Outcome) {
 	unread := s.failed // no read since the failure
 	s.reading, s.failed = s.reading && !o.Full, s.reading && !o.Full && (s.failed || o.Failed)
 	switch {
-	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // a sync that is not full failed to read the node's addresses
+	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // an incremental sync fails here only if it cannot read the node's addresses
 		s.backoff = min(max(2*s.backoff, minBackoff), s.Audit)
 		s.retryAt = o.Ended.Add(s.backoff)
 	case o.Full && !unread:
 		s.retryAt, s.backoff = time.Time{}, 0
 	}
-	// A failure while a retry is pending does not postpone the retry: in a busy cluster that could be forever.
+	// A failure does not postpone a pending retry: in a busy cluster, the retry might never happen.
 }
 
 // AuditNow requests an immediate audit.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
-// AuditSoon moves the next audit forward, but not closer to the last full read than a second or the given distance.
+// AuditSoon moves the next audit forward, but keeps it at least a second and at least the given distance after the last full read.
 func (s *Schedule) AuditSoon(distance time.Duration) {
 	soon := s.lastRead.Add(max(minBetweenReads, distance))
 	if s.reading && (s.next.IsZero() || soon.Before(s.next)) {
@@ -135,18 +135,18 @@ func (s *Schedule) AuditSoon(distance time.Duration) {
 	}
 }
 
-// RetrySoon moves the pending retry forward because a change waits for it, but not to within a second of the last full read.
+// RetrySoon moves the pending retry forward because a change waits for it, but keeps it at least a second after the last full read.
 func (s *Schedule) RetrySoon() {
 	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
 		s.retryAt = soon
 	}
 }
 
-// RetryStep is when a failed step is retried.
+// RetryStep returns the time at which a failed step is retried.
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
-// NextSync is when the next sync starts: as soon as possible if one is requested, otherwise at the earliest deadline; zero if there is none. Zero
-// deadlines do not count.
+// NextSync returns the start time of the next sync: as soon as possible if a sync is requested, otherwise at the earliest deadline; zero if
+// there is none. Zero deadlines do not count.
 func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	at := now
 	if !s.requested {
@@ -158,8 +158,8 @@ func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	return s.notBefore
 }
 
-// NextWake is when the agent must wake up without a change: the next audit or retry, or the earliest other deadline; zero if there is none.
-// Zero deadlines do not count. While a read runs, its result wakes the agent.
+// NextWake returns the time at which the agent must wake up without a change: the next audit or retry, or the earliest other deadline; zero
+// if there is none. Zero deadlines do not count. While a read runs, its result wakes the agent.
 func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	if !s.reading {
 		deadlines = append(deadlines, s.auditAt, s.retryAt)
@@ -167,7 +167,7 @@ func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	return Earliest(deadlines...)
 }
 
-// Earliest returns the first of some deadlines; zero means never.
+// Earliest returns the earliest of these times; zero means never.
 func Earliest(times ...time.Time) (first time.Time) {
 	for _, at := range times {
 		if !at.IsZero() && (first.IsZero() || at.Before(first)) {

@@ -13,7 +13,7 @@ func newSchedule() *Schedule {
 	return &Schedule{Intervals: Intervals{Audit: time.Minute, Min: time.Second}}
 }
 
-// finish ends a sync that took no time.
+// finish records the end of a sync that took no time.
 func (s *Schedule) finish(at time.Time, full, failed bool) {
 	s.Finish(Outcome{Started: at, Ended: at, Full: full, Failed: failed})
 }
@@ -29,7 +29,7 @@ func TestFirstSyncReads(t *testing.T) {
 	}
 }
 
-// Long audits that find nothing are less frequent, so that they use little CPU.
+// Long audits that find nothing become less frequent, so that they use little CPU.
 func TestLongAuditsAreRare(t *testing.T) {
 	for _, c := range []struct {
 		took         time.Duration
@@ -52,7 +52,7 @@ func TestLongAuditsAreRare(t *testing.T) {
 	s.Audit = time.Hour
 	s.Finish(Outcome{Started: start, Ended: start, Full: true, Calm: true, Took: time.Second})
 	if got := s.auditAt.Sub(start); got != time.Hour {
-		t.Errorf("the next audit after %s, earlier than configured", got)
+		t.Errorf("the next audit is after %s, earlier than configured", got)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestEventsDoNotReadMoreOftenThanOnceASecond(t *testing.T) {
 	s.Read(after(700 * time.Millisecond))
 	s.AuditSoon(0)
 	if s.ReadDue(after(1400 * time.Millisecond)) {
-		t.Error("a read is due 0.7 s after the last one")
+		t.Error("a read is due only 0.7 s after the last one")
 	}
 	s.finish(after(1500*time.Millisecond), true, true)
 	s.RetrySoon()
@@ -127,11 +127,11 @@ func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 		t.Errorf("next wake %v, want the audit", at)
 	}
 	if at := s.NextWake(after(3*time.Second), after(2*time.Second)); at != after(2*time.Second) {
-		t.Errorf("next wake %v, want the earliest deadline", at)
+		t.Errorf("got next wake %v, want the earliest deadline", at)
 	}
 }
 
-// While the kernel is read, no other read is due. A request for a read or a failure during that time leads to one more read.
+// While a read runs, no other read is due. A request or a failure during that time causes one more read.
 func TestReadsOutsideTheLoop(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(*Schedule)

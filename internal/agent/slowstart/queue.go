@@ -12,7 +12,7 @@ type rising struct {
 	key  kernel.ServerKey
 	ramp Ramp
 	step time.Duration
-	// next is the time of the next step, index the position in the queue.
+	// next is the time of the next step; index is the position in the queue.
 	next  time.Time
 	index int
 }
@@ -27,7 +27,7 @@ func (s *rising) stepAfter(now time.Time) (next time.Time) {
 	return next
 }
 
-// queue is a heap: the virtual server with the earliest step is the first.
+// queue is a heap in which the virtual server with the earliest step comes first.
 type queue []*rising
 
 func (q queue) Len() int { return len(q) }

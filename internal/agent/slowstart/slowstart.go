@@ -1,9 +1,9 @@
-// Package slowstart raises the weights of new endpoints step by step if their Service asks for a slow start. It decides the weight of a
-// destination at a given time; the agent writes it.
+// Package slowstart raises the weights of new endpoints step by step if their Service requests a slow start. It computes the weight of a
+// destination at a given time; the agent writes that weight.
 //
-// The kernel keeps the state (I9): after a restart a ramp continues from the kernel's weight.
+// The kernel keeps the state (I9): after a restart, a ramp continues from the weight in the kernel.
 //
-// May import: compile (the number of steps), kernel, want. It has no clock: callers pass the time.
+// May import: compile (the number of steps), kernel, want. The package has no clock: callers pass the time.
 package slowstart
 
 import (
@@ -18,10 +18,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp is the start times of slow starts, for each destination of a virtual server whose weight is below the wanted one. It is immutable.
+// Ramp maps each destination of a virtual server whose weight is still rising to the start time of its slow start. It is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
-// Weight returns the weight that a destination should have at a time. It rises in equal steps, starting with the first step.
+// Weight returns the weight that a destination should have now. The weight rises in equal steps, and the first step takes effect
+// immediately.
 func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) uint32 {
 	began, rising := r[d.Addr]
 	if !rising {
@@ -37,14 +38,14 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 // Ramps are the ramps of all virtual servers.
 type Ramps struct {
 	servers map[kernel.ServerKey]*rising
-	// queue has the same virtual servers. A Service may have thousands, whose steps are not due.
+	// queue has the same virtual servers, ordered by time: a Service may have thousands whose steps are not due.
 	queue queue
 }
 
 // New returns an empty set of ramps.
 func New() *Ramps { return &Ramps{servers: map[kernel.ServerKey]*rising{}} }
 
-// Of returns the ramp of a virtual server; nil if none of its weights rises.
+// Of returns the ramp of a virtual server; nil if none of its weights is rising.
 func (r *Ramps) Of(key kernel.ServerKey) Ramp {
 	if s := r.servers[key]; s != nil {
 		return s.ramp
@@ -52,7 +53,7 @@ func (r *Ramps) Of(key kernel.ServerKey) Ramp {
 	return nil
 }
 
-// Next returns the time of the next step; zero if no weight rises.
+// Next returns the time of the next step; zero if no weight is rising.
 func (r *Ramps) Next() time.Time {
 	if len(r.queue) == 0 {
 		return time.Time{}
@@ -73,7 +74,7 @@ func (r *Ramps) TakeDue(now time.Time) (due []kernel.ServerKey) {
 	return due
 }
 
-// Retry postpones the steps that are due.
+// Retry postpones the due steps.
 func (r *Ramps) Retry(now, at time.Time) {
 	for r.Due(now) {
 		r.queue[0].next = at
@@ -81,7 +82,7 @@ func (r *Ramps) Retry(now, at time.Time) {
 	}
 }
 
-// UpdateAll updates all these virtual servers, and drops all others.
+// UpdateAll updates these virtual servers, and drops all others.
 func (r *Ramps) UpdateAll(now time.Time, wanted iter.Seq2[kernel.ServerKey, *want.Server], have *kernel.State) {
 	gone := maps.Clone(r.servers)
 	for key, server := range wanted {
@@ -93,8 +94,8 @@ func (r *Ramps) UpdateAll(now time.Time, wanted iter.Seq2[kernel.ServerKey, *wan
 	}
 }
 
-// Update finds the destinations of a virtual server that are below their wanted weight. server is nil if it is not wanted. In a virtual server
-// that does not exist yet all destinations are new, so they all start with their full weight.
+// Update finds the destinations of a virtual server that are below their wanted weight. server is nil if the virtual server is not wanted.
+// In a virtual server that does not exist yet, all destinations are new, so they start with their full weight.
 func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server, have *kernel.State) {
 	var ramp Ramp
 	observed, exists := have.Servers[key]
@@ -145,7 +146,7 @@ func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.Obser
 	return ramp
 }
 
-// startOf returns when a ramp to the wanted weight must have begun to reach the given weight now.
+// startOf returns the time at which a ramp to the wanted weight must have begun to have the given weight now.
 func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time.Time {
 	passed := time.Duration(float64(slowStart)*float64(weight)/float64(wanted)) - stepOf(slowStart)
 	return now.Add(-max(passed, 0))
@@ -153,7 +154,7 @@ func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time
 
 func stepOf(slowStart time.Duration) time.Duration { return slowStart / compile.SlowStartSteps }
 
-// IsStep reports whether an operation raises a weight, and so does not repair drift.
+// IsStep reports whether an operation is a step of a ramp and therefore not a repair.
 func (r *Ramps) IsStep(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	if !ok || op.Verb != kernel.Update {

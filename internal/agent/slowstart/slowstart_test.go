@@ -21,7 +21,7 @@ var (
 	added = netip.MustParseAddrPort("10.244.0.2:80")
 )
 
-// wanted has two endpoints of weight 10 and a slow start of ten seconds, so one step per second.
+// wanted has two endpoints of weight 10 and a slow start of ten seconds, which means one step per second.
 func wanted() (*want.State, *want.Server) {
 	w := want.New(want.Base{})
 	server := want.Server{
@@ -32,7 +32,7 @@ func wanted() (*want.State, *want.Server) {
 	return w, w.Servers[key]
 }
 
-// holding is a kernel in which the added endpoint has this weight.
+// holding returns a kernel state in which the added endpoint has this weight.
 func holding(weight uint32) *kernel.State {
 	server := kernel.ObservedServer{Server: kernel.Server{Key: key}, Destinations: []kernel.ObservedDestination{
 		{Destination: kernel.Destination{Addr: first, Weight: 10}},
@@ -90,7 +90,7 @@ func TestRampEndsWithItsVirtualServer(t *testing.T) {
 	}
 }
 
-// However virtual servers are updated, the next step is the earliest of all, and each due step is taken once.
+// After any sequence of updates, the next step is the earliest of all, and each due step is taken once.
 func TestStepsAreTakenWhenDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, have, r, now := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New(), start
@@ -138,8 +138,8 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 	})
 }
 
-// A sync reads only the ramps of virtual servers that it touches or that have a step due. The test gives all other virtual servers endpoints that would cause an immediate step
-// if they were read.
+// A sync evaluates only the ramps of virtual servers that it touches or that have a due step. The other virtual servers have endpoints that
+// would cause an immediate step if they were evaluated.
 func TestOtherRampsAreNotRead(t *testing.T) {
 	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
 	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)

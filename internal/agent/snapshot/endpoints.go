@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// endpoints lists the endpoints in the Service's slices, and draining ones that the Service no longer has.
+// endpoints lists the endpoints in the Service's slices, and draining endpoints that are no longer in them.
 func (s *Snapshot) endpoints(listed []compile.Endpoint, f Frontend) []view.Endpoint {
 	written := map[netip.AddrPort]kernel.ObservedDestination{}
 	for _, d := range f.Observed.For(f.Port.Addr.Port()).Destinations {
@@ -65,7 +65,7 @@ func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint
 	}
 }
 
-// destinationOf returns the destination's address for an endpoint. In an all-ports server its port is 0.
+// destinationOf returns the destination's address for an endpoint. In an all-ports server, its port is 0.
 func (f Frontend) destinationOf(endpoint netip.AddrPort) netip.AddrPort {
 	if f.Wanted.Key == f.Wanted.Key.AllPorts() {
 		return netip.AddrPortFrom(endpoint.Addr(), 0)

@@ -1,5 +1,5 @@
-// Package snapshot holds what the loop hands out to requests for a view. Taking a snapshot copies references to immutable values and
-// compiles nothing. View then builds the document in the request's goroutine (I10).
+// Package snapshot defines the data that the loop hands out for a view. Taking a snapshot copies references to immutable values and
+// compiles nothing. View builds the document in the request's goroutine (I10).
 //
 // May import: agent/drain, agent/slowstart, compile, kernel, model, view, want.
 package snapshot
@@ -19,12 +19,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Snapshot is the state of the loop at one time.
+// Snapshot is the state of the loop at a point in time.
 type Snapshot struct {
 	Time   time.Time
 	Agent  view.Agent
 	Totals view.Totals
-	// Addresses are the node's own, LoopbackAddresses the loopback addresses with node ports.
+	// Addresses are the node's own addresses; LoopbackAddresses are the loopback addresses that serve node ports.
 	Addresses, LoopbackAddresses []netip.Addr
 
 	Base          want.Base
@@ -34,22 +34,22 @@ type Snapshot struct {
 	Refused map[model.ServiceID][]model.Problem
 	// Unreadable are problems of objects that cannot be converted, by object.
 	Unreadable map[model.ObjectRef][]model.Problem
-	// Compiled are all Services, in no order.
+	// Compiled are all Services, in no particular order.
 	Compiled []*compile.Compiled
-	// Services are those that the query selects, in no order.
+	// Services are the Services that the query selects, in no particular order.
 	Services []Service
-	// Foreign are the wanted virtual servers that another program has created.
+	// Foreign are the wanted virtual servers whose keys another program's virtual servers occupy.
 	Foreign map[kernel.ServerKey]*want.Server
 }
 
 // Service is a Service that the query selects.
 type Service struct {
 	*compile.Compiled
-	// Frontends have the same order as the compiled Service's.
+	// Frontends are in the same order as those of the compiled Service.
 	Frontends []Frontend
 }
 
-// Frontend is the loop's knowledge of a frontend.
+// Frontend is the loop's state of a frontend.
 type Frontend struct {
 	Port kernel.ServerKey
 	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the wanted virtual server that cannot be written because a foreign one has
@@ -58,7 +58,7 @@ type Frontend struct {
 	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
 	// of this port lingers.
 	AllPorts *want.Server
-	// Observed is the virtual server in the known state; Exists is false without one. Read is false if the kernel has never been read.
+	// Observed is the virtual server in the known state; Exists is false if there is none. Read is false if the kernel has never been read.
 	Observed     kernel.ObservedServer
 	Exists, Read bool
 	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is the same for an all-ports server.
@@ -132,7 +132,8 @@ func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, 
 	front.State, front.Reason = f.state(front.State, front.Reason)
 }
 
-// state returns the state of the frontend, and its reason. It is given those of a frontend of which everything is written.
+// state returns the state of the frontend and the reason for it. The arguments are the state and reason that apply once the frontend is
+// completely written.
 func (f Frontend) state(written view.FrontendState, reason string) (view.FrontendState, string) {
 	switch {
 	case written == view.Conflict:
@@ -148,9 +149,9 @@ func (f Frontend) state(written view.FrontendState, reason string) (view.Fronten
 	case !slices.ContainsFunc(f.Wanted.Destinations, func(d kernel.Destination) bool { return d.Weight > 0 }):
 		return view.NoEndpoints, reason
 	case f.Lingers:
-		return view.Served, "keeps its own virtual server until that server's connections have ended; then uses the all-ports server"
+		return view.Served, "keeps its own virtual server until its connections end, then uses the all-ports server"
 	case f.AllPortsLingers:
-		return view.Served, "earlier connections through the all-ports server continue at " + f.Port.AllPorts().Addr.String()
+		return view.Served, "existing connections through the all-ports server continue at " + f.Port.AllPorts().Addr.String()
 	}
 	return view.Served, ""
 }

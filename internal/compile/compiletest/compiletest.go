@@ -1,4 +1,4 @@
-// Package compiletest creates Services for tests: by hand in a few words, or at random with values so few that Services collide.
+// Package compiletest creates Services for tests: explicit ones in a few words, or random ones from so few values that Services collide.
 //
 // Only tests import it.
 package compiletest
@@ -18,7 +18,7 @@ import (
 // Node is the name of the node in Config.
 const Node = "node-a"
 
-// Config serves both families and detects pods by their ranges.
+// Config returns the configuration of a node that serves both families and detects pods by their ranges.
 func Config() compile.Config {
 	return compile.Config{
 		Host: compile.Host{NodeName: Node, Families: inet.Families},
@@ -70,16 +70,16 @@ func Many(n, endpoints int) map[model.ServiceID]*model.Service {
 	return services
 }
 
-// Pod is the address of the n-th pod.
+// Pod returns the address of the n-th pod.
 func Pod(n int) netip.Addr { return netip.AddrFrom4([4]byte{11, byte(n >> 16), byte(n >> 8), byte(n)}) }
 
-// Ready is a ready endpoint on another node.
+// Ready returns a ready endpoint on another node.
 func Ready(addr netip.Addr) model.Endpoint {
 	return model.Endpoint{Addr: addr, Ready: true, Serving: true, Node: "node-b"}
 }
 
-// Large returns a Service with many ports and endpoints of both families. Its slices have 100 ports and 1,000 endpoints each, as many as the API
-// server accepts.
+// Large returns a Service with many ports and endpoints of both families. Each of its slices has 100 ports and 1,000 endpoints, the most
+// that the API server accepts.
 func Large(name string, ports, endpoints int) *model.Service {
 	svc := Service(name, "10.96.0.9")
 	svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr("fd00:10:96::9"))

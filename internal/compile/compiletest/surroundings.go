@@ -26,7 +26,7 @@ type Surroundings struct {
 	Listeners kernel.Listeners
 }
 
-// At is a node with these addresses and without Node objects.
+// At returns the surroundings of a node with these addresses, without Node objects.
 func At(addrs ...string) Surroundings {
 	s := Surroundings{Nodes: map[string]*model.Node{}}
 	for _, a := range addrs {
@@ -35,10 +35,10 @@ func At(addrs ...string) Surroundings {
 	return s
 }
 
-// Around draws surroundings in the small world.
+// Around draws surroundings from the small world.
 func Around(t *rapid.T, label string) Surroundings { return Small.Surroundings(random(t, label)) }
 
-// Surroundings returns random surroundings. Addresses are in any order, as on interfaces.
+// Surroundings returns random surroundings. The addresses are in random order, as on interfaces.
 func (w World) Surroundings(r *rand.Rand) Surroundings {
 	s := At()
 	for _, i := range r.Perm(len(w.Own)) {
@@ -70,7 +70,7 @@ func (w World) node(name string, r *rand.Rand) *model.Node {
 // NodesBetween returns the changes from one set of nodes to another.
 func NodesBetween(from, to map[string]*model.Node) map[string]*model.Node { return between(from, to) }
 
-// listeners are known, even if no process listens.
+// listeners is never nil: the sockets are known, even if no process listens.
 func (in Surroundings) listeners() kernel.Listeners {
 	if in.Listeners == nil {
 		return kernel.Listeners{}
@@ -78,7 +78,7 @@ func (in Surroundings) listeners() kernel.Listeners {
 	return in.Listeners
 }
 
-// Cluster compiles Services in surroundings, from scratch.
+// Cluster compiles Services in these surroundings from scratch.
 func Cluster(cfg compile.Config, all map[model.ServiceID]*model.Service, in Surroundings) *compile.Cluster {
 	c := compile.NewCluster(cfg)
 	c.Apply(compile.Facts{Addresses: in.Addresses, Nodes: in.Nodes, Listeners: in.listeners(), Left: in.Left, Services: all}, want.NewTouched())

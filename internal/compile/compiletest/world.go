@@ -21,9 +21,9 @@ type World struct {
 	Ports, NodePorts     []uint16
 	Protocols            []inet.Protocol
 	Pods                 map[inet.Family][]string
-	// Ranges are clients of load balancers.
+	// Ranges are the source ranges of load balancers.
 	Ranges []string
-	// Own are addresses that this node's interfaces may have, Nodes the addresses of the cluster's nodes by name.
+	// Own are addresses that this node's interfaces may have; Nodes are the addresses of the cluster's nodes by name.
 	Own   []string
 	Nodes map[string][]string
 	Zones []string
@@ -58,7 +58,7 @@ var Small = World{
 	Zones: []string{"zone-1", "zone-2"},
 }
 
-// Services draws some Services of the small world.
+// Services draws some Services from the small world.
 func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
 	services := map[model.ServiceID]*model.Service{}
 	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(Small.Names), rapid.ID[string]).Draw(t, label+" names") {
@@ -68,12 +68,13 @@ func Services(t *rapid.T, label string) map[model.ServiceID]*model.Service {
 	return services
 }
 
-// random returns a source for many small decisions, seeded by one number from rapid: drawing every field would take most of a test's time.
+// random returns a random source for many small decisions, seeded with one number from rapid: drawing every field would take most of a
+// test's time.
 func random(t *rapid.T, label string) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, label), 0))
 }
 
-// Service returns a random Service of that name, of any kind.
+// Service returns a random Service with that name.
 func (w World) Service(name string, r *rand.Rand) *model.Service {
 	svc := &model.Service{
 		ID:            model.ServiceID{Namespace: "default", Name: name},
@@ -103,7 +104,7 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	w.fromOutside(svc, r)
 	for i := range r.IntN(4) {
 		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
-		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // without this, it would rarely have an effect
+		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // otherwise it would rarely have an effect
 			svc.Slices[i].Ports = unmapped(svc.Ports)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). To check package diff
-// independently, it does not use that package and implements the rules itself.
+// independently, it implements the rules itself and does not import that package.
 //
 // Only tests import it.
 package difftest
@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker contains the part of the wanted state that does not depend on Services and, after Wanting, the rest.
+// Checker contains the part of the wanted state that does not depend on Services. Wanting adds the rest.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
@@ -34,8 +34,7 @@ func New(base want.Base) *Checker {
 	return c
 }
 
-// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets show which objects are
-// ours.
+// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets identify our objects.
 func (c *Checker) Violations(s *kernel.State) []string {
 	v, base := view{c, s}, c.base
 	var wrong []string
@@ -64,7 +63,7 @@ func (c *Checker) Violations(s *kernel.State) []string {
 // accepts reports whether packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step returns the violation by the operation that has just led to the state s; empty if it violates nothing.
+// Step returns the violation caused by the operation that has just led to the state s; empty if there is none.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete
@@ -127,7 +126,7 @@ func (v view) opens(m kernel.Member) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && accepts(set) })
 }
 
-// view provides queries of a state.
+// view answers queries about a state.
 type view struct {
 	*Checker
 	s *kernel.State
@@ -151,7 +150,7 @@ func (v view) bound(a netip.Addr) bool {
 	return bound
 }
 
-// takes reports whether one of our virtual servers gets the packets to a port: its own, or an all-ports server.
+// takes reports whether one of our virtual servers receives the packets to a port: the port's own, or an all-ports server.
 func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
 
 // takesAll reports whether we have an all-ports server at the address.
@@ -174,7 +173,7 @@ func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
 	return open
 }
 
-// openToAll lists the all-ports servers that get the node's own packets to unserved ports.
+// openToAll lists the all-ports servers that receive the node's own packets to unserved ports.
 func (v view) openToAll() []string {
 	var wrong []string
 	for key, server := range v.s.Servers {
@@ -184,7 +183,7 @@ func (v view) openToAll() []string {
 		takesSome := slices.ContainsFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 })
 		ours := v.owned(key) || v.want != nil && v.want.Server(key) != nil
 		if key == key.AllPorts() && takesSome && ours && slices.ContainsFunc(v.base.AllPorts[key.Family()], lacks) {
-			wrong = append(wrong, fmt.Sprintf("%s gets the node's packets to unserved ports", key))
+			wrong = append(wrong, fmt.Sprintf("%s receives the node's packets to unserved ports", key))
 		}
 	}
 	return wrong

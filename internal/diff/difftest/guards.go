@@ -10,7 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Wanting returns a checker for a sync that wants w. It also reports clients that pass but should be dropped, and the reverse.
+// Wanting returns a checker for a sync whose wanted state is w. It also reports clients that pass but should be dropped, and clients that
+// are dropped but should pass.
 func (c *Checker) Wanting(w *diff.Target) *Checker {
 	wanting := *c
 	wanting.want = w
@@ -41,8 +42,8 @@ func (v view) guardViolations() []string {
 	return wrong
 }
 
-// KeptOut is the violation that the allowed clients of a member are dropped. If the member could not be written, they are dropped until the
-// retry.
+// KeptOut returns the violation for a member whose allowed clients are dropped. If the member could not be written, those clients are
+// dropped until the retry.
 func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
@@ -61,7 +62,7 @@ func (v view) missingGuards(key kernel.ServerKey) []string {
 	return missing
 }
 
-// guardStep returns the violation by an operation on a guard, or on an entry that lets clients pass one; empty if there is none.
+// guardStep returns the violation caused by an operation on a guard, or on an entry that lets clients pass a guard; empty if there is none.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""
@@ -83,7 +84,7 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 	return ""
 }
 
-// guardIsToGo reports whether the port should not be restricted to some clients.
+// guardIsToGo reports whether the port should no longer be restricted to some clients.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
 	server := v.want.Server(v.want.Match(port))
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
@@ -108,7 +109,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// sameEndpoint compares destinations, one of which may belong to an all-ports server.
+// sameEndpoint reports whether two destinations are the same endpoint; one of them may belong to an all-ports server.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since returns a checker for the states after before. It also reports wanted ports that answered before, but now refuse new connections or
-// do not masquerade them.
+// Since returns a checker for the states that follow before. It also reports wanted ports that answered in before, but now refuse new
+// connections or do not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
 	since.before = before
 	return &since
 }
 
-// interruptions lists the missing entries that packets to such ports need, after our rules are written. Other rules need other entries.
+// interruptions lists the missing entries that packets to these ports need once our rules are in place. Other rules need other entries.
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil
@@ -47,12 +47,12 @@ func (v view) hasOwnServer(m kernel.Member, allPorts kernel.ServerKey) bool {
 	return exists && port != allPorts
 }
 
-// Interrupted is the violation that a wrong entry affects packets that were served before.
+// Interrupted returns the violation for a wrong entry that affects packets that were served before.
 func Interrupted(m kernel.Member) string {
 	return fmt.Sprintf("packets that were served see a wrong set entry: %s", m)
 }
 
-// needed lists the entries that packets to a virtual server need.
+// needed lists the set entries that packets to a virtual server need.
 func (v view) needed(server *want.Server) []kernel.Member {
 	needed := slices.Clone(server.Members)
 	if _, arrive := v.before.Addresses[server.Key.Addr.Addr()]; arrive {

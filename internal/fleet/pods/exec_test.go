@@ -16,7 +16,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// reply is how a pod reacts to a command.
+// reply simulates a pod's response to a command.
 type reply struct {
 	stdout, stderr string
 	exit           int
@@ -24,7 +24,7 @@ type reply struct {
 	endless        bool // writes until the client disconnects
 }
 
-// serveExec acts like a kubelet for pods/exec, without a container. It speaks SPDY, but not WebSockets.
+// serveExec implements pods/exec as a kubelet does, but runs no container. It speaks SPDY, but not WebSockets.
 func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line []string) reply) {
 	if !httpstream.IsUpgradeRequest(r) || r.Header.Get("Sec-Websocket-Version") != "" {
 		http.Error(w, "use SPDY", http.StatusBadRequest)
@@ -62,7 +62,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 		case <-time.After(time.Millisecond):
 		}
 	}
-	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // not a WriterTo: a frame of SPDY holds at most 16 MiB
+	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // hides WriterTo: an SPDY frame holds at most 16 MiB
 	_, _ = io.Copy(byType[corev1.StreamTypeStdout], stdout)         // the client may have disconnected
 	_, _ = io.WriteString(byType[corev1.StreamTypeStderr], answer.stderr)
 	status := metav1.Status{Status: metav1.StatusSuccess}
@@ -79,7 +79,8 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	<-conn.CloseChan()
 }
 
-// podOf returns the pod in a path of the API server (…/pods/NAME/exec) or of a kubelet (/exec/NAMESPACE/NAME/CONTAINER).
+// podOf returns the pod in a URL path of the API server (…/pods/NAME/exec) or of a kubelet
+// (/exec/NAMESPACE/NAME/CONTAINER).
 func podOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "exec" {

@@ -20,7 +20,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-// largeCluster returns an API server with an agent on each of 1,000 nodes, which answer as reply says.
+// largeCluster returns an API server with an agent on each of 1,000 nodes. The agents respond with reply.
 func largeCluster(t *testing.T, reply func(pod string, line []string) reply) Config {
 	t.Helper()
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
@@ -39,7 +39,7 @@ func largeCluster(t *testing.T, reply func(pod string, line []string) reply) Con
 	return Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 10, Timeout: time.Minute}
 }
 
-// manyServices is the answer of a node with 200 Services of two endpoints.
+// manyServices is the answer of a node with 200 Services of two endpoints each.
 func manyServices() string {
 	var items []string
 	for i := range 200 {
@@ -52,7 +52,8 @@ func manyServices() string {
 	return `{"kind": "ServiceList", "agent": true, "items": [` + strings.Join(items, ",") + "]}"
 }
 
-// TestManyNodes: few nodes are asked at the same time, and the answers of 1,000 nodes need hardly more memory than one.
+// TestManyNodes: only a few nodes are queried at the same time, and the answers of 1,000 nodes need hardly more memory
+// than one answer.
 func TestManyNodes(t *testing.T) {
 	document := manyServices()
 	var running, most atomic.Int64
@@ -73,20 +74,20 @@ func TestManyNodes(t *testing.T) {
 		}
 	})
 	if err != nil || left != 0 || arrived != 1000 || most.Load() > 10 {
-		t.Fatalf("%d answers, %d at the same time, %d nodes not asked, %v", arrived, most.Load(), left, err)
+		t.Fatalf("%d answers, %d at the same time, %d nodes not queried, %v", arrived, most.Load(), left, err)
 	}
 	r := merger.Report(left, "")
 	if len(r.Rows) != 200 || len(r.Rows[0].Nodes) != 1000 || r.Rows[0].Sums[0] != 1000 || len(r.Disagreements) != 0 || r.ExitStatus != 0 {
 		t.Errorf("%d rows, the first %+v", len(r.Rows), r.Rows[:1])
 	}
-	// The fake API server is in this process, too, and has copies of the answers that are on their way.
+	// The fake API server runs in this process, too, and has copies of the answers in transit.
 	all, end := uint64(1000*len(document)), live()
-	if t.Logf("the answers have %d bytes; in use after each 100 of them: %d, at the end: %d", all, inUse, end); slices.Max(inUse) > all/2 || end > all/10 {
-		t.Error("too many of them are in use")
+	if t.Logf("answers of %d bytes; bytes in use after every 100 answers: %d, at the end: %d", all, inUse, end); slices.Max(inUse) > all/2 || end > all/10 {
+		t.Error("too many bytes are in use")
 	}
 }
 
-// live returns the bytes in use.
+// live returns the number of heap bytes in use.
 func live() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -94,7 +95,8 @@ func live() uint64 {
 	return m.HeapAlloc
 }
 
-// TestInterrupted: the answers that have arrived remain, and the nodes that were not asked are counted.
+// TestInterrupted: an interrupted command keeps the answers that have arrived and counts the nodes that were not
+// queried.
 func TestInterrupted(t *testing.T) {
 	cfg := largeCluster(t, func(pod string, _ []string) reply {
 		return reply{stdout: wellDocument, hang: pod > "agent-node-099"}
@@ -113,6 +115,6 @@ func TestInterrupted(t *testing.T) {
 	})
 	cancel()
 	if err != nil || answered != 100 || answered+silent+left != 1000 || silent > cfg.Parallel {
-		t.Errorf("%d answers, %d silent, %d not asked, %v", answered, silent, left, err)
+		t.Errorf("%d answers, %d silent, %d not queried, %v", answered, silent, left, err)
 	}
 }

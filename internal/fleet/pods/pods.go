@@ -1,5 +1,5 @@
-// Package pods finds the agents' pods and runs commands in them, through pods/exec of the API server. It needs no other access and opens no
-// port.
+// Package pods finds the agents' pods and runs commands in them, through the API server's pods/exec. It needs no other
+// access and opens no port.
 //
 // May import: fleet, client-go, and the API types.
 package pods
@@ -33,32 +33,33 @@ import (
 )
 
 const (
-	// agentLabels select the pods of the chart.
+	// agentLabels selects the pods that the chart creates.
 	agentLabels = "app.kubernetes.io/name=kube-ipvs"
-	// agentContainer is the agent's container in these pods.
+	// agentContainer is the name of the agent's container in these pods.
 	agentContainer = "kube-ipvs"
-	// maxAnswer is the largest output of one node. A node with 10,000 Services needs a tenth of it.
+	// maxAnswer is the maximum size of a node's output. A node with 10,000 Services needs a tenth of it.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
 )
 
-// Config selects the agents to ask.
+// Config selects the agents to query.
 type Config struct {
 	Client rest.Config
 	// Namespace is the namespace of the agents.
 	Namespace string
-	// Nodes are the nodes to ask; empty to choose some. All asks every node.
+	// Nodes are the nodes to query; if it is empty, Ask selects some. All selects every node.
 	Nodes []string
 	All   bool
-	// Parallel is the number of nodes to ask at the same time. Timeout limits the time for each.
+	// Parallel is the number of nodes to query at the same time. Timeout applies to each node.
 	Parallel int
 	Timeout  time.Duration
 
 	answerLimit int // for tests; maxAnswer if zero
 }
 
-// Ask gives the answer of each chosen node to take, in the order in which they arrive, and one at a time. It returns the number of nodes
-// that it did not ask: because there are too many, or because ctx ended. No answer outlives its call of take, unless take keeps it.
+// Ask passes the answer of each selected node to take, one at a time, in the order of arrival. It returns the number of
+// nodes that it did not query, because there are too many or ctx ended. Ask does not retain an answer after take
+// returns.
 func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fleet.Answer, asking int)) (notAsked int, err error) {
 	line, err := q.Line()
 	if err != nil {
@@ -75,7 +76,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	names, left := cfg.choose(ctx, client, agents, q)
 	var group errgroup.Group
 	group.SetLimit(max(cfg.Parallel, 1))
-	var mu sync.Mutex // while it is taken, other answers wait in their limited buffers, of which there are at most cfg.Parallel
+	var mu sync.Mutex // while take runs, at most cfg.Parallel other answers wait in their limited buffers
 	for i, name := range names {
 		if ctx.Err() != nil {
 			left += len(names) - i
@@ -92,7 +93,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	return left, group.Wait()
 }
 
-// choose returns the names of the nodes to ask, and the number of the others.
+// choose returns the names of the nodes to query, and the number of the remaining nodes.
 func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, agents map[string]*corev1.Pod, q fleet.Question) (names []string, left int) {
 	if len(cfg.Nodes) > 0 {
 		return slices.Compact(slices.Sorted(slices.Values(cfg.Nodes))), 0
@@ -122,12 +123,13 @@ func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[str
 		}
 	}
 	if len(agents) == 0 {
-		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace", cfg.Namespace, agentLabels)
+		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); set the agents' namespace with --agent-namespace", cfg.Namespace, agentLabels)
 	}
 	return agents, nil
 }
 
-// better reports whether pod a should answer for its node rather than b. A node can have two pods while the DaemonSet replaces one.
+// better reports whether to query pod a of a node rather than pod b. A node can have two pods while the DaemonSet
+// replaces one.
 func better(a, b *corev1.Pod) bool {
 	if x, y := silence(a) == "", silence(b) == ""; x != y {
 		return x
@@ -135,19 +137,19 @@ func better(a, b *corev1.Pod) bool {
 	return a.CreationTimestamp.After(b.CreationTimestamp.Time)
 }
 
-// silence returns why a pod cannot answer; empty if it can.
+// silence returns the reason why a pod cannot respond, or "" if it can.
 func silence(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:
-		return "its agent's pod " + pod.Name + " is being deleted"
+		return "the agent's pod " + pod.Name + " is being deleted"
 	case pod.Status.Phase != corev1.PodRunning:
-		return fmt.Sprintf("its agent's pod %s is not running (%s)", pod.Name, cmp.Or(pod.Status.Phase, "unknown"))
+		return fmt.Sprintf("the agent's pod %s is not running (%s)", pod.Name, cmp.Or(pod.Status.Phase, "unknown"))
 	}
 	return ""
 }
 
-// withEndpoint returns the nodes with an endpoint of the Service. Without access to EndpointSlices it returns none. Then the nodes are chosen
-// without regard to endpoints, but their answers are the same.
+// withEndpoint returns the nodes with an endpoint of the Service. If it cannot read EndpointSlices, it returns none.
+// This affects only which nodes are selected, not their answers.
 func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Question) map[string]bool {
 	namespace, name := q.Service()
 	if name == "" {
@@ -172,7 +174,7 @@ func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Ques
 func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, q fleet.Question, line []string) fleet.Answer {
 	answer := fleet.Answer{Node: node}
 	if pod == nil {
-		answer.Error = "no agent's pod runs on this node"
+		answer.Error = "no agent pod runs on this node"
 		return answer
 	}
 	answer.Pod = pod.Name
@@ -200,7 +202,7 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 	case err != nil && ctx.Err() != nil:
 		answer.Error = fmt.Sprintf("no answer within %s", cfg.Timeout)
 	case apierrors.IsForbidden(err):
-		answer.Error = fmt.Sprintf("not allowed: %v; the right to create pods/exec in namespace %s is needed", err, cfg.Namespace)
+		answer.Error = fmt.Sprintf("not allowed: %v; grant the permission to create pods/exec in namespace %s", err, cfg.Namespace)
 	case err != nil:
 		answer.Error = fmt.Sprintf("run %s in pod %s: %v", line[0], pod.Name, err)
 	default:
@@ -214,7 +216,7 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 	return answer
 }
 
-// documentOf returns the document in the output of a command.
+// documentOf returns the JSON document in the output of a command.
 func documentOf(q fleet.Question, output []byte) []byte {
 	output = bytes.TrimSpace(output)
 	if q.Text() && len(output) > 0 {
@@ -223,7 +225,8 @@ func documentOf(q fleet.Question, output []byte) []byte {
 	return output
 }
 
-// agentFlags returns the flags of the agent in a pod. The kubelet replaces variables in them that the pod's specification defines.
+// agentFlags returns the agent's flags from its pod. Like the kubelet, it expands variables that the pod's
+// specification defines.
 func agentFlags(pod *corev1.Pod) []string {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == agentContainer })
 	container := pod.Spec.Containers[i]
@@ -243,7 +246,7 @@ func agentFlags(pod *corev1.Pod) []string {
 	return flags
 }
 
-// run uses WebSockets. It uses SPDY if the API server or a proxy on the way does not support WebSockets.
+// run uses WebSockets. It falls back to SPDY if the API server, or a proxy in front of it, does not support WebSockets.
 func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, stdout, stderr *limited) error {
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -264,7 +267,7 @@ func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *co
 	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 }
 
-// limited stores output up to a limit, and ignores the rest. After a timeout, the command may still write to it.
+// limited stores output up to a limit and discards the rest. The command may still write to it after a timeout.
 type limited struct {
 	max  int
 	full func() // called for each write beyond the limit
@@ -290,7 +293,7 @@ func (l *limited) exceeds() bool {
 	return l.exceeded
 }
 
-// bytes returns the output so far.
+// bytes returns the stored output.
 func (l *limited) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

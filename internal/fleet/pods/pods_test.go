@@ -46,7 +46,7 @@ func merged(q fleet.Question, answers []fleet.Answer, left int) fleet.Report {
 	return m.Report(left, "")
 }
 
-// agentOn returns the agent's pod of a node.
+// agentOn returns the agent's pod on a node.
 func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: "kube-system", Labels: map[string]string{"app.kubernetes.io/name": "kube-ipvs"}},
@@ -55,8 +55,8 @@ func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	}
 }
 
-// TestAnswers: each kind of failure becomes the answer of its node, and does not delay the others. This API server does not support
-// WebSockets, so exec uses SPDY.
+// TestAnswers: each kind of failure becomes the answer of its node, and does not delay other nodes. This API server
+// does not support WebSockets, so exec uses SPDY.
 func TestAnswers(t *testing.T) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	for _, node := range []string{"well", "fails", "hangs", "endless", "forbidden", "huge", "broken"} {
@@ -106,12 +106,12 @@ func TestAnswers(t *testing.T) {
 	}
 	cfg.Nodes, cfg.All = []string{"well", "elsewhere"}, false
 	answers, _, err = ask(t, cfg, q)
-	if err != nil || len(answers) != 2 || !strings.Contains(answers[0].Error, "no agent's pod") || answers[1].ExitStatus == nil {
+	if err != nil || len(answers) != 2 || !strings.Contains(answers[0].Error, "no agent pod") || answers[1].ExitStatus == nil {
 		t.Errorf("two nodes: %+v, %v", answers, err)
 	}
 }
 
-// checkAnswers compares the answers with what TestAnswers expects of each node.
+// checkAnswers compares the answers with those that TestAnswers expects from each node.
 func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	t.Helper()
 	got := map[string]string{}
@@ -131,7 +131,7 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	}
 }
 
-// TestAgentFlags: plan and preflight run with the flags of the agent, whose variables have the values of the pod.
+// TestAgentFlags: plan and preflight run with the agent's flags, whose variables are expanded with the pod's values.
 func TestAgentFlags(t *testing.T) {
 	pod := agentOn("node-1", corev1.PodRunning)
 	pod.Spec.Containers[0].Args = []string{"run", "--hostname-override=$(NODE_NAME)", "--config=/etc/$(FILE)"}
@@ -160,7 +160,7 @@ func TestNoAgents(t *testing.T) {
 	}
 }
 
-// operator returns a user with the documented rights: to list pods and to create pods/exec.
+// operator returns a user with the documented permissions: to list pods and to create pods/exec.
 func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) *rest.Config {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "operator", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{
@@ -184,8 +184,8 @@ func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Int
 	return config
 }
 
-// TestRealAPIServer asks pods through a real kube-apiserver, with WebSockets between the client and the API server. Only the kubelet is a
-// fake.
+// TestRealAPIServer queries pods through a real kube-apiserver, with WebSockets between client and API server. Only the
+// kubelet is a fake.
 func TestRealAPIServer(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
 	client, err := kubernetes.NewForConfig(cp.Client())

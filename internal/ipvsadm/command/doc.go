@@ -1,4 +1,5 @@
-// Package command is the read-only ipvsadm program: it reads IPVS and looks up names for package ipvsadm, which contains the grammar and the format.
+// Package command implements the read-only ipvsadm program. It reads IPVS and looks up names; package ipvsadm
+// implements the grammar and the output format.
 //
 // May import: ipvsadm, kernel, kernel/ipvs.
 package command

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestConnectionsWithAnEngine compares connections with a persistence engine. Its data comes from clients: the Call-ID of a SIP
-// request.
+// TestConnectionsWithAnEngine compares connections with a persistence engine, whose data comes from clients: the
+// Call-ID of a SIP request.
 func TestConnectionsWithAnEngine(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{
@@ -42,7 +42,7 @@ func TestConnectionsWithAnEngine(t *testing.T) {
 
 var expires = regexp.MustCompile(` \d\d:\d\d `)
 
-// withoutClock hides expiry times, which change between two calls.
+// withoutClock removes expiry times, which change between two calls.
 func withoutClock(o output) output {
 	o.Stdout = expires.ReplaceAllString(o.Stdout, " --:-- ")
 	return o
@@ -53,7 +53,7 @@ func sipRequest(call string) []byte {
 		"To: <sip:bob@example.com>\r\nCall-ID: %s\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n", call)
 }
 
-// sendTo sends one datagram. The kernel rejects a datagram in which the engine finds no data.
+// sendTo sends one datagram. The kernel drops a datagram if the engine finds no data in it.
 func sendTo(t *testing.T, to unix.Sockaddr, payload []byte) {
 	t.Helper()
 	if err := unix.Sendto(socket(t, to, unix.SOCK_DGRAM), payload, 0, to); err != nil && err != unix.EPERM && err != unix.ECONNREFUSED {

@@ -43,7 +43,8 @@ func packaged(t *testing.T, stdin string, args ...string) output {
 	return output{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// same fails the test unless both programs have the same output. It retries, because counters and clocks may change between the two.
+// same fails the test unless both programs have the same output. It retries, because counters and clocks may change
+// between the two calls.
 func same(t *testing.T, args ...string) {
 	t.Helper()
 	const attempts = 4
@@ -56,8 +57,8 @@ func same(t *testing.T, args ...string) {
 	t.Errorf("ipvsadm %q (-packaged +ours):\n%s", args, diff)
 }
 
-// restore replaces the table, and returns the output of list commands among the lines: one process is cheaper than many. It
-// skips lines that the kernel rejects; a line that ipvsadm itself rejects is a mistake in the test.
+// restore replaces the table in a single process, which is cheaper than many, and returns the output of list commands
+// among the lines. It skips lines that the kernel rejects. The test fails if ipvsadm itself rejects a line.
 func restore(t *testing.T, lines []string) string {
 	t.Helper()
 	got := packaged(t, "-C\n"+strings.Join(lines, "\n")+"\n", "-R")
@@ -125,12 +126,13 @@ var everyRow = []string{
 
 var views = [][]string{nil, {"--stats"}, {"--rate"}, {"--thresholds"}, {"--persistent-conn"}, {"--tun-info"}}
 
-// TestEveryRow compares lists and saves of a table with everything, with all views and the ways to modify them.
+// TestEveryRow compares the output of list and save for a table with every kind of row, in all views and with all
+// modifiers.
 func TestEveryRow(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, everyRow)
 	if got := ours(t, "-Sn"); strings.Count(got.Stdout, "\n") != len(everyRow) {
-		t.Fatalf("the kernel accepted only part of the table:\n%s", got.Stdout)
+		t.Fatalf("the kernel rejected a part of the table:\n%s", got.Stdout)
 	}
 	same(t)
 	same(t, "-S")
@@ -151,7 +153,7 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// TestMistakes compares messages and exit statuses.
+// TestMistakes compares error messages and exit statuses.
 func TestMistakes(t *testing.T) {
 	labtest.NetNS(t)
 	for _, args := range []string{
@@ -171,7 +173,8 @@ func TestMistakes(t *testing.T) {
 func TestRandomTables(t *testing.T) {
 	labtest.NetNS(t)
 	r := rand.New(rand.NewPCG(labtest.Seed(t), 0))
-	// The kernel has no connection table before the first server. ipvsadm asks for its size when it starts, not when it lists.
+	// The kernel creates the connection table with the first server. ipvsadm queries its size when it starts, not when
+	// it lists.
 	restore(t, []string{"-A -t 127.0.0.1:1"})
 	for done := range 50 {
 		lists := []string{randomList(r), randomList(r)}
@@ -235,7 +238,7 @@ func randomService(r *rand.Rand) []string {
 }
 
 func randomFlags(r *rand.Rand, kind string, v6 bool) string {
-	// Without mh, because each of its destinations is expensive on an emulated machine. TestEveryRow covers it.
+	// mh is omitted because each of its destinations is expensive on an emulated machine. TestEveryRow covers it.
 	scheduler := oneOf(r, "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf")
 	flags := " -s " + scheduler
 	if r.IntN(3) == 0 {
@@ -263,7 +266,7 @@ func randomFlags(r *rand.Rand, kind string, v6 bool) string {
 func randomDestination(r *rand.Rand, v6 bool, port int) string {
 	method := oneOf(r, "-m", "-m", "-g", "-i")
 	if method == "-i" && r.IntN(3) == 0 {
-		v6 = !v6 // only a tunnel can connect the two families
+		v6 = !v6 // only tunnels support different families
 	}
 	if method == "-m" {
 		port = 1 + r.IntN(1<<16-1)
@@ -279,7 +282,7 @@ func randomDestination(r *rand.Rand, v6 bool, port int) string {
 	return d
 }
 
-// randomAddress returns an address from the whole address space or close to others: both matter for the order.
+// randomAddress returns a random address, or one close to other addresses: both affect the order.
 func randomAddress(r *rand.Rand, v6 bool, port int) string {
 	if v6 {
 		return fmt.Sprintf("[%s:%x:%x::%s]:%d", oneOf(r, "fd00", "2001", "2a00", "8000", "1"), r.Uint32N(1<<16), r.Uint32N(2),
@@ -302,18 +305,19 @@ func TestConnections(t *testing.T) {
 	send(t, &unix.SockaddrInet6{Addr: [16]byte{15: 1}, Port: 514}, 1, 1)
 	connect(t, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 2}, Port: 80})
 	if got := strings.Count(ours(t, "-Lnc").Stdout, "\n"); got != 2+6 { // 4 connections, 2 templates
-		t.Errorf("%d lines instead of a title and 6 connections:\n%s", got, ours(t, "-Lnc").Stdout)
+		t.Errorf("got %d lines, want the headings and 6 connections:\n%s", got, ours(t, "-Lnc").Stdout)
 	}
 	for _, args := range []string{"-Lnc", "-Lc", "-Lnc --persistent-conn", "-Ln", "-Ln --persistent-conn", "-Ln --stats", "-Ln --rate"} {
 		same(t, strings.Fields(args)...)
 	}
 }
 
-// TestLargeNumbers compares counters with a suffix: more than 10^8 bytes. TestAbbreviated has the larger ones.
+// TestLargeNumbers compares counters that are shown with a suffix: more than 10^8 bytes. TestAbbreviated covers larger
+// counters.
 func TestLargeNumbers(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{"-A -u 127.0.0.2:9 -s rr -o", "-a -u 127.0.0.2:9 -r 127.0.0.1:9 -m"})
-	// Up to half of the datagrams fail, because of ICMP errors for earlier ones.
+	// Up to half of the datagrams fail, because the socket reports ICMP errors for earlier datagrams.
 	send(t, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 2}, Port: 9}, 60000, 5000)
 	// The kernel updates the shown counters every two seconds.
 	shown := ""
@@ -356,7 +360,7 @@ func send(t *testing.T, to unix.Sockaddr, size, count int) {
 	}
 }
 
-// connect tries to open a TCP connection. It ignores a refused connection.
+// connect starts a TCP connection. It ignores a refused connection.
 func connect(t *testing.T, to unix.Sockaddr) {
 	t.Helper()
 	if err := unix.Connect(socket(t, to, unix.SOCK_STREAM), to); err != nil && err != unix.ECONNREFUSED {
@@ -364,7 +368,7 @@ func connect(t *testing.T, to unix.Sockaddr) {
 	}
 }
 
-// socket opens a socket on this thread: sockets of package net may be in another namespace.
+// socket opens a socket on this thread. Package net may open sockets on threads in another namespace.
 func socket(t *testing.T, to unix.Sockaddr, kind int) int {
 	t.Helper()
 	family := unix.AF_INET

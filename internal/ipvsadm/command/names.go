@@ -13,11 +13,12 @@ import (
 
 const servicesFile = "/etc/services"
 
-// lookupDeadline limits the total time of a command's look-ups. ipvsadm itself would wait for each name if the name server is down.
+// lookupDeadline limits the total time of a command's lookups. The packaged ipvsadm waits for each name if the name
+// server is down.
 const lookupDeadline = 5 * time.Second
 
-// systemNames resolves names like this machine: ports from /etc/services, hosts from /etc/hosts and DNS. It reads nothing
-// before it is needed, and looks up each name once.
+// systemNames resolves names as configured on this machine: ports from /etc/services, hosts from /etc/hosts and DNS. It
+// reads files only when needed, and looks up each name once.
 type systemNames struct {
 	ctx      context.Context
 	deadline time.Time
@@ -25,7 +26,7 @@ type systemNames struct {
 	hosts    map[netip.Addr]string // "" if there is no name
 }
 
-// lookup returns the context for a look-up of a host. The first call starts the deadline.
+// lookup returns the context for a host lookup. The first call starts the deadline.
 func (n *systemNames) lookup() (context.Context, context.CancelFunc) {
 	if n.deadline.IsZero() {
 		n.deadline = time.Now().Add(lookupDeadline)
@@ -75,7 +76,7 @@ func (n *systemNames) PortName(port uint16, protocol string) (string, bool) {
 	return name, ok
 }
 
-// portNames reads the file once. Without the file there are no names, as in ipvsadm.
+// portNames reads the file once. If the file does not exist, there are no names, as in ipvsadm.
 func (n *systemNames) portNames() *portNames {
 	if n.ports == nil {
 		text, _ := os.ReadFile(servicesFile)

@@ -33,7 +33,7 @@ var errNoService = errors.New("No such service")
 
 const cannotStart = "Can't initialize ipvs: %s\nAre you sure that IP Virtual Server is built in the kernel or as module?\n"
 
-// explain prints an error, with ipvsadm's text if it has one, and returns the exit status.
+// explain prints an error, with ipvsadm's own text if there is one, and returns the exit status.
 func explain(err error, stderr io.Writer) int {
 	switch {
 	case err == nil:

@@ -12,7 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Backend works on the tracked connections of the network namespace in which it was opened. It is not safe for concurrent use.
+// Backend reads and deletes tracked connections in the network namespace in which it was opened. It is not safe for concurrent
+// use.
 type Backend struct {
 	table   *nlbatch.Conn // walks
 	entries *nlbatch.Conn // deletes during a walk
@@ -40,8 +41,8 @@ func (b *Backend) Stats() nlbatch.Stats {
 	return nlbatch.Stats{Requests: t.Requests + e.Requests, Sends: t.Sends + e.Sends, Dumps: t.Dumps + e.Dumps}
 }
 
-// EndFlows deletes the stale tracked connections of these protocols and families, and returns their number. On error, some stale ones may
-// remain, but only stale ones were deleted. Unreadable entries are kept, and so are TCP connections with an answer.
+// EndFlows deletes the stale tracked connections of these protocols and families, and returns their number. On error, some stale
+// connections may remain, but no other connection was deleted. Unreadable entries and answered TCP connections are kept.
 func (b *Backend) EndFlows(
 	ctx context.Context, protocols []inet.Protocol, families []inet.Family, stale func(kernel.Flow) bool,
 ) (ended int, err error) {

@@ -98,7 +98,7 @@ func readEntry(payload []byte) (e entry, err error) {
 	return e, errors.Join(err, e.readZones())
 }
 
-// readZones finds a zone of one direction.
+// readZones looks for a zone in one direction.
 func (e *entry) readZones() error {
 	var errs []error
 	for _, direction := range [][]byte{e.original, e.reply} {
@@ -130,8 +130,8 @@ func (e entry) flow() (kernel.Flow, error) {
 	}, nil
 }
 
-// unanswered reports whether the kernel has only seen the client's first packet of a TCP connection. It is false if that cannot be
-// determined.
+// unanswered reports whether the kernel has only seen the client's first packet of a TCP connection. The result is false if this
+// cannot be determined.
 func (e entry) unanswered() bool {
 	status, err := nlbatch.BigUint32(e.status)
 	if err != nil || status&statusSeenReply != 0 {
@@ -147,8 +147,8 @@ func (e entry) unanswered() bool {
 	return err == nil && sent
 }
 
-// deletion returns a request that deletes this entry. It includes the id, which depends on the entry's memory address, so a later entry with the
-// same tuple is usually not deleted.
+// deletion returns a request that deletes this entry. The request includes the id, which depends on the entry's memory address, so a later entry
+// with the same tuple is usually not deleted.
 func (e entry) deletion(f inet.Family) nlbatch.Request {
 	return request(cmdDelete, f, nlbatch.AppendAttr(e.name(), attrID, e.id))
 }
@@ -156,7 +156,7 @@ func (e entry) deletion(f inet.Family) nlbatch.Request {
 // reading returns a request for the entry that now has this tuple.
 func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
 
-// name returns the attributes by which the kernel finds an entry in no zone.
+// name returns the attributes by which the kernel finds an entry outside all zones.
 func (e entry) name() []byte {
 	return nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
 }

@@ -78,7 +78,7 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(again.original, e.original) || !slices.Equal(again.id, e.id) {
-			t.Errorf("the request %x identifies another connection than %+v", req.Payload, e)
+			t.Errorf("the request %x identifies a connection other than %+v", req.Payload, e)
 		}
 		if family := map[inet.Family]byte{inet.IPv4: unix.AF_INET, inet.IPv6: unix.AF_INET6}[f]; req.Payload[0] != family {
 			t.Errorf("%s: the request is for family %d", f, req.Payload[0])
@@ -86,7 +86,7 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 	}
 }
 
-// Connections in zones are other programs'.
+// Connections in zones belong to other programs.
 func TestZones(t *testing.T) {
 	zone := func(typ uint16, number byte) []byte { return nlbatch.AppendAttr(nil, typ, []byte{0, number}) }
 	inDirection := func(number byte) []byte {
@@ -119,7 +119,7 @@ func tcpEntry(status uint32, state uint8) []byte {
 	})
 }
 
-// A TCP connection with an answer, or with an unreadable state, is never stale (I13).
+// An answered TCP connection, or one whose state is unreadable, is never stale (I13).
 func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
 	const confirmed, established = 1 << 3, 3
 	w := &walk{protocols: []inet.Protocol{inet.TCP}, stale: func(f kernel.Flow) bool { return f.Unanswered }}

@@ -9,7 +9,7 @@ import (
 
 // A walk can request only some of the entries. Since Linux 5.8 the kernel compares the fields that a filter names
 // (net/netfilter/nf_internals.h) between the request's tuple and the entry's; since 5.15 it also compares the status. Older kernels ignore
-// unknown filters and send more. Filters by address are not used, because the kernel compared IPv6 addresses wrongly for years.
+// unknown filters and send more entries. Address filters are not used, because the kernel compared IPv6 addresses incorrectly for years.
 const (
 	attrStatusMask   = 26
 	attrFilter       = 25
@@ -17,8 +17,8 @@ const (
 	compareProtocol  = 1 << 3
 )
 
-// wanted selects the entries of a protocol that may be ended. It excludes established TCP connections, which fill most of a table and
-// are never ended.
+// wanted selects the entries of a protocol that may be deleted. It excludes established TCP connections, which fill most of a table
+// and are never deleted.
 func wanted(p inet.Protocol) []byte {
 	attrs := nlbatch.AppendNest(nil, attrOriginal, func(b []byte) []byte {
 		return nlbatch.AppendNest(b, tupleProtocol, func(b []byte) []byte {

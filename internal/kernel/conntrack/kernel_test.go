@@ -93,7 +93,7 @@ func ask(t *testing.T, conn net.Conn) string {
 	return string(buf[:n])
 }
 
-// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients, and flows in other zones, stay.
+// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients and flows in other zones stay.
 func TestClientMovesOn(t *testing.T) {
 	for _, tt := range []struct {
 		inet.Family
@@ -170,7 +170,7 @@ func texts(flows []kernel.Flow) []string {
 	return all
 }
 
-// In a large table only the stale flows end: flows of both protocols, more than fit into one batch.
+// In a large table, only the stale flows end, even if they span both protocols and several batches.
 func TestManyFlows(t *testing.T) {
 	b := open(t)
 	const n = 1500
@@ -185,7 +185,7 @@ func TestManyFlows(t *testing.T) {
 			if err := (kerneltest.Commands{}).AddFlow(f); err != nil {
 				t.Fatal(err)
 			}
-			want[f] = p != inet.TCP && i%2 == 0 // these TCP connections have an answer
+			want[f] = p != inet.TCP && i%2 == 0 // these TCP connections are answered
 		}
 	}
 	stale := func(f kernel.Flow) bool { return f.Endpoint.Addr().As4()[3] == 0 }
@@ -211,7 +211,7 @@ func TestManyFlows(t *testing.T) {
 	}
 }
 
-// If an entry was replaced before its deletion, the new entry stays, and no error is returned.
+// If an entry is replaced before its deletion, the new entry stays and no error is returned.
 func TestRecreatedEntryStays(t *testing.T) {
 	b := open(t)
 	f := kernel.Flow{
@@ -241,7 +241,7 @@ func TestRecreatedEntryStays(t *testing.T) {
 	}
 }
 
-// tcpFlow is the n-th connection to a virtual address that leads nowhere.
+// tcpFlow returns the n-th connection to a virtual address that nothing serves.
 func tcpFlow(n int, unanswered bool) kernel.Flow {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	return kernel.Flow{
@@ -250,14 +250,14 @@ func tcpFlow(n int, unanswered bool) kernel.Flow {
 	}
 }
 
-// seenReply is the status of a connection with an answer. The library cannot set it.
+// seenReply is the status of an answered connection. The library cannot set it.
 func seenReply(t *testing.T, f kernel.Flow) {
 	t.Helper()
 	command(t, fmt.Sprintf("conntrack -U -p tcp -s %s -d %s --sport %d --dport %d --status SEEN_REPLY",
 		f.Client.Addr(), f.Key.Addr.Addr(), f.Client.Port(), f.Key.Addr.Port()))
 }
 
-// Most connections of a node are established TCP connections. The kernel omits them from the walk (since Linux 5.15).
+// Most connections on a node are established TCP connections, which the kernel omits from the walk since Linux 5.15.
 func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	b := open(t)
 	for i := range 100 {
@@ -276,7 +276,7 @@ func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	}
 }
 
-// A connection that gets its answer after the walk has visited it stays.
+// A connection that is answered after the walk has visited it stays.
 func TestAnswerDuringTheWalk(t *testing.T) {
 	b := open(t)
 	late, never := tcpFlow(1, true), tcpFlow(2, true)
@@ -297,7 +297,7 @@ func TestAnswerDuringTheWalk(t *testing.T) {
 	}
 }
 
-// The kernel's own entries: the first packet of a connection without an answer, and an established connection.
+// The kernel creates these entries: one for an unanswered first packet, and one for an established connection.
 func TestConnectionsOfTheKernel(t *testing.T) {
 	b := open(t)
 	command(t, "ip link add nowhere type dummy")

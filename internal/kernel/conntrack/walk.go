@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// walkAttempts is how often a walk is tried if changes interrupt it.
+	// walkAttempts is the maximum number of attempts if changes interrupt a walk.
 	walkAttempts = 10
-	// batch is the number of entries that are deleted with one send.
+	// batch is the number of entries deleted in one send.
 	batch = 256
 )
 
@@ -28,7 +28,7 @@ type walk struct {
 	protocols []inet.Protocol
 	stale     func(kernel.Flow) bool
 
-	// unfiltered is true once the kernel, ignoring the filter, has sent an entry of another protocol.
+	// unfiltered is true once the kernel has ignored the filter and sent an entry of another protocol.
 	unfiltered bool
 
 	deletions []nlbatch.Request // collected, not sent yet
@@ -48,7 +48,7 @@ func (w *walk) repeat(ctx context.Context) error {
 	}
 }
 
-// once walks the table for each protocol. If the kernel ignores the filter, one walk suffices.
+// once walks the table once per protocol. If the kernel ignores the filter, one walk suffices.
 func (w *walk) once(ctx context.Context) error {
 	for _, p := range w.protocols {
 		if err := w.through(ctx, p); err != nil || w.unfiltered {
@@ -146,7 +146,7 @@ func (w *walk) delete(ctx context.Context, deletions []nlbatch.Request) {
 	}
 }
 
-// note keeps the error of an entry that could not be deleted. A missing entry has expired.
+// note records the error of an entry that could not be deleted. A missing entry has expired.
 func (w *walk) note(err error) {
 	if !errors.Is(err, unix.ENOENT) {
 		w.failed = firstOf(w.failed, fmt.Errorf("delete a connection: %w", err))

@@ -60,7 +60,7 @@ func parse(payload []byte) (e expression, err error) {
 
 func (e *expression) has(attr uint16) bool { _, has := e.attrs[attr]; return has }
 
-// number returns a number; 0 if it is absent.
+// number returns a numeric attribute; 0 if it is absent.
 func (e *expression) number(attr uint16) uint32 {
 	v, has := e.attrs[attr]
 	if !has {
@@ -184,7 +184,7 @@ var decoders = map[string]func(*expression) kernel.NFTStatement{
 	},
 }
 
-// loadsOrStores is the statement of an expression that reads or writes a field.
+// loadsOrStores decodes an expression that reads or writes a field.
 func (e *expression) loadsOrStores(f kernel.NFTField, dreg, sreg uint16) kernel.NFTStatement {
 	if e.has(sreg) {
 		return kernel.NFTStore{From: e.register(sreg), Field: f}
@@ -192,7 +192,7 @@ func (e *expression) loadsOrStores(f kernel.NFTField, dreg, sreg uint16) kernel.
 	return kernel.NFTLoad{To: e.register(dreg), Field: f}
 }
 
-// loads are the registers of expressions whose results are unknown.
+// loads maps expressions with unknown results to the attributes of their destination registers.
 var loads = map[string]uint16{
 	"rt": unix.NFTA_RT_DREG, "exthdr": unix.NFTA_EXTHDR_DREG, "hash": unix.NFTA_HASH_DREG, "numgen": unix.NFTA_NG_DREG,
 	"socket": 2, "osf": 1, "tunnel": 2, "xfrm": 1, // dreg of nf_tables.h

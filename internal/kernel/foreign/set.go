@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Constants of nf_tables.h that are missing in golang.org/x/sys/unix.
+// Constants of nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	setDescConcat     = 2
 	setFieldLength    = 1
@@ -23,7 +23,7 @@ const (
 	lengthOfRegisters = 64
 )
 
-// set is a set while it is read.
+// set is a set that is being read.
 type set struct {
 	kernel.NFTSet
 	intervals, concatenates bool

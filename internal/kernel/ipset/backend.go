@@ -32,7 +32,7 @@ func New() (*Backend, error) {
 	return b, nil
 }
 
-// probe asks for the protocol's version, which makes the kernel load the module.
+// probe requests the protocol version, which makes the kernel load the module.
 func (b *Backend) probe(ctx context.Context) error {
 	_, errs := b.conn.Get(ctx, []nlbatch.Request{request(cmdProtocol, nil)})
 	if errors.Is(errs[0], unix.EINVAL) { // nfnetlink's errno for an unknown subsystem

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// typeOf returns a type of set that can contain the element.
+// typeOf returns a set type that can contain the element.
 func typeOf(e kernel.Element) kernel.SetType {
 	if e.Bits2 != 0 {
 		return kernel.HashIPPortNet

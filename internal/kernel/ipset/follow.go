@@ -39,11 +39,11 @@ func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, seed: maphash.MakeSeed(), sets: map[string]followed{}}
 }
 
-// Read returns the same as Backend.Read. The result must not be changed.
+// Read returns the same result as Backend.Read. The result must not be changed.
 func (f *Follower) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
-	// Read headers first: the kernel does not filter by prefix, and foreign sets may be huge.
+	// Read the headers first, because the kernel does not filter by prefix and foreign sets may be huge.
 	headers, err := f.backend.headers(ctx, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("read sets: %w", err)

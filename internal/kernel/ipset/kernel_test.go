@@ -217,7 +217,7 @@ func TestMembersAreIdempotent(t *testing.T) {
 	}
 }
 
-// Every refused member has its error; all others were added.
+// Every refused member has an error, and all others are added.
 func TestMemberErrorsAreAttributed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []float64{0, 0.001, 0.1, 0.9, 1} {

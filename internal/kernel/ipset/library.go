@@ -16,7 +16,7 @@ import (
 // libraryTimeout bounds one request; the library's default is a minute.
 const libraryTimeout = 5 * time.Second
 
-// withLibrary calls use with a handle of vishvananda/netlink in the namespace of the calling thread.
+// withLibrary calls use with a vishvananda/netlink handle in the calling thread's namespace.
 func withLibrary(use func(*netlink.Handle) error) (err error) {
 	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -41,7 +41,7 @@ type lines struct {
 }
 
 // applyMembers sends a segment. The kernel stops a message at the first member that it rejects. The members after it are sent again in smaller
-// messages, so that even a message full of rejected members takes few rounds.
+// messages, so that even a message full of rejected members requires only a few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
 	for open := m.messages(); len(open) > 0; {

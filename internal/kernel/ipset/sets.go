@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// maxName is the longest name of a set.
+// maxName is the maximum length of a set name.
 const maxName = 31
 
 func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) error {
@@ -23,9 +23,9 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	return fmt.Errorf("verb %d does not apply to sets", verb)
 }
 
-// replace changes the parameters of an existing set. If possible, it keeps rules that refer to the set, by using a second set and an atomic
-// swap. The kernel swaps only sets of the same family and element kind. A set of another type must be recreated, which is impossible while a
-// rule refers to it.
+// replace changes the parameters of an existing set. If possible, it fills a second set and swaps the two atomically, so that rules that
+// refer to the set stay. The kernel swaps only sets of the same family and element kind. A set of another type must be recreated, which is
+// impossible while a rule refers to it.
 func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	have, err := b.header(ctx, want.Name)
 	if err != nil || have.Set == want {

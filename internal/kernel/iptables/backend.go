@@ -20,7 +20,7 @@ type Config struct {
 	Families []inet.Family
 }
 
-// Backend reads and writes the rules of the calling thread's network namespace. One call for each family may run at a time.
+// Backend reads and writes the rules of the calling thread's network namespace. At most one call per family may run at a time.
 type Backend struct {
 	variant  Variant
 	families []inet.Family
@@ -47,7 +47,7 @@ func New(cfg Config) *Backend {
 // Processes counts the processes started since New, except deletions through go-iptables.
 func (b *Backend) Processes() uint64 { return b.runner.started.Load() }
 
-// Read returns a family's owned rules in the kernel. A missing chain is absent; without owned chains, the view is empty.
+// Read returns a family's owned rules in the kernel. Missing chains are absent; if no owned chain exists, the view is empty.
 func (b *Backend) Read(ctx context.Context, f inet.Family) (kernel.RulesView, error) {
 	s, err := b.save(ctx, f, b.tables)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	policyDrop = 0
 )
 
-// nftFamilies are the families whose chains packets to virtual servers can pass.
+// nftFamilies lists the families whose chains can see packets to virtual servers.
 var nftFamilies = map[byte]string{
 	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
 }

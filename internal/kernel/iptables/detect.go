@@ -21,10 +21,11 @@ import (
 // Detection is the iptables variant that this node uses, and its features.
 type Detection struct {
 	Variant Variant
-	// Why is the reason for the variant, for the log.
+	// Why is the reason for choosing the variant, for the log.
 	Why string
-	// Families are the families that work; Without contains the reasons why the others do not. Unsure contains the reasons why a family's
-	// programs have just failed or hung, or the kernel did not answer. Such a failure may be temporary, so the family counts as working.
+	// Families lists the families that work; Without gives the reason for each of the others. Unsure contains the reasons for which a
+	// family is uncertain: its programs have just failed or hung, or the kernel did not answer. Such a failure may be temporary, so the
+	// family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -32,26 +33,26 @@ type Detection struct {
 	Version string
 }
 
-// hints are chains that kubelet creates in table mangle, in the variant that the host uses.
+// hints are chains that the kubelet creates in the mangle table of the variant that the host uses.
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
 // detectLimit bounds the programs that Detect starts: the agent waits for them before it does anything.
 const detectLimit = 10 * time.Second
 
-// Detect finds out whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
-// kubelet. Without kubelet's hints it prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no iptables-legacy
-// command that loads a table unless legacy is the result.
+// Detect determines whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
+// kubelet. Without kubelet's hints, Detect prefers nft if the kernel supports it. It changes nothing in the kernel, and runs no
+// iptables-legacy command that loads a table unless legacy is the result.
 //
-// The result is used until a restart, so a program that fails or hangs counts as working, unless its message is known to mean that a
-// kernel feature is missing.
+// The result is used until a restart. Therefore, a program that fails or hangs counts as working unless its message is known to mean
+// that a kernel feature is missing.
 func Detect(ctx context.Context) (Detection, error) {
 	limited, cancel := context.WithTimeout(ctx, detectLimit)
 	defer cancel()
 	return detect(ctx, limited)
 }
 
-// detect kills its programs when limited ends, and fails when ctx does.
+// detect kills its programs when limited ends, and fails when ctx ends.
 func detect(ctx, limited context.Context) (Detection, error) {
 	d := &detector{worked: map[attempt]error{}, unasked: map[inet.Family]error{}}
 	variant, why, err := d.choose(limited)
@@ -88,7 +89,7 @@ func detect(ctx, limited context.Context) (Detection, error) {
 
 var version = regexp.MustCompile(`\d+(\.\d+)+`)
 
-// lasting reports whether an error from the function works is permanent. Every other error may be temporary.
+// lasting reports whether an error returned by works is permanent. All other errors may be temporary.
 func lasting(err error) bool {
 	return errors.Is(err, ErrNoIPv6) || errors.Is(err, kernel.ErrUnavailable) || errors.Is(err, errNoCapability) || errors.Is(err, exec.ErrNotFound)
 }
@@ -102,7 +103,7 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 type detector struct {
 	runner runner
 	worked map[attempt]error // results of the function works
-	// unasked is the reason why it is unknown whether nftables contains kubelet's chains of a family.
+	// unasked is the reason why the agent could not determine whether nftables contains kubelet's chains of a family.
 	unasked map[inet.Family]error
 }
 
@@ -133,9 +134,9 @@ func (d *detector) choose(ctx context.Context) (Variant, string, error) {
 	}
 	switch {
 	case len(d.unasked) > 0:
-		return NFT, "the kernel has not said whether kubelet's hint chains are in nftables, and they are not in iptables-legacy", nil
+		return NFT, "could not determine whether kubelet's hint chains are in nftables; they are not in iptables-legacy", nil
 	case err != nil:
-		return NFT, "no kubelet hint chain, and nothing says that the kernel lacks nf_tables", nil
+		return NFT, "no kubelet hint chain, and no evidence that the kernel lacks nf_tables", nil
 	}
 	return NFT, "no kubelet hint chain, and the kernel supports nf_tables", nil
 }
@@ -166,8 +167,8 @@ func isIn(chain string, f inet.Family, v Variant) string {
 	return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", chain, f, v)
 }
 
-// hintInLegacy takes the table itself as a hint if its program fails for now: otherwise the agent could use the wrong variant until a restart.
-// kubelet creates its chains in both families, so the program of one family answers for both.
+// hintInLegacy treats the table itself as a hint if its program has just failed. Otherwise, the agent could use the wrong variant until a
+// restart. kubelet creates its chains in both families, so the program of one family answers for both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
 	for _, f := range inet.Families {
@@ -176,7 +177,7 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 		hasTable := slices.Contains(tables, "mangle")
 		if err = explainProcess(err); err != nil {
 			if !lasting(err) && hasTable {
-				hint = fmt.Sprintf("iptables-legacy has a table mangle for %s, which may have kubelet's chains; reading it failed: %v", f, err)
+				hint = fmt.Sprintf("iptables-legacy has a mangle table for %s, which may contain kubelet's chains; reading it failed: %v", f, err)
 			}
 			continue
 		}
@@ -193,7 +194,7 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	return hint
 }
 
-// hintInNFT asks the kernel for the chains by name. iptables-nft-save would print all rules of the node. If permission is missing, works reports it.
+// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If permission is missing, works reports it.
 func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
 	objects := make([]nftObject, len(hints))
 	for i, name := range hints {

@@ -97,7 +97,7 @@ func TestDetectWithoutIPv6(t *testing.T) {
 	}
 }
 
-// Programs that fail or hang for some seconds at the start must not cost the node a family, or its variant, until the next restart.
+// Programs that fail or hang for a few seconds at startup must not disable a family, or change the variant, until the next restart.
 func TestDetectOutlastsFailures(t *testing.T) {
 	for name, failing := range map[string]string{
 		"locked":        "echo 'Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...' >&2; exit 4",
@@ -148,7 +148,7 @@ func detectImpatiently(t *testing.T) Detection {
 	return d
 }
 
-// While kubelet's chains in iptables-legacy cannot be read, the existence of its table shows which variant kubelet uses.
+// If kubelet's chains in iptables-legacy cannot be read, the existence of the table shows which variant the kubelet uses.
 func TestDetectWhileLegacyFails(t *testing.T) {
 	for tables, want := range map[string]Variant{"nat\nmangle\n": Legacy, "nat\n": NFT} {
 		scripts := family(Legacy, "exit 1", "exit 1")
@@ -188,8 +188,8 @@ func TestDetectStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// Only an answer of the kernel proves that kubelet's chains are not in nftables. Without one, the families work, but may not be what kubelet
-// uses, unless its chains are in iptables-legacy.
+// Only an answer of the kernel proves that kubelet's chains are not in nftables. Without one, the families work, but the variant may not be
+// the one that the kubelet uses unless its chains are in iptables-legacy.
 func TestDetectWithoutAnAnswer(t *testing.T) {
 	for _, kubelet := range []bool{false, true} {
 		scripts, table := family(NFT, "", ""), ""
@@ -205,7 +205,7 @@ func TestDetectWithoutAnAnswer(t *testing.T) {
 			t.Errorf("detected %s because %q, unsure %v; want legacy because of %s", d.Variant, d.Why, d.Unsure, hints[0])
 		}
 		if !kubelet && (d.Variant != NFT || !errors.Is(d.Unsure[inet.IPv4], unix.ENOBUFS) || !slices.Equal(d.Families, inet.Families)) {
-			t.Errorf("detected %s because %q, unsure %v; want that it is not sure", d.Variant, d.Why, d.Unsure)
+			t.Errorf("detected %s because %q, unsure %v; want an uncertain result", d.Variant, d.Why, d.Unsure)
 		}
 	}
 }

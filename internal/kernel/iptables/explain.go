@@ -18,10 +18,10 @@ import (
 // errLocked means that another program held the xtables lock for the whole wait.
 var errLocked = errors.New("xtables lock is held by another program")
 
-// errNoCapability means that this process may not use iptables.
+// errNoCapability means that this process lacks the capability to use iptables.
 var errNoCapability = errors.New("not permitted")
 
-// symptom is a message of an iptables command and the advice for it.
+// symptom is an error message of an iptables command, with advice on how to fix it.
 type symptom struct {
 	text   *regexp.Regexp
 	advice string
@@ -89,7 +89,7 @@ func explainRestore(err error, text string) error {
 // lineNumber finds "Error occurred at line: 8", "line 2: RULE_APPEND failed" and "iptables-restore: line 5 failed".
 var lineNumber = regexp.MustCompile(`line:? (\d+)`)
 
-// refused finds the line that restore complains about. If the line is the COMMIT of a table, any rule of the table may be the cause.
+// refused finds the line that iptables-restore rejects. If the line is the COMMIT of a table, any rule of the table may be the cause.
 func refused(stderr, text string) (line string, rules []string) {
 	m := lineNumber.FindStringSubmatch(stderr)
 	if m == nil {
@@ -136,7 +136,7 @@ func modulesOf(rules []string) []string {
 // lockFile is the lock that all iptables-legacy commands take.
 const lockFile = "/run/xtables.lock"
 
-// lockHolder names the holder of the xtables lock if /proc/locks shows it. In a container it usually does not.
+// lockHolder names the holder of the xtables lock if /proc/locks shows it. In a container, it usually does not.
 func lockHolder() string {
 	var st unix.Stat_t
 	if unix.Stat(lockFile, &st) != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// node is a fresh network namespace with a backend of one variant and family, and go-iptables as a second reader.
+// node is a new network namespace with a backend for one variant and family, which tests compare with go-iptables.
 type node struct {
 	*testing.T
 	*Backend
@@ -81,7 +81,7 @@ func (n *node) wantView(want kernel.RulesView) {
 	}
 }
 
-// dump is every rule of the tables in the format of save, without counters and dates.
+// dump returns all rules of the tables in iptables-save format, without counters and dates.
 func (n *node) dump() string {
 	n.Helper()
 	out, err := exec.Command(n.variant.command(n.family, "-save")).Output()

@@ -13,19 +13,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// leftoverTables are the tables in which kube-proxy has chains.
+// leftoverTables lists the tables in which kube-proxy has chains.
 var leftoverTables = map[string]bool{"nat": true, "filter": true, "mangle": true}
 
-// leftovers are kube-proxy's chains, and its rules in chains that stay.
+// leftovers contains kube-proxy's chains to delete, and its rules in chains that stay.
 type leftovers struct {
 	rules  []kernel.SavedRule
 	chains []kernel.ChainID
-	// kept says which of its chains other programs use. sets has kube-proxy's ipsets that rules match which stay, with one of these rules.
+	// kept describes the chains that stay because other programs use them. sets maps each ipset of kube-proxy that a remaining rule
+	// matches to one such rule.
 	kept []string
 	sets map[string]string
 }
 
-// FindLeftovers lists what kube-proxy has left in this variant, and which of its ipsets rules match that stay. It loads no table.
+// FindLeftovers lists what kube-proxy has left in this variant, and its ipsets that the remaining rules match. It loads no table.
 func (b *Backend) FindLeftovers(ctx context.Context) (found kernel.Leftovers, sets map[string]string, err error) {
 	sets = map[string]string{}
 	for _, f := range inet.Families {
@@ -76,8 +77,8 @@ func (b *Backend) hasHidden(ctx context.Context, f inet.Family) error {
 		"which has them", f, b.variant)
 }
 
-// leftovers decides what is kube-proxy's. The agent has chains of the same names: a rule with its tag tells them apart, and an empty chain is the
-// agent's if the agent has any rule.
+// leftovers decides what is kube-proxy's. The agent uses some of the same chain names. A rule with the agent's tag distinguishes its chains, and
+// an empty chain is the agent's if the agent has any rule.
 func (s saved) leftovers(ours map[kernel.ChainID]bool) leftovers {
 	parsed, tagged := make([]kernel.SavedRule, len(s.rules)), map[kernel.ChainID]bool{}
 	used := map[kernel.ChainID]bool{}
@@ -109,7 +110,7 @@ func (s saved) leftovers(ours map[kernel.ChainID]bool) leftovers {
 	return l
 }
 
-// proxyChains are kube-proxy's chains that can go, and those that stay because other programs use them.
+// proxyChains contains kube-proxy's chains that can be deleted, and its chains that stay because other programs use them.
 type proxyChains struct {
 	chains, kept map[kernel.ChainID]bool
 	why          []string
@@ -118,7 +119,7 @@ type proxyChains struct {
 
 var markMasq, postrouting = kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}, kernel.ChainID{Table: "nat", Chain: "KUBE-POSTROUTING"}
 
-// keepUsed keeps what rules of other programs jump to, and what these chains use.
+// keepUsed keeps the chains that other programs' rules jump to, and what these chains use.
 func (p *proxyChains) keepUsed() {
 	for _, r := range p.rules {
 		if _, its := r.JumpOfKubeProxy(); p.chains[r.ChainID] || its && builtIn[r.Chain] {
@@ -147,7 +148,7 @@ func (p *proxyChains) keep(id kernel.ChainID) {
 	}
 }
 
-// inOrder lists the chains that can go: each one before those to which it jumps, so that the kernel can delete one after the other.
+// inOrder lists the chains to delete, each before the chains that it jumps to, so that the kernel can delete them one by one.
 func (p *proxyChains) inOrder() (chains []kernel.ChainID) {
 	targets := map[kernel.ChainID][]kernel.ChainID{}
 	for _, r := range p.rules {
@@ -237,8 +238,8 @@ func (b *Backend) removeLeftovers(ctx context.Context, f inet.Family, table stri
 	return explainRestore(err, text)
 }
 
-// removal writes the text for `restore --noflush` that deletes those of the objects that are leftovers. All chains are emptied before any is
-// deleted: they jump to each other.
+// removal writes the input of `restore --noflush` that deletes the objects that are still leftovers. All chains are emptied before any is
+// deleted, because they jump to each other.
 func (l leftovers) removal(table string, objects []kernel.Leftover) string {
 	var declare, remove strings.Builder
 	rules := slices.Clone(l.rules)

@@ -16,7 +16,7 @@ var proxyOurs = map[kernel.ChainID]bool{
 	{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}: true, {Table: "filter", Chain: "KUBE-FORWARD"}: true,
 }
 
-// left prints leftovers, one a line.
+// left prints leftovers, one per line.
 func (l leftovers) String() string {
 	var lines []string
 	for _, r := range l.rules {
@@ -28,7 +28,8 @@ func (l leftovers) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// inIPTablesMode is what kube-proxy leaves in mode iptables, beside the kubelet, Docker and a CNI plug-in.
+// inIPTablesMode contains what kube-proxy leaves in iptables mode, among rules of the kubelet, Docker and a CNI
+// plug-in.
 const inIPTablesMode = `*mangle
 :PREROUTING ACCEPT [0:0]
 :KUBE-IPTABLES-HINT - [0:0]
@@ -98,7 +99,8 @@ nat KUBE-MARK-MASQ`
 	}
 }
 
-// TestLeftoversBesideTheAgent: the agent's chains stay, and the empty one that it keeps so; kube-proxy's jumps to them go.
+// TestLeftoversBesideTheAgent: the agent's chains stay, including the one that it keeps empty; kube-proxy's jumps to them
+// are deleted.
 func TestLeftoversBesideTheAgent(t *testing.T) {
 	text := strings.NewReplacer(
 		"-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -j KUBE-SVC-NPX46M4PTMTKRN6Y",
@@ -121,11 +123,12 @@ func TestLeftoversBesideTheAgent(t *testing.T) {
 	}
 	alone := parseAll(t, "*filter\n:KUBE-PROXY-FIREWALL - [0:0]\n:INPUT ACCEPT [0:0]\n-A INPUT -m comment --comment \"kube-ipvs:eeeeeeeeee x\" -j X\nCOMMIT\n")
 	if got := alone.leftovers(proxyOurs).String(); got != "" {
-		t.Errorf("the agent's empty chain would go: %s", got)
+		t.Errorf("the agent's empty chain would be deleted: %s", got)
 	}
 }
 
-// TestLeftoversInUse: a chain to which another program's rule jumps stays, with what it needs, and so does an ipset that such a rule matches.
+// TestLeftoversInUse: a chain that another program's rule jumps to stays, with everything it uses, and so does an ipset that such a rule
+// matches.
 func TestLeftoversInUse(t *testing.T) {
 	for _, option := range []string{"-j", "-g"} {
 		t.Run(option, func(t *testing.T) { leftoverInUse(t, option) })
@@ -149,7 +152,8 @@ func leftoverInUse(t *testing.T, option string) {
 	}
 }
 
-// TestRemovalOfLeftovers: one table goes in one step, every chain is emptied before the first is deleted, and what is no longer a leftover stays.
+// TestRemovalOfLeftovers: each table is changed in one step, all chains are emptied before any is deleted, and objects that are no longer
+// leftovers stay.
 func TestRemovalOfLeftovers(t *testing.T) {
 	l := parseAll(t, inIPTablesMode).leftovers(proxyOurs)
 	chain := func(name string) kernel.Leftover {
@@ -176,7 +180,7 @@ COMMIT
 	}
 }
 
-// TestHiddenLeftovers: rules of a variant without programs are not taken for none.
+// TestHiddenLeftovers: a variant's rules do not count as absent because its programs are missing.
 func TestHiddenLeftovers(t *testing.T) {
 	for tables, hidden := range map[string]bool{"nat filter\n": true, "filter\n": false} {
 		fakeCommands(t, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// allTables are the tables that packets to virtual servers traverse.
+// allTables lists the tables that packets to virtual servers traverse.
 var allTables = map[string]bool{"raw": true, "mangle": true, "nat": true, "filter": true, "security": true}
 
 // List reads the rules of every family.

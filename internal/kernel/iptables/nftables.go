@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// nftObject is a chain of iptables-nft, or a table, without a chain.
+// nftObject is a chain of iptables-nft, or a table if chain is empty.
 type nftObject struct{ table, chain string }
 
 func (o nftObject) request(f inet.Family) nlbatch.Request {
@@ -45,7 +45,7 @@ var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]boo
 	return exist, nil
 }
 
-// isMissing is true if the kernel reports that it lacks the object, or nf_tables altogether.
+// isMissing reports whether the kernel lacks the object, or nf_tables altogether.
 func isMissing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }

@@ -31,7 +31,7 @@ func (b *Backend) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, errors.Join(errs...)
 }
 
-// unused returns the backend for the other variant, whose kube-ipvs rules can only be old.
+// unused returns the backend for the other variant, in which any kube-ipvs rules are old.
 func (b *Backend) unused() *Backend {
 	return &Backend{variant: b.variant.Other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
 }

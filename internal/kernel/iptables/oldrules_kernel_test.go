@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// A node that changes its variant keeps no kube-ipvs rule in the old one, and keeps every foreign rule.
+// When a node changes its variant, the old variant loses all kube-ipvs rules and keeps all foreign rules.
 func TestOldRulesAreRemoved(t *testing.T) {
 	onEveryVariant(t, func(old *node) {
 		now := &node{old.T, New(Config{Chains: append(ourChains, chainM), Variant: old.variant.Other(), Families: inet.Families}), old.family, old.reader}

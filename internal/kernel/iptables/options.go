@@ -9,26 +9,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// withoutOptions are the conditions of extensions that match without any option.
+// withoutOptions contains the conditions of extensions that need no option.
 var withoutOptions = map[string][]kernel.Condition{
 	"rpfilter": {kernel.ReversePath{}}, "socket": {kernel.NotOurs("-m socket")}, "ah": {kernel.NotOurs("-m ah")}, "esp": {kernel.NotOurs("-m esp")},
 	"frag": {kernel.NotOurs("-m frag")}, "unclean": {kernel.NotOurs("-m unclean")},
 }
 
-// notOurs are extensions whose options never match a packet to a Service: it is not ICMP, has no fragments or extension headers, and no process of this node
-// listens at its destination.
+// notOurs lists extensions whose options never match a packet to a Service: such a packet is not ICMP, has no fragments or extension headers, and is not
+// addressed to a socket of this node.
 var notOurs = map[string]bool{"socket": true, "icmp": true, "icmp6": true, "ah": true, "esp": true, "frag": true, "unclean": true, "mh": true, "dccp": true,
 	"rt": true, "hbh": true, "dst": true, "ipv6header": true,
 }
 
-// extras are options that are not conditions, or that match every packet: alone, or after the name of their extension.
+// extras lists options that are not conditions or that match every packet, some of them after the name of their extension.
 var extras = map[string]bool{
 	"--comment": true, "--nfacct-name": true, "limit --limit-burst": true, "recent --set": true, "recent --name": true, "recent --mask": true,
 	"recent --rsource": true, "recent --rdest": true, "set --return-nomatch": true, "rpfilter --validmark": true, "rpfilter --loose": true,
 	"rpfilter --accept-local": true,
 }
 
-// options parse the arguments of an option that belongs to every extension, or to one.
+// options contains the parser of each option's arguments. Some options belong to one extension, others to all.
 var options = map[string]func(args string) (c kernel.Condition, ok bool){
 	"-s": func(args string) (kernel.Condition, bool) {
 		r, ok := parseRange(args)

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ParseRule finds out what a rule does: the conditions and verdicts that matter to packets to Services. A condition or target of another kind
-// becomes a kernel.Unknown or a kernel.OtherTarget.
+// ParseRule returns the conditions and verdicts of a rule that affect packets to Services. A condition or target of another kind becomes a
+// kernel.Unknown or a kernel.OtherTarget.
 func ParseRule(at kernel.ChainID, spec string) kernel.SavedRule {
 	r := kernel.SavedRule{ChainID: at, Spec: spec}
 	match := ""
@@ -99,14 +99,14 @@ func parseCondition(match, option, args string) kernel.Condition {
 	return kernel.Unknown(text)
 }
 
-// harmless are targets that neither stop a packet nor affect its path.
+// harmless lists targets that neither stop a packet nor affect its path.
 var harmless = map[string]bool{
 	"LOG": true, "NFLOG": true, "ULOG": true, "TRACE": true, "AUDIT": true, "TCPMSS": true, "CHECKSUM": true, "CLASSIFY": true, "DSCP": true, "TOS": true,
 	"TTL": true, "HL": true, "ECN": true, "TCPOPTSTRIP": true, "SET": true, "SECMARK": true, "CONNSECMARK": true, "IDLETIMER": true, "LED": true,
 	"RATEEST": true, "TEE": true, "CT": true,
 }
 
-// others are targets that may stop a packet, or change its path.
+// others lists targets that may stop a packet or change its path.
 var others = map[string]bool{
 	"NFQUEUE": true, "QUEUE": true, "SYNPROXY": true, "TARPIT": true, "STEAL": true, "DELUDE": true, "CHAOS": true, "HMARK": true, "CLUSTERIP": true, "RAWDNAT": true,
 	"RAWSNAT": true, "ECHO": true, "DNETMAP": true,

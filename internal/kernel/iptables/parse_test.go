@@ -74,7 +74,7 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-// TestRecognize: a rule with a known tag gets its original form.
+// TestRecognize: a rule with a known tag is replaced by its original form.
 func TestRecognize(t *testing.T) {
 	id := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
 	ours := kernel.Rule{Why: "mark", Verdict: kernel.SetMark(0x4000)}

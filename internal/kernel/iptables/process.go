@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// shortest and longest bound the time after which a hung process is killed. Saving 100,000 foreign rules takes seconds, on a slow node a
-	// minute.
+	// shortest and longest bound the time after which a hung process is killed. Saving 100,000 foreign rules takes seconds, or a minute on a
+	// slow node.
 	shortest, longest = 30 * time.Second, 10 * time.Minute
-	// lockWait is how many seconds a command waits for the xtables lock. After that the caller decides.
+	// lockWait is how many seconds a command waits for the xtables lock. After that, the caller decides whether to retry.
 	lockWait = 5
 )
 
@@ -35,16 +35,16 @@ const LockWait = lockWait * time.Second
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
-	// left reports, for each program whose process did not end when it was killed, whether the process has ended since. Until then, the program
+	// left reports, for each program with a process that survived being killed, whether that process has since ended. Until then, the program
 	// is not started again.
 	left sync.Map
 }
 
-// killDelay is how long a killed process may take to end and to close its pipes. A process in an uninterruptible wait ends only after that wait.
+// killDelay is how long a killed process may take to exit and close its pipes. A process in uninterruptible sleep exits only when it wakes up.
 const killDelay = 3 * time.Second
 
 // errUnkillable means that a process has been killed but has not ended.
-var errUnkillable = errors.New("the process was killed, but has not ended; look for what it waits for in the kernel's log")
+var errUnkillable = errors.New("the process was killed, but has not ended; check the kernel log for what it is waiting for")
 
 // wait waits for a process. When the context ends, the process is killed, and wait does not wait much longer.
 func (r *runner) wait(ctx context.Context, program string, wait func() error) error {
@@ -68,8 +68,8 @@ func (r *runner) wait(ctx context.Context, program string, wait func() error) er
 	return errUnkillable
 }
 
-// killLimits are the times after which each program is killed. A slow program would never finish if it were always killed after the same time,
-// so each kill doubles its limit. A success sets the limit to several times its duration.
+// killLimits contains the time after which each program is killed. A slow program would never finish if it were always killed after the same
+// time, so each kill doubles its limit. A success sets the limit to several times its duration.
 type killLimits struct{ ofProgram sync.Map }
 
 func (l *killLimits) get(program string) time.Duration {
@@ -105,8 +105,8 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. Without legacy
-// tables in this thread's network namespace, which is usual, it starts no program. Output without a table, or without the table's end, is an error.
+// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. If this thread's network
+// namespace has no legacy tables, which is the normal case, it starts no program. Output without a table, or without the table's end, is an error.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
 	if err != nil || v == Legacy && len(tables) == 0 {
@@ -120,7 +120,7 @@ func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, er
 	return out, err
 }
 
-// complete checks that the output of save has all of these tables, with their ends.
+// complete checks that the output of save contains all of these tables, each with its end.
 func complete(program, text string, tables []string) error {
 	ended, table := map[string]bool{}, ""
 	for line := range strings.Lines(text) {
@@ -136,13 +136,13 @@ func complete(program, text string, tables []string) error {
 	}
 	for _, table := range tables {
 		if !ended[table] {
-			return &processError{command: program, err: fmt.Errorf("table %s is missing in the output, or its end is", table)}
+			return &processError{command: program, err: fmt.Errorf("table %s or its end is missing from the output", table)}
 		}
 	}
 	return nil
 }
 
-// kernelTables lists the tables of iptables that a variant has in this thread's network namespace.
+// kernelTables lists a variant's iptables tables in this thread's network namespace.
 func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, error) {
 	if v == Legacy {
 		tables, err := os.ReadFile(legacyTables[f])
@@ -169,7 +169,7 @@ func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, erro
 	return found, nil
 }
 
-// legacyTables are the files that list the tables for iptables-legacy-save.
+// legacyTables contains the files that list the tables for iptables-legacy-save.
 var legacyTables = map[inet.Family]string{
 	inet.IPv4: "/proc/thread-self/net/ip_tables_names",
 	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
@@ -189,7 +189,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return int(n), err
 }
 
-// ReadFrom saves the buffer of io.Copy.
+// ReadFrom avoids the buffer that io.Copy would allocate.
 func (o *output) ReadFrom(r io.Reader) (int64, error) {
 	n, err := o.text.ReadFrom(io.LimitReader(r, int64(maxOutput-o.text.Len()+1)))
 	if o.tooLong = o.text.Len() > maxOutput; o.tooLong {

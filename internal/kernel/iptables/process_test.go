@@ -118,7 +118,7 @@ func TestDetectAsksOnce(t *testing.T) {
 	}
 }
 
-// The agent does not wait for a process that cannot be killed, and never starts a second one of the same program.
+// The agent does not wait for a process that cannot be killed, and never starts a second process of the same program.
 func TestUnkillableProcess(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, family(NFT, "echo '*filter'; echo COMMIT", ""))

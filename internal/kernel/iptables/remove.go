@@ -13,8 +13,8 @@ import (
 
 // remove deletes our jumps, then our chains. It continues after a failure, to remove as much as possible.
 //
-// The chains have kube-proxy's names, and kube-proxy may already be using them. So a chain with a foreign rule only loses our rules, and a
-// chain to which a foreign rule jumps is emptied but not deleted.
+// The chains have kube-proxy's names, and kube-proxy may already be using them. Therefore, a chain with a foreign rule only loses our
+// rules, and a chain to which a foreign rule jumps is emptied but not deleted.
 func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	s, err := b.save(ctx, f, b.tables)
 	if err != nil {
@@ -37,7 +37,7 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	return errors.Join(c.errs...)
 }
 
-// removal lists the steps of removing everything, in order.
+// removal lists the steps that remove everything, in order.
 type removal struct {
 	rules []kernel.SavedRule // our rules in foreign or shared chains
 	empty []kernel.ChainID   // emptied before any is deleted: they jump to each other
@@ -100,7 +100,7 @@ func (c *cleaner) do(what string, change func() error) {
 	}
 }
 
-// unlessMissing drops the error of a deletion whose object is already gone. A check before each deletion would take another process for each object.
+// unlessMissing drops the error of deleting an object that does not exist. Checking first would take another process per object.
 func unlessMissing(err error) error {
 	var failed *goiptables.Error
 	if errors.As(err, &failed) && failed.IsNotExist() {

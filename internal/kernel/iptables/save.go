@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtIn are the chains that the kernel calls itself. Only they have owned jumps.
+// builtIn lists the chains that the kernel calls itself. Only they have owned jumps.
 var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
 
 // tagOf returns the tag of an owned rule; it is empty for a foreign one. A rule in a foreign chain is foreign, regardless of its comment.
@@ -15,7 +15,7 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	if !ours[r.ChainID] && !builtIn[r.Chain] {
 		return ""
 	}
-	// Do the cheap test first: with another proxy on the node, nearly all of many thousand rules are foreign.
+	// Do the cheap test first: with another proxy on the node, nearly all of the many thousand rules are foreign.
 	if !strings.Contains(r.Spec, kernel.TagPrefix) {
 		return ""
 	}
@@ -122,7 +122,7 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 }
 
 // jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains: jumps with an older
-// text, duplicates, and jumps behind a rule that they must precede. The latter are also missing, at the top.
+// text, duplicates, and jumps behind a rule that they must precede. Such jumps also count as missing at the top.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID

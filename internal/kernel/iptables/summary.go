@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
-// Summarizer reports whether the rules may have changed. It starts no process and needs no lock.
+// Summarizer detects possible changes of the rules. It starts no process and needs no lock.
 type Summarizer struct {
 	variant  Variant
 	families []inet.Family
@@ -27,7 +27,7 @@ type Summarizer struct {
 	chains []kernel.ChainID
 	ours   map[kernel.ChainID]bool
 
-	// conn, generation and last are used with nftables; last is valid for generation.
+	// conn, generation and last are used only with nftables; last is the result for that generation.
 	conn       *nlbatch.Conn
 	generation uint32
 	last       map[inet.Family]uint64
@@ -120,7 +120,7 @@ func (s *Summarizer) tableInfo(f inet.Family, table string) ([]byte, error) {
 }
 
 // readNFT requests the generation, which changes with every change in any table. It lists the chains of interest only after a change,
-// because a busy network plugin changes its own chains all day.
+// because a busy network plug-in changes its own chains constantly.
 func (s *Summarizer) readNFT(ctx context.Context) (map[inet.Family]uint64, error) {
 	generation, err := s.readGeneration(ctx)
 	if err != nil {
@@ -179,7 +179,8 @@ func (s *Summarizer) sum(ctx context.Context, f inet.Family) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// handles returns the handles of a chain's rules in order, in a built-in chain up to our last jump. It is empty if the chain does not exist.
+// handles returns the handles of a chain's rules in order; in a built-in chain, only up to our last jump. It is empty if the chain does not
+// exist.
 func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.ChainID) ([]byte, error) {
 	payload := nlbatch.AppendString([]byte{nftFamilyNumbers[f], 0, 0, 0}, unix.NFTA_RULE_TABLE, id.Table)
 	payload = nlbatch.AppendString(payload, unix.NFTA_RULE_CHAIN, id.Chain)
@@ -192,7 +193,7 @@ func (s *Summarizer) handles(ctx context.Context, f inet.Family, id kernel.Chain
 			}
 			return nil
 		})
-		// Versions of iptables store the comment in different places of a rule.
+		// Different versions of iptables store the comment in different places.
 		if s.ours[id] || bytes.Contains(p, tagBytes) {
 			ours = len(handles)
 		}

@@ -93,7 +93,7 @@ func (b *Backend) encodeTimeoutsOp(verb kernel.Verb, t kernel.Timeouts) (nlbatch
 	return b.request(cmdSetConfig, attrs), err
 }
 
-// meaning translates the kernel's error numbers, which depend on the request.
+// meaning translates the kernel's error numbers, whose meaning depends on the request.
 func (b *Backend) meaning(ctx context.Context, op kernel.Op, err error) error {
 	switch object := op.Object.(type) {
 	case kernel.Server:

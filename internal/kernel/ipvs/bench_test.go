@@ -35,7 +35,7 @@ func benchOps() []kernel.Op {
 	return ops
 }
 
-// writeByLibrary creates the same table with one request at a time.
+// writeByLibrary creates the same table through the library, one request at a time.
 func writeByLibrary(b *testing.B, h *lib.Handle, ops []kernel.Op) {
 	var svc *lib.Service
 	for _, o := range ops {

@@ -88,7 +88,7 @@ func netmask(s kernel.Server) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(nil, fullMaskIPv4<<(32-length)), nil
 }
 
-// maskBits is the inverse of netmask. For a foreign, non-contiguous IPv4 mask it counts the bits.
+// maskBits is the inverse of netmask. For a foreign, non-contiguous IPv4 mask, it counts the bits.
 func maskBits(f inet.Family, v []byte) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := nlbatch.Uint32(v)

@@ -2,7 +2,7 @@ package ipvs
 
 import "testing"
 
-// TestEncodingAllocatesLittle: a request takes few allocations, because its attributes are encoded in one piece.
+// TestEncodingAllocatesLittle: encoding a request takes few allocations, because all attributes share one buffer.
 func TestEncodingAllocatesLittle(t *testing.T) {
 	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
 	n := testing.AllocsPerRun(10, func() {

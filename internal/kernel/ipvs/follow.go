@@ -32,8 +32,8 @@ func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, dump: dumpMemory{newMemory[dumped]()}, proc: newProcMemory()}
 }
 
-// Read returns the same as Backend.Read, except that connection counts are current only for destinations with weight 0. The result must not
-// be changed.
+// Read returns the same result as Backend.Read, except that connection counts are current only for destinations with weight 0. The result
+// must not be changed.
 func (f *Follower) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	observed, err := f.read(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *Follower) read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return observed, nil
 }
 
-// memory contains the results of the last read by name. Entries that a read does not see are dropped.
+// memory contains the results of the last read, by name. Entries that a read does not return are dropped.
 type memory[V any] struct {
 	entries map[string]*remembered[V]
 	reading uint64
@@ -184,7 +184,7 @@ func (m *procMemory) read(file io.Reader) (changed bool, err error) {
 			return false, err
 		}
 		if number == 1 && !bytes.HasPrefix(line, procTitle) {
-			return false, errors.New("parse IPVS table: it does not start with a version")
+			return false, errors.New("parse IPVS table: the version line is missing")
 		}
 		if number <= procTitleLines {
 			continue

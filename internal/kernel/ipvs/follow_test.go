@@ -98,7 +98,7 @@ func manyLines(servers int) []byte {
 	return text.Bytes()
 }
 
-// An audit without findings decodes nothing, even if connection counts change.
+// An audit that finds no differences decodes nothing, even if connection counts change.
 func TestFollowingAllocatesNothing(t *testing.T) {
 	memory := newProcMemory()
 	if _, err := memory.read(bytes.NewReader(manyLines(1000))); err != nil {

@@ -49,7 +49,8 @@ func (b *Backend) InspectOne(ctx context.Context, key kernel.TableKey) (kernel.T
 	return service, true, nil
 }
 
-// inspectService decodes a virtual server and reads its destinations. A server deleted in the meantime has no destinations.
+// inspectService decodes a virtual server and reads its destinations. If the server was deleted in the meantime, it has no
+// destinations.
 func (b *Backend) inspectService(ctx context.Context, payload []byte) (kernel.TableServer, error) {
 	service, err := decodeTableService(payload)
 	if err != nil {

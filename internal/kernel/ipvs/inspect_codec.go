@@ -22,7 +22,7 @@ const (
 	destTunType  = 13
 	destTunPort  = 14
 	destTunFlags = 15
-	statCount    = 10 // attributes 1 to 10 are the fields of Counters in their order
+	statCount    = 10 // attributes 1 to 10 are the fields of Counters, in order
 	noMark       = 0
 )
 
@@ -143,7 +143,8 @@ func (d *rawTableDestination) attr(typ uint16, v []byte) (err error) {
 	return err
 }
 
-// decodeCounters reads 32-bit counters or, since Linux 4.1, 64-bit counters. The kernel sends both, the 64-bit ones last.
+// decodeCounters reads 32-bit counters or, since Linux 4.1, 64-bit counters. The kernel sends both kinds, with the 64-bit
+// counters last.
 func decodeCounters(c *kernel.Counters, b []byte) error {
 	fields := [statCount]*uint64{
 		&c.Connections, &c.InPackets, &c.OutPackets, &c.InBytes, &c.OutBytes,

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Traffic counts for every virtual server except firewall-mark servers. Without endpoints it takes one dump in total; with endpoints, one
-// more dump per virtual server.
+// Traffic returns the traffic of every virtual server except firewall-mark servers. It takes one dump and, with endpoints, one more dump
+// per virtual server.
 func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)

@@ -175,7 +175,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// narrow is a table as the library reads it: weights are cut to 16 bits.
+// narrow is a table as the library reads it: weights are truncated to 16 bits.
 func narrow(all table) table {
 	out := table{}
 	for key, s := range all {
@@ -434,7 +434,7 @@ func TestReadForeignServers(t *testing.T) {
 	}
 }
 
-// In a namespace that never had an address the kernel cannot determine the type of a destination's address.
+// In a namespace that never had an address, the kernel cannot determine the type of a destination's address.
 func TestLoopbackDown(t *testing.T) {
 	labtest.NetNS(t)
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -21,8 +21,9 @@ import (
 //	UDP  [fd00:0010:0096:0000:0000:0000:0000:000a]:0035 rr
 //	FWM  00000001 rr
 //
-// Numbers in addresses are hexadecimal, the others decimal. The file lacks some fields that netlink reports for a server. But netlink
-// reports the destinations of one server at a time; for 100,000 destinations, reading this file takes a sixth of the time.
+// Numbers in addresses are hexadecimal, the others decimal. The file lacks some fields that netlink reports for a server. However,
+// netlink reports the destinations of only one server at a time. For 100,000 destinations, reading this file takes a sixth of the
+// time.
 const procFile = "/proc/thread-self/net/ip_vs"
 
 var (
@@ -38,7 +39,7 @@ type destinations map[kernel.ServerKey][]kernel.ObservedDestination
 // parseProc reads the file, except for firewall-mark servers and their destinations.
 func parseProc(b []byte) (destinations, error) {
 	if !bytes.HasPrefix(b, procTitle) {
-		return nil, errors.New("parse IPVS table: it does not start with a version")
+		return nil, errors.New("parse IPVS table: the version line is missing")
 	}
 	p := procParser{all: destinations{}}
 	for number := 1; len(b) > 0; number++ {

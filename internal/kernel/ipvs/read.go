@@ -16,7 +16,7 @@ import (
 // Read returns all virtual servers of the namespace, including foreign ones, except firewall-mark servers. Only Lookup reads persistent
 // connections and destinations' connection limits.
 func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error) {
-	// Here the agent notices that the module was reloaded, which changes the number of the netlink family.
+	// This call detects that the module was reloaded, which changes the number of the netlink family.
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("read IPVS: %w", err)
 	}
@@ -46,8 +46,8 @@ func (b *Backend) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observe
 	return observed, nil
 }
 
-// join combines servers and destinations. If another program changes the table between the two reads, either can miss an existing server:
-// keys in only one of them are uncertain and must be looked up.
+// join combines servers and destinations. If another program changes the table between the two reads, either read can miss an existing
+// server, so keys that only one read returned are uncertain and must be looked up.
 func join(servers map[kernel.ServerKey]kernel.Server, dests destinations) (
 	observed map[kernel.ServerKey]kernel.ObservedServer, unsure []kernel.ServerKey,
 ) {
@@ -90,7 +90,8 @@ func (b *Backend) dumpServers(ctx context.Context) (map[kernel.ServerKey]kernel.
 	return servers, nil
 }
 
-// Lookup reads virtual servers by key, with all details of their destinations. Missing ones are absent from the result.
+// Lookup reads virtual servers by key, with all details of their destinations. Virtual servers that do not exist are
+// absent from the result.
 func (b *Backend) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	reqs := make([]nlbatch.Request, len(keys))
 	for i, key := range keys {

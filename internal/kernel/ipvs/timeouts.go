@@ -56,7 +56,7 @@ func decodeSeconds(v []byte) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, err
 }
 
-// encodeTimeouts encodes all of them, as the kernel requires; zero means unchanged.
+// encodeTimeouts encodes all timeouts, as the kernel requires; zero means unchanged.
 func encodeTimeouts(t kernel.Timeouts) ([]byte, error) {
 	var attrs []byte
 	for _, kind := range []struct {
@@ -78,7 +78,7 @@ func encodeTimeouts(t kernel.Timeouts) ([]byte, error) {
 
 func timeoutsError(err error) error {
 	if errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("the kernel takes timeouts up to %s: %w", maxTimeout, err)
+		return fmt.Errorf("the kernel accepts timeouts up to %s: %w", maxTimeout, err)
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func TestAdvance(t *testing.T) {
 			}
 			believed.Advance(succeeded...)
 			if !reflect.DeepEqual(held, was) {
-				t.Fatalf("a list of destinations that a reader holds has changed after\n%s", batch)
+				t.Fatalf("a destination list that a reader still uses was modified after\n%s", batch)
 			}
 			if diff := Diff(f.State(), believed); diff != "" {
 				t.Fatalf("after\n%s(-kernel +believed):\n%s", batch, diff)
@@ -39,7 +39,7 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// planned reports whether a plan of the agent can contain the operation.
+// planned reports whether the agent can plan the operation.
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:

@@ -15,8 +15,8 @@ type slowness struct {
 	random *rand.Rand
 }
 
-// SlowAudits makes audits take the given time, as with many objects. Each object is read at the start or at the end of an audit, at random. If
-// anything is written meanwhile, an audit also misses some unchanged objects, as lists of nftables and IPVS do.
+// SlowAudits makes audits take the given time, as they would with many objects. Each object is read at the start or at the end of an audit, at
+// random. If anything is written meanwhile, an audit also misses some unchanged objects, as lists of nftables and IPVS do.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -93,7 +93,7 @@ var ruleParts = []part{
 	{"SetReplace", setReplace},
 }
 
-// bench is a kernel under test, with the assertions of the suite.
+// bench is a kernel under test, with the suite's assertions.
 type bench struct {
 	*testing.T
 	Subject
@@ -142,7 +142,8 @@ func (b *bench) exists(creation kernel.Op) {
 	b.unchanged("a creation of what exists", before)
 }
 
-// whatExists is the meaning of the error if an object already exists. If no other program can have virtual servers, it is a success.
+// whatExists is the meaning of the error if an object already exists. If no other program can create virtual servers, the operation
+// succeeds.
 func (b *bench) whatExists() string {
 	if b.Balanced {
 		return meaning(nil)
@@ -183,7 +184,7 @@ func holds[T any](b *bench, what string, want, have T) {
 	}
 }
 
-// byAdmin stops the test if the admin's operation failed: the test would prove nothing.
+// byAdmin stops the test if the admin's operation failed, because the test would prove nothing.
 func (b *bench) byAdmin(err error) {
 	b.Helper()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// orderInOneBatch creates and deletes objects of every kind in one batch. Each operation depends on the one before.
+// orderInOneBatch creates and deletes objects of every kind in one batch. Each operation depends on the previous one.
 func orderInOneBatch(b *bench) {
 	s, key := setNamed("A"), tcp("10.96.0.1:80")
 	rules := matching(s)
@@ -41,7 +41,7 @@ func orderInOneBatch(b *bench) {
 	empty.Sysctls["net/ipv4/ip_forward"] = "1"
 	b.unchanged("up and down", empty)
 	b.must(append(up, down...)...)
-	b.unchanged("up and down in one batch", empty)
+	b.unchanged("creations and deletions in one batch", empty)
 	b.must(op(kernel.Ensure, kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "0"}))
 
 	// An operation and its opposite alternate; the last one wins.

@@ -26,7 +26,7 @@ func unanswered(f kernel.Flow) kernel.Flow {
 func flows(b *bench) {
 	dns, dns6 := key("10.96.0.10:53", inet.UDP), key("[fd00:10:96::a]:53", inet.UDP)
 	association := key("10.96.0.10:53", inet.SCTP)
-	all := map[kernel.Flow]bool{ // the value tells whether the flow's endpoint was deleted
+	all := map[kernel.Flow]bool{ // the value reports whether the flow's endpoint was deleted
 		flow(dns, 1, "10.244.0.1:53"):                                          true,
 		flow(dns, 2, "10.244.0.1:5353"):                                        false,
 		flow(dns, 3, "10.96.0.10:53"):                                          false,
@@ -41,7 +41,7 @@ func flows(b *bench) {
 	for f := range all {
 		b.byAdmin(b.Admin.AddFlow(f))
 	}
-	// stale is not called for a TCP connection with an answer.
+	// stale is not called for an answered TCP connection.
 	b.byAdmin(b.Admin.AddFlow(flow(tcp("10.96.0.10:53"), 11, "10.244.0.1:53")))
 	end := func(stale func(kernel.Flow) bool, protocols ...inet.Protocol) int {
 		b.Helper()

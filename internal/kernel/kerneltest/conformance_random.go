@@ -28,7 +28,7 @@ func randomOps(b *bench) {
 			}
 			want, have := model.apply(batch...), b.apply(batch...)
 			for i, op := range batch {
-				// nftables may accept the creation of an identical object. The states below show whether one existed.
+				// nftables may accept the creation of an identical object. The state comparison below shows whether one existed.
 				idempotent := b.Balanced && have[i] == nil && op.Verb == kernel.Create && errors.Is(want[i], kernel.ErrExists)
 				if meaning(want[i]) != meaning(have[i]) && !idempotent {
 					t.Errorf("operation %d of\n%s\nis %s: %v\nthe model says: %v", i+1, batch, op, have[i], want[i])
@@ -63,7 +63,7 @@ func newModel(s *kernel.State) *Fake {
 	return model
 }
 
-// script contains the batches of operations of one check. It prints as commands, also in the output of a failed check.
+// script contains the batches of operations of one check. It is printed as commands, including in the output of a failed check.
 type script []batch
 
 type batch []kernel.Op
@@ -146,7 +146,7 @@ func randomDestination(t *rapid.T) kernel.Op {
 	return op(verb, behind(rapid.SampledFrom(randomKeys).Draw(t, "key"), dest(addr, weight)))
 }
 
-// randomSets are three names, each with two definitions.
+// randomSets contains three names, each with two definitions.
 func randomSets() []kernel.Set {
 	var list []kernel.Set
 	for i, kinds := range [][2]kernel.SetType{

@@ -141,7 +141,7 @@ func rulesByOthers(b *bench) {
 		b.byAdmin(b.Admin.FlushChain(family, input))
 		broken("our jump deleted")
 		b.byAdmin(b.Admin.FlushChain(family, kernel.ChainID{Table: "mangle", Chain: "OUTPUT"}))
-		broken("our jump of another table deleted")
+		broken("our jump in another table deleted")
 
 		mangleInput := kernel.ChainID{Table: "mangle", Chain: "INPUT"}
 		b.byAdmin(b.Admin.InsertRule(family, mangleInput, "-p", "udp", "-j", "ACCEPT"))

@@ -107,7 +107,8 @@ func serverRefusals(b *bench) {
 	}
 }
 
-// serverWithoutMask: 0 mask bits mean the full address. The kernel would reject 0 for IPv6, and treat all IPv4 clients as one.
+// serverWithoutMask: 0 mask bits mean the full address. With 0, the kernel would reject an IPv6 server, and treat all clients
+// of an IPv4 server as one.
 func serverWithoutMask(b *bench) {
 	for _, key := range []kernel.ServerKey{tcp("10.96.0.1:80"), tcp("[fd00:10:96::1]:80")} {
 		full := uint8(key.Family().Bits())
@@ -124,7 +125,7 @@ func serverDeleteIsIdempotent(b *bench) {
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
 	b.must(creates(plain(key))...)
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
-	// A delete needs only the key.
+	// A deletion needs only the key.
 	b.must(op(kernel.Delete, kernel.Server{Key: key}), op(kernel.Delete, kernel.Server{Key: key}))
 	holds(b, "servers", nil, b.read().Servers)
 }

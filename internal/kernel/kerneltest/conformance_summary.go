@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// summaries compares the counts of a summary with a read.
+// summaries compares the counts of a summary with those of a read.
 func summaries(b *bench) {
 	web := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, Scheduler: "rr", MaskBits: 32}
 	dns, web6 := web, web
@@ -37,7 +37,7 @@ func summaries(b *bench) {
 	b.sums(0, 0)
 }
 
-// sums checks a summary: the number of IPv4 virtual servers, and of members in the only set. The rest must agree with a read.
+// sums checks a summary's numbers of IPv4 virtual servers and of members in the only set. The rest must agree with a read.
 func (b *bench) sums(servers, members int) {
 	b.Helper()
 	read := b.read()

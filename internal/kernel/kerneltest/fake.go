@@ -49,7 +49,8 @@ type Fake struct {
 	hook   func(kernel.Op, error)
 }
 
-// New returns an empty kernel with every module. Read treats these chains as ours; without any, all chains except built-in ones.
+// New returns an empty kernel with every module. Read treats these chains as ours or, if none are given, all chains except
+// built-in ones.
 func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
@@ -89,8 +90,8 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State returns what Read returns without faults, plus the connection limits of destinations. It is for assertions, so it is not counted and
-// never fails.
+// State returns what Read returns without faults, plus the connection limits of destinations. State is for assertions, so calls to it are
+// not counted and never fail.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +236,7 @@ func (f *Fake) dispatch(op kernel.Op) error {
 	return fmt.Errorf("the fake does not support objects of type %T", op.Object)
 }
 
-// errVerb is a bug of the caller, not an error of the kernel.
+// errVerb reports a bug in the caller, not an error of the kernel.
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
 // OnOp sets a function that is called after each operation with its result, so that a test can check what a packet would see between two

@@ -135,7 +135,7 @@ func TestSmallDumps(t *testing.T) {
 }
 
 // FuzzParseDump parses any dump. The seeds are small, because the fuzzer minimizes each interesting input, with a number of runs that is
-// quadratic in its length. With world as the seed it ran twice in 15 seconds.
+// quadratic in its length. With world as the seed, it ran twice in 15 seconds.
 func FuzzParseDump(f *testing.F) {
 	for _, text := range small() {
 		f.Add(text)

@@ -162,7 +162,7 @@ func (f *faults) roll() error {
 	return list[f.random.IntN(len(list))]
 }
 
-// SetFaults replaces the faults; the zero value ends them.
+// SetFaults replaces the faults; the zero value disables them.
 func (f *Fake) SetFaults(config Faults) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +184,7 @@ func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.faults.refuse = refuse
 }
 
-// Stick makes the programs of these families hang: their rules can be neither read nor written. Those of all others work.
+// Stick makes the programs of these families hang: their rules can be neither read nor written. The programs of other families work.
 func (f *Fake) Stick(families ...inet.Family) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -87,5 +87,5 @@ func (Commands) AddFlow(flow kernel.Flow) error {
 	return nil
 }
 
-// tcpStates are the states of tracked connections with and without an answer, as the kernel numbers them.
+// tcpStates contains the states of answered and unanswered tracked connections, as the kernel numbers them.
 var tcpStates = map[bool]uint8{true: 1 /* SYN_SENT */, false: 3 /* ESTABLISHED */}

@@ -20,17 +20,18 @@ type Kernel interface {
 	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
 	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(ctx context.Context) (bool, error)
-	// Lookup returns the existing ones among the given virtual servers.
+	// Lookup returns the given virtual servers that exist.
 	Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
-	// LookupMembers returns the existing ones among the given members of sets.
+	// LookupMembers returns the given members that exist.
 	LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(ctx context.Context, ops []kernel.Op) []error
-	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error it returns none.
+	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error, it returns none.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
-	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error it returns none.
+	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error, it returns
+	// none.
 	Network(ctx context.Context) (kernel.Network, error)
-	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
+	// Listeners returns the sockets on which the node's processes receive packets. On error, it returns none.
 	Listeners(ctx context.Context) (kernel.Listeners, error)
 	// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not
 	// check are absent from the result.
@@ -78,5 +79,5 @@ type Subject struct {
 	Balanced bool
 }
 
-// Open creates a Subject that ends with the test.
+// Open creates a Subject that is closed when the test ends.
 type Open func(t *testing.T) Subject

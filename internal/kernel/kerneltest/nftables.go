@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table: it changes them with nft.
+// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table. It changes them with nft.
 type NFTCommands struct {
 	Commands
 	Table string

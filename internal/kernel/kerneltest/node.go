@@ -95,7 +95,7 @@ func (f *Fake) DelNodeAddress(a netip.Addr) error {
 // nodeInterface is the interface to which the suite adds addresses.
 const nodeInterface = "node0"
 
-// AddNodeAddress implements Admin. The address is usable immediately, without duplicate address detection.
+// AddNodeAddress implements Admin. Without duplicate address detection, the address is usable immediately.
 func (Commands) AddNodeAddress(a netip.Addr) error {
 	if command("ip", "link", "show", "dev", nodeInterface) != nil {
 		if err := command("ip", "link", "add", nodeInterface, "type", "dummy"); err != nil {

@@ -36,7 +36,7 @@ func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	return f
 }
 
-// commands are the parsers, by the first words of a command.
+// commands contains the parsers, by the first words of a command.
 var commands = []struct {
 	words string
 	run   func(*Fake, *words) error

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtin are the built-in chains of each table.
+// builtin contains the built-in chains of each table.
 var builtin = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -22,7 +22,7 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// targets are the jump targets that are not chains.
+// targets contains the jump targets that are not chains.
 var targets = []string{
 	"ACCEPT", "CONNMARK", "CT", "DNAT", "DROP", "LOG", "MARK", "MASQUERADE", "NOTRACK", "REJECT", "RETURN", "SET", "SNAT",
 	"TCPMSS",
@@ -166,7 +166,8 @@ func (f *Fake) applyRules(verb kernel.Verb, rules kernel.Ruleset) error {
 	return errVerb("a ruleset")
 }
 
-// ensureRules is one iptables-restore --noflush: each table is all or nothing, and the tables before a bad one stay.
+// ensureRules acts like one iptables-restore --noflush: each table is written as a whole or not at all, and tables
+// before a rejected one stay written.
 func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	for _, table := range tableOrder {
 		next := maps.Clone(f.tables[rules.Family])

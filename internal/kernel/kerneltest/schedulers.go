@@ -26,7 +26,7 @@ func (f *Fake) hasScheduler(name string) bool {
 // LacksScheduler removes the modules of these schedulers.
 func (f *Fake) LacksScheduler(names ...string) { f.lack(true, names) }
 
-// GetsScheduler adds the modules of these schedulers again.
+// GetsScheduler restores the modules of these schedulers.
 func (f *Fake) GetsScheduler(names ...string) { f.lack(false, names) }
 
 func (f *Fake) lack(lacks bool, names []string) {

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// schedulers are the schedulers of every kernel since 4.18 (net/netfilter/ipvs/ip_vs_*.c). Only some distributions build the newer twos (5.12).
+// schedulers lists the schedulers of every kernel since 4.18 (net/netfilter/ipvs/ip_vs_*.c). Only some distributions build twos, which was
+// added in Linux 5.12.
 var schedulers = []string{
 	"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "wlc", "wrr",
 }

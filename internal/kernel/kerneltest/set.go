@@ -171,7 +171,7 @@ func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	return false
 }
 
-// isRange reports whether the second address and its length are a range that a set can store, which the range of all addresses is not.
+// isRange reports whether the second address and its length form a range that a set can store. The range of all addresses is not one.
 func isRange(e kernel.Element) bool {
 	r := netip.PrefixFrom(e.Addr2, int(e.Bits2))
 	return r.IsValid() && r.Bits() > 0 && r == r.Masked()

@@ -16,7 +16,7 @@ func (f *Fake) applyTimeouts(verb kernel.Verb, want kernel.Timeouts) error {
 	if verb != kernel.Ensure {
 		return errVerb("timeouts")
 	}
-	// The kernel counts in ticks, in most kernels 250 per second.
+	// The kernel counts in ticks, 250 per second in most builds.
 	const longest = math.MaxInt32 / 250 * time.Second
 	for _, t := range []time.Duration{want.TCP, want.TCPFin, want.UDP} {
 		if t < 0 || t > longest || t%time.Second != 0 {

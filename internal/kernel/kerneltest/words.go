@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// words are the remaining words of a command. A missing word is empty.
+// words contains the remaining words of a command. A missing word is empty.
 type words struct {
 	list      []string
 	comment   string
@@ -65,7 +65,7 @@ func (w *words) rest() []string {
 	return list
 }
 
-// until takes the words up to and including the given one.
+// until consumes the words through the given word and returns the words before it.
 func (w *words) until(last string) []string {
 	var list []string
 	for w.more() {

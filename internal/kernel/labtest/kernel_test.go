@@ -44,7 +44,7 @@ func TestChildProcessesInheritNetNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := strings.TrimSpace(string(out)), namespaceID(t); got != want {
-		t.Errorf("a child is in %s, the test in %s", got, want)
+		t.Errorf("the child is in %s, but the test is in %s", got, want)
 	}
 }
 

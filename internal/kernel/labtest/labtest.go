@@ -23,8 +23,8 @@ const (
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
 	// dataPlaneEnv is set to nftables if the agents of this run balance with nftables, which needs no IPVS.
 	dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
-	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. It must be thread-self, because a
-	// test is in the namespace of its thread.
+	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. The path must use thread-self,
+	// because a test is in the namespace of its thread.
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
@@ -45,7 +45,7 @@ func NeedRoot(t testing.TB) {
 	require(t, lackOfRoot())
 }
 
-// Seed returns the seed for random tests, $RAPID_SEED, or without it a new one, and logs it.
+// Seed returns and logs the seed for random tests: $RAPID_SEED or, if that is unset, a new seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, err := strconv.ParseUint(os.Getenv("RAPID_SEED"), 10, 64)
@@ -126,7 +126,7 @@ func record(t testing.TB) {
 		t.Fatalf("record the test: %v", err)
 	}
 	defer file.Close()
-	// Each line is one write, so that lines of parallel tests do not mix.
+	// Write each line in one call, so that the lines of parallel tests do not mix.
 	if _, err := fmt.Fprintf(file, "%s\n", t.Name()); err != nil {
 		t.Fatalf("record the test: %v", err)
 	}

@@ -61,9 +61,9 @@ func newNamespace(t testing.TB) *Namespace {
 	return &Namespace{fd}
 }
 
-// leaveAtEnd locks the goroutine to its thread, which is about to change its namespace, and undoes both when the test ends.
-// Cleanups run on the test's goroutine and so on that thread. If the thread cannot return to its namespace, it stays locked,
-// and the Go runtime destroys it with the goroutine instead of reusing it.
+// leaveAtEnd locks the goroutine to its thread, whose namespace is about to change, and undoes both when the test ends.
+// Cleanups run on the test's goroutine, and therefore on that thread. If the thread cannot return to its namespace, it stays
+// locked, and the Go runtime destroys it with the goroutine instead of reusing it.
 func leaveAtEnd(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -47,7 +47,7 @@ func services(n int) []kernel.Op {
 	return ops
 }
 
-// An audit without findings leaves little garbage, and reads while the agent writes.
+// An audit that finds no differences allocates little memory, and can run while the agent writes.
 func TestAuditCost(t *testing.T) {
 	labtest.NetNS(t)
 	k := openHere(t, iptables.NFT)

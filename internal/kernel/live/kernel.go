@@ -29,7 +29,7 @@ type Config struct {
 	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
 	Variant  iptables.Variant
 	Families []inet.Family
-	// Unsure are the Families whose programs have just hung or failed.
+	// Unsure lists the Families whose programs have just hung or failed.
 	Unsure map[inet.Family]error
 	Mode   kernel.Mode
 	// Records of each family.
@@ -43,8 +43,8 @@ type Kernel struct {
 	reader
 	families   []inet.Family
 	iptables   *iptables.Backend        // nil with rules in nftables
-	patients   map[inet.Family]*patient // wait for iptables; nil with rules in nftables
-	nft        *nft.Backend             // of the rules; nil with rules in iptables
+	patients   map[inet.Family]*patient // wait for iptables; nil if rules are in nftables
+	nft        *nft.Backend             // of the rules; nil if rules are in iptables
 	old        *old
 	leftovers  *leftovers
 	conntrack  *conntrack.Backend
@@ -104,7 +104,7 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 }
 
 // LimitWaits bounds how long the kernel's methods wait for iptables, based on the durations of earlier calls. Without a bound, they wait until the
-// processes of iptables end. nftables has no processes.
+// iptables processes end. The nftables backend starts no processes.
 func (k *Kernel) LimitWaits() {
 	for _, p := range k.patients {
 		p.limitWaits()
@@ -142,17 +142,17 @@ func (k *Kernel) Close() error {
 // HasDevice reports whether kube-ipvs0 exists.
 func (k *Kernel) HasDevice(context.Context) (bool, error) { return k.netdev.HasDevice() }
 
-// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. On error it returns none.
+// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0. On error, it returns none.
 func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
-// Network lists addresses that this node's networks use themselves, such as gateways. On error it returns none.
+// Network lists addresses that this node's networks use themselves, such as gateways. On error, it returns none.
 func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 	return k.netdev.Network(ctx)
 }
 
-// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
+// Listeners returns the sockets on which the node's processes receive packets. On error, it returns none.
 func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k.netdev.Listeners() }
 
 // Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not check
@@ -162,7 +162,8 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 }
 
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the connection has had
-// no answer. If nftables balances, it also deletes records of clients whose endpoint is gone. Like Audit, it may be called while another method runs.
+// no answer. If nftables balances, it also deletes records of clients whose endpoint was removed. Like Audit, it may be called while another method
+// runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
 	if k.forgetter != nil {

@@ -22,15 +22,15 @@ type Records struct {
 	Seal              kernel.Member
 }
 
-// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread. They may
-// take long, because not every hung program is killed.
+// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread. These
+// programs may take a long time, because not every hung program is killed.
 type old struct {
 	cfg    Config
 	thread thread
-	// nft is nil if the node uses nftables, or has none; ipset is nil if the node uses ipset, or has none.
+	// nft is nil if the node uses nftables or does not support it, and ipset is nil if the node uses ipset or does not support it.
 	nft   *nft.Backend
 	ipset *ipset.Backend
-	// tables are iptables backends by variant. Each looks for old rules in the other variant.
+	// tables contains the iptables backends by variant. Each looks for old rules in the other variant.
 	tables map[iptables.Variant]*iptables.Backend
 	// inherited are the old rule layer's records, read when the kernel was opened.
 	sets    map[string]kernel.Set
@@ -134,7 +134,7 @@ func (o *old) records(have *kernel.State) []kernel.Op {
 	return slices.Concat(sets, members, seals)
 }
 
-// find returns what is left in the other rule layer: rules first, because they use the sets.
+// find returns what is left in the other rule layer, rules first because they use the sets.
 func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 	var found []kernel.OldRules
 	var errs []error
@@ -277,7 +277,7 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 }
 
 // FindOldRules returns what an earlier start left in the other rule layer. Like Audit, it may be called while another method runs, and so may an
-// Apply that removes what FindOldRules has found. Neither waits much longer than its context lasts, even if a program hangs.
+// Apply that removes what FindOldRules has found. Neither method waits much longer than its context lasts, even if a program hangs.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()

@@ -50,7 +50,7 @@ func create(objects ...kernel.Object) (ops []kernel.Op) {
 	return ops
 }
 
-// rules match both sets, so that the kernel keeps the sets.
+// rules returns rules that match both sets, so that the kernel refuses to delete the sets.
 func oldRuleset() kernel.Ruleset {
 	in := kernel.ChainID{Table: "filter", Chain: "INPUT"}
 	chain := kerneltest.Chains[2]
@@ -121,7 +121,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// holdsRecords checks the records of the address, and whether the virtual server's entry is among them.
+// holdsRecords checks that the address has its records, and whether the virtual server has one.
 func holdsRecords(t *testing.T, k *Kernel, server bool) {
 	t.Helper()
 	s, err := k.Read(t.Context())
@@ -133,7 +133,7 @@ func holdsRecords(t *testing.T, k *Kernel, server bool) {
 	}
 }
 
-// quiet checks that a command prints nothing of the agent's.
+// quiet checks that the output of a command names nothing that belongs to the agent.
 func quiet(t *testing.T, line string) {
 	t.Helper()
 	out, _ := exec.Command("sh", "-c", line).Output()

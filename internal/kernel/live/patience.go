@@ -19,7 +19,8 @@ type tables interface {
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// byFamily is the iptables rules of each family. Each family has its own programs, so one family's programs do not block the other family (I16).
+// byFamily reads and writes the iptables rules of each family. Each family has its own programs, so one family's programs do not block the other
+// family (I16).
 type byFamily struct{ of map[inet.Family]*patient }
 
 func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
@@ -57,7 +58,8 @@ func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 const (
-	// remembered is the number of recent calls that determine how long the next one may take. longestWait is the maximum.
+	// remembered is the number of recent calls that determine how long the next one may take. longestWait is the longest
+	// time that it may take.
 	remembered  = 10
 	longestWait = 30 * time.Second
 	// shortWait is how long a call may take after a failed one. If it takes longer, its result is not lost.
@@ -67,29 +69,29 @@ const (
 )
 
 // patient runs the iptables backend's calls for one family in a separate goroutine, one at a time, and waits a limited time for them, because
-// iptables is a program, and programs hang (I16). The limit follows the durations of calls on this node. The result of a read that ends late
+// iptables is a program, and programs hang (I16). The limit depends on how long calls take on this node. The result of a read that ends late
 // is returned by the next call of Read.
 type patient struct {
 	tables tables
 	family inet.Family
 	jobs   thread
-	// ended receives when a call has ended after its caller stopped waiting.
+	// ended receives a value when a call ends after its caller has stopped waiting.
 	ended chan struct{}
 	// free contains a token while no call runs.
 	free chan struct{}
 
 	mu sync.Mutex
-	// limited is false if calls may take any time.
+	// limited is false if calls may take any amount of time.
 	limited bool
-	// doing is the last call, and since the time of its start.
+	// doing is the last call, and since is the time at which it started.
 	doing string
 	since time.Time
 	// troubleSince is the start of the first call that did not succeed in time since the last success; zero if there is none.
 	troubleSince time.Time
-	// took are the durations of the last calls that succeeded.
+	// took contains the durations of the last successful calls.
 	took []time.Duration
-	// late is the result of a read that ended after its caller stopped waiting, and lateAt when that read began; nil if there is none or if it
-	// is outdated. writes counts the writes: a read that began before a write is outdated.
+	// late is the result of a read that ended after its caller stopped waiting; nil if there is none or if it is outdated. lateAt is when that
+	// read began. writes counts the writes: a read that began before a write is outdated.
 	late   *kernel.RulesView
 	lateAt time.Time
 	writes uint64
@@ -155,7 +157,7 @@ func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	return fmt.Errorf("%s: %w", op, err) // the call may still write failure
 }
 
-// errOfOperation means that the error is in the result. The rules may be at fault, so the error neither begins nor ends the trouble.
+// errOfOperation means that the error is in the result. The rules may be at fault, so the error does not affect troubleSince.
 var errOfOperation = errors.New("the operation failed")
 
 // do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results must be used only if it has ended.
@@ -245,7 +247,7 @@ func (p *patient) limitWaits() {
 	p.limited = true
 }
 
-// limit is how long a call may take: the wait for the lock, plus several times the duration of the slowest recent call.
+// limit returns how long a call may take: the wait for the lock, plus several times the duration of the slowest recent call.
 func (p *patient) limit() time.Duration {
 	if !p.troubleSince.IsZero() {
 		return shortWait
@@ -257,7 +259,7 @@ func (p *patient) limit() time.Duration {
 	return min(limit, longestWait)
 }
 
-// note records how a call ended. Only a success ends the trouble: a hung program that is killed has not answered.
+// note records how a call ended. Only a success ends the trouble, because killing a hung program does not make it answer.
 func (p *patient) note(start time.Time, err error) {
 	if errors.Is(err, errOfOperation) {
 		return
@@ -277,7 +279,7 @@ func (p *patient) trouble(since time.Time) {
 	}
 }
 
-// stuck is the error of a call that could not start because of another one.
+// stuck returns the error of a call that could not start because another call is running.
 func (p *patient) stuck(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,7 +290,7 @@ func (p *patient) stuck(ctx context.Context) error {
 	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: p.doing, Since: p.troubleSince}
 }
 
-// ending is the error of a call that has ended.
+// ending returns the error of a call that has ended.
 func (p *patient) ending(ctx context.Context, what string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperation) {
 		return err
@@ -296,7 +298,7 @@ func (p *patient) ending(ctx context.Context, what string, err error) error {
 	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince, Cause: err}
 }
 
-// watch calls ended when a call has ended after its caller stopped waiting, until ctx ends.
+// watch calls ended whenever a call ends after its caller has stopped waiting, until ctx ends.
 func (p *patient) watch(ctx context.Context, ended func()) {
 	for {
 		select {

@@ -14,14 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// slowRules are programs that take a set time, and then fail or succeed.
+// slowRules simulates programs that take a set time and then fail or succeed.
 type slowRules struct {
 	mu    sync.Mutex
 	takes time.Duration
 	fails error
 }
 
-// become changes what later calls do.
+// become changes the behavior of later calls.
 func (s *slowRules) become(takes time.Duration, fails error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *slowRules) Apply(_ context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// waiting reads slow rules, with a limit, on a virtual clock.
+// waiting reads slow rules with a time limit, on a virtual clock.
 type waiting struct {
 	*patient
 	t    *testing.T
@@ -95,7 +95,7 @@ func (w waiting) succeeds(takes time.Duration) {
 	}
 }
 
-// A slow node's calls are not stuck: the limit follows the durations of the node's calls.
+// Calls on a slow node do not count as stuck: the limit adapts to their durations.
 func TestPatienceFollowsTheNode(t *testing.T) {
 	impatient(t, func(w waiting) {
 		for _, takes := range []time.Duration{time.Millisecond, 4 * time.Second, 16 * time.Second, 29 * time.Second} {
@@ -111,7 +111,8 @@ func TestPatienceFollowsTheNode(t *testing.T) {
 	})
 }
 
-// A program that hangs is killed again and again. A kill is not an answer: the program has been stuck since the first call.
+// A program that hangs is killed again and again. Killing it does not count as an answer: the program has been stuck since
+// the first call.
 func TestStuckUntilASuccess(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(time.Second)
@@ -210,7 +211,7 @@ func TestStoppedCall(t *testing.T) {
 	})
 }
 
-// A result is outdated if a write began meanwhile. It also expires, because another program may have changed the rules since.
+// A result is outdated if a write has begun since. It also expires, because another program may have changed the rules.
 func TestOutdatedLateResults(t *testing.T) {
 	for name, then := range map[string]func(waiting){
 		"a write": func(w waiting) {
@@ -268,7 +269,7 @@ func TestFailingWritesEndNoTrouble(t *testing.T) {
 	})
 }
 
-// oneHangs are the programs of both families; one family's programs hang for an hour or fail.
+// oneHangs simulates the programs of both families, where one family's programs hang for an hour or fail.
 type oneHangs struct {
 	family inet.Family
 	fails  error

@@ -16,8 +16,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
-// A build with the tag pause shows clients every state between two writes. On the tests' virtual clock an update takes no time, so no packet
-// arrives halfway through it. In this build, time passes after each transaction with the kernel. It can also kill itself at that point.
+// A build with the tag pause exposes clients to every state between two writes. On the tests' virtual clock, an update takes no time, so
+// no packet arrives halfway through it. In this build, time passes after each transaction with the kernel. It can also kill itself at that
+// point.
 const (
 	pauseAfterWrite = 25 * time.Millisecond
 

@@ -59,7 +59,8 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
-// rules reads and writes the rules of all families. Each family is in one of Read's results. Its methods may be called concurrently.
+// rules reads and writes the rules of all families. Each family is either in Read's result or in its errors. Its methods may be
+// called concurrently.
 type rules interface {
 	Read(context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError)
 	Apply(context.Context, []kernel.Op) []error
@@ -92,8 +93,8 @@ func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return t.nft.Apply(ctx, ops)
 }
 
-// Read returns everything that the agent owns, and all virtual servers. On error the state is nil. The state is complete, except that the
-// rules of a family may be missing, with a reason.
+// Read returns everything that the agent owns, and all virtual servers. On error, the state is nil. The state is complete, except that
+// the rules of a family may be missing, with a reason.
 func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)
@@ -119,12 +120,12 @@ func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// LookupMembers returns the existing ones among the members.
+// LookupMembers returns the members that exist.
 func (r *reader) LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error) {
 	return r.sets.LookupMembers(ctx, members)
 }
 
-// Lookup returns the existing ones among the virtual servers.
+// Lookup returns the given virtual servers that exist.
 func (r *reader) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	return r.balancer.Lookup(ctx, keys)
 }

@@ -64,7 +64,7 @@ func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 	return s, nil
 }
 
-// tableSummaries are the summaries of ipset and iptables.
+// tableSummaries reads the summaries of ipset and iptables.
 type tableSummaries struct {
 	prefix string
 	ipset  *ipset.Backend

@@ -20,7 +20,7 @@ const (
 	summaryRequests = 12
 )
 
-// The cost of a summary does not grow with the number of Services.
+// The cost of a summary is independent of the number of Services.
 func TestSummaryCost(t *testing.T) {
 	labtest.NetNS(t)
 	k := openHere(t, iptables.NFT)

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// The first operation that creates anything marks kube-proxy's device. Reads, removals and sysctls do not.
+// The first operation that creates anything marks kube-proxy's device. Reads, removals and sysctl settings do not.
 func TestTakeOver(t *testing.T) {
 	labtest.Need(t)
 	k := open(t, iptables.NFT)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs jobs one after the other in a dedicated OS thread. Closing the channel ends the thread.
+// thread runs jobs one at a time on a dedicated OS thread. Closing the channel ends the thread.
 type thread chan func()
 
 // newThread starts a thread in the network namespace of the calling thread.
@@ -50,8 +50,8 @@ func (t thread) do(job func()) {
 // endGrace is how long a job may take to end after its context ends.
 const endGrace = 5 * time.Second
 
-// doFor runs a job as do does, but does not wait much longer than its context lasts. Then the result is an error, and the job continues: until
-// it ends, no other job begins, and what it writes must not be used.
+// doFor runs a job as do does, but does not wait much longer than its context lasts. If the context ends first, doFor returns an error and the
+// job continues. Until the job ends, no other job begins, and what it writes must not be used.
 func (t thread) doFor(ctx context.Context, job func()) error {
 	done := make(chan struct{})
 	select {

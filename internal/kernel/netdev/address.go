@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// dumpAttempts bounds the attempts of a dump. It is repeated when an object changed meanwhile.
+// dumpAttempts bounds the attempts of a dump. A dump is repeated if an object changed during it.
 const dumpAttempts = 10
 
-// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by the kernel. The result
-// is complete, or it is an error.
+// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by the kernel. It returns
+// either the complete result or an error.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
@@ -97,7 +97,7 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	addr := op.Object.(kernel.BoundAddress).Addr
 	family, flags := uint8(unix.AF_INET), uint8(0)
 	if inet.FamilyOf(addr) == inet.IPv6 {
-		// An address on a dummy has no duplicates; without duplicate address detection it is usable immediately.
+		// An address on a dummy device has no duplicates. Without duplicate address detection, it is usable immediately.
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
 	}
 	payload := addressHeader(family, uint8(addr.BitLen()), flags, index)
@@ -151,13 +151,13 @@ type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
-	// broadcast is the interface's broadcast address for it, if there is one.
+	// broadcast is the corresponding broadcast address of the interface, if any.
 	broadcast netip.Addr
 	// tentative is true if duplicate address detection has not ended, or has found a duplicate.
 	tentative bool
 }
 
-// kernelMade reports whether the kernel derived the address from the interface; ours have their full length.
+// kernelMade reports whether the kernel derived the address from the interface. The agent's addresses have the full prefix length.
 func (a address) kernelMade() bool {
 	return a.addr.Is6() && a.addr.IsLinkLocalUnicast() && a.prefix == 64
 }
@@ -199,7 +199,7 @@ func parseAddress(b []byte) (address, error) {
 	return a, nil
 }
 
-// isTentative ignores the tentative flag of an optimistic address, which works.
+// isTentative ignores the tentative flag of an optimistic address, which is already usable.
 func isTentative(flags uint32) bool {
 	return flags&unix.IFA_F_TENTATIVE != 0 && flags&(unix.IFA_F_OPTIMISTIC|unix.IFA_F_DADFAILED) != unix.IFA_F_OPTIMISTIC
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The types of the device: some kernels lack the type dummy. A bridge without ports is the agent's only if it has the mark.
+// The types of the device: some kernels lack the type dummy. A bridge without ports belongs to the agent only if it has the mark.
 const (
 	deviceType   = "dummy"
 	fallbackType = "bridge"
@@ -121,7 +121,7 @@ func (b *Backend) renamed() (netlink.Link, error) {
 	return nil, nil
 }
 
-// giveNameBack marks the device first: with its new name, its events would look like another program's.
+// giveNameBack marks the device first, because otherwise events under its new name would look like another program's.
 func (b *Backend) giveNameBack(link netlink.Link) error {
 	if !marked(link) {
 		b.mark(link)
@@ -169,7 +169,7 @@ func (b *Backend) createDevice() error {
 	return nil
 }
 
-// createBridge creates a bridge, for kernels without the type dummy. Without its mark the bridge would look foreign.
+// createBridge creates a bridge, for kernels without the type dummy. Without the mark, the bridge would look foreign.
 func (b *Backend) createBridge(attrs netlink.LinkAttrs, noDummy error) error {
 	link := &netlink.Bridge{LinkAttrs: attrs}
 	err := b.links.LinkAdd(link)

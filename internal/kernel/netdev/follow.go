@@ -18,13 +18,13 @@ type Sysctls struct {
 	buf   []byte
 }
 
-// FollowSysctls opens the sysctls of the network namespace of the calling thread, which must make all reads.
+// FollowSysctls opens the sysctls of the calling thread's network namespace. The same thread must make all reads.
 func (b *Backend) FollowSysctls() *Sysctls {
 	const longest = 256
 	return &Sysctls{tree: b.sysctls, files: map[string]*os.File{}, buf: make([]byte, longest)}
 }
 
-// Read returns the same as Backend.ReadSysctls.
+// Read returns the same result as Backend.ReadSysctls.
 func (s *Sysctls) Read(ctx context.Context, names []string) (map[string]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read sysctls: %w", err)

@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// node is a fresh network namespace with a backend, and vishvananda/netlink and ip as second readers.
+// node is a new network namespace with a backend, which tests compare with vishvananda/netlink and ip.
 type node struct {
 	testing.TB
 	*Backend

@@ -8,17 +8,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice is what the backend knows about the device from its own reads and writes, and about gateways from its reads. The kernel also
-// sends events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the known
-// state is no change; any other is a change, and is recorded. So a read may overlap with events: anything that the read missed is reported as a
-// change, before or after the read. One error remains: an address that the backend adds and removes in quick succession may be reported.
+// knownDevice records what the backend's own reads and writes revealed about the device, and its reads about gateways. The kernel also sends
+// events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the recorded
+// state is not a change; any other event is a change and is recorded. So a read may overlap with events: anything that the read missed is
+// reported as a change, before or after the read. One inaccuracy remains: an address that the backend adds and removes in quick succession may
+// be reported.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
 	addrs map[netip.Addr]struct{} // nil if unknown
 	// writes counts this process's writes to the device and its addresses: a concurrent read may have missed one.
 	writes uint64
-	// devices are the indexes of the links that were kube-ipvs0 when this process looked it up. They stay ours under any name.
+	// devices contains the indexes of the links that were kube-ipvs0 when this process looked it up. These links remain the
+	// agent's under any name.
 	devices map[int]struct{}
 	// unmarked is the index of a kube-ipvs0 without the agent's mark; 0 if there is none.
 	unmarked int
@@ -26,7 +28,7 @@ type knownDevice struct {
 	gateways map[netip.Addr]struct{}
 }
 
-// forget makes every event a change until the next read.
+// forget makes every event count as a change until the next read.
 func (k *knownDevice) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,7 +147,7 @@ func (k *knownDevice) link(index int, name string, present bool) changes {
 	return 0
 }
 
-// gone forgets a deleted link: a new one may get its index.
+// gone forgets a deleted link, because a new link may reuse its index.
 func (k *knownDevice) gone(index int) {
 	k.settled(index)
 	k.mu.Lock()
@@ -196,8 +198,8 @@ func (k *knownDevice) readGateways(gateways map[netip.Addr]struct{}) {
 	k.gateways = gateways
 }
 
-// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, all the time, so only an
-// unknown gateway is a change.
+// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, constantly, so only an
+// unknown gateway counts as a change.
 func (k *knownDevice) route(gateways []netip.Addr) (changed changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

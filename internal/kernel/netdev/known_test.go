@@ -92,12 +92,12 @@ func TestReadDuringWrite(t *testing.T) {
 	k.expect([]kernel.Op{{Verb: kernel.Create, Object: written}})
 	k.read(writes, 7, map[netip.Addr]struct{}{})
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
-		t.Errorf("the event of our own write is change %b", changed)
+		t.Errorf("the event of our own write counts as change %b", changed)
 	}
 	k.forget()
 	k.read(k.beginRead(), 7, map[netip.Addr]struct{}{written.Addr: {}})
 	if changed := k.address(address{index: 7, addr: written.Addr}, true); changed != 0 {
-		t.Errorf("after an error and a read, an address that was read is change %b", changed)
+		t.Errorf("after an error and a read, an address that was read counts as change %b", changed)
 	}
 }
 

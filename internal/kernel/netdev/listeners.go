@@ -23,7 +23,7 @@ import (
 //	 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 ...
 //
 // An address is a sequence of 32-bit words in host order, a port is in network order. These files exist on every kernel, unlike the modules
-// of socket diagnostics. They are read only if a Service claims an address of the node.
+// of socket diagnostics. The agent reads them only if a Service claims an address of the node.
 var socketTables = []struct {
 	file     string
 	protocol inet.Protocol
@@ -41,8 +41,8 @@ const (
 	stateUnconnected = "07"
 )
 
-// Listeners lists the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. On error it returns
-// none.
+// Listeners lists the addresses and ports on which processes of this node receive TCP connections and UDP datagrams. On error, it
+// returns none.
 func (b *Backend) Listeners() (kernel.Listeners, error) {
 	listeners := kernel.Listeners{}
 	for _, table := range socketTables {

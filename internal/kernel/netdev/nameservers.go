@@ -23,8 +23,8 @@ const resolverLimit = time.Second
 // resolverFile is a file that names nameservers.
 type resolverFile struct {
 	read func() ([]byte, error)
-	last []netip.Addr // when it could last be read
-	// running gets the result of a read that has not ended; nil if there is none.
+	last []netip.Addr // time of the last successful read
+	// running receives the result of a read that has not ended; nil if there is none.
 	running chan resolved
 }
 
@@ -72,7 +72,7 @@ func (f *resolverFile) take(now resolved) {
 	}
 }
 
-// addNameservers adds those addresses in the files that have no other role.
+// addNameservers adds the addresses in the files that have no other role.
 func addNameservers(network kernel.Network, files []*resolverFile) {
 	for _, file := range files {
 		for _, addr := range file.nameservers() {

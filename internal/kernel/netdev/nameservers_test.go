@@ -18,7 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Nameservers come from every file that can be read. A nameserver that is also a gateway stays a gateway, which no Service can have.
+// Nameservers come from every file that can be read. A nameserver that is also a gateway counts as a gateway, whose address no
+// Service can use.
 func TestNameservers(t *testing.T) {
 	stub, upstream := filepath.Join(t.TempDir(), "resolv.conf"), filepath.Join(t.TempDir(), "resolv.conf")
 	for file, text := range map[string]string{

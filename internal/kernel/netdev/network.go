@@ -13,7 +13,7 @@ import (
 )
 
 // Network lists addresses that this node's networks use themselves: gateways, the first and broadcast addresses of subnets, and nameservers.
-// On error it returns none.
+// On error, it returns none.
 func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	network := kernel.Network{}
 	gateways, err := b.addRoutes(ctx, network)
@@ -157,7 +157,7 @@ func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
 			return err
 		}
 		if length < unix.SizeofRtNexthop || int(length) > len(b) {
-			return fmt.Errorf("read route: next hop of %d bytes where %d are left", length, len(b))
+			return fmt.Errorf("read route: next hop is %d bytes long, but only %d are left", length, len(b))
 		}
 		err = nlbatch.EachAttr(b[unix.SizeofRtNexthop:length], func(typ uint16, v []byte) error {
 			handle(typ, v)

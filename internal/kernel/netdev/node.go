@@ -13,7 +13,7 @@ import (
 )
 
 // NodeAddresses returns the addresses of the node's interfaces other than kube-ipvs0, renamed or not, sorted and without duplicates. It
-// excludes loopback and link-local addresses, which every node has, and tentative IPv6 addresses, which do not work yet. It includes
+// excludes loopback and link-local addresses, which every node has, and tentative IPv6 addresses, which are not usable yet. It includes
 // deprecated addresses.
 func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	for attempt := 1; ; attempt++ {
@@ -30,8 +30,8 @@ func (b *Backend) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	}
 }
 
-// nodeAddresses is one attempt. It is not stable if kube-ipvs0 was recreated in the meantime: virtual addresses could then count as the
-// node's.
+// nodeAddresses is one attempt. The result is not stable if kube-ipvs0 was recreated in the meantime: virtual addresses could then
+// count as the node's.
 func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable bool, err error) {
 	before, err := b.ourIndex()
 	if err != nil {

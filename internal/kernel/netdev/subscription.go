@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// eventSize is enough for the largest event: a link with many virtual functions.
+	// eventSize is large enough for any event, even a link with many virtual functions.
 	eventSize = 64 << 10
 	// eventBuffer is the receive buffer: each address of the backend's own batches returns as an event.
 	eventBuffer = 8 << 20

@@ -18,8 +18,8 @@ import (
 // sysctlTree is a directory with sysctls as files.
 type sysctlTree string
 
-// Both trees show the values of the calling thread's network namespace. In a container /proc/sys is read-only, and the runtime rejects
-// mounts inside /proc, so the host's /proc/sys/net is mounted at another path.
+// Both trees show the values of the calling thread's network namespace. In a container, /proc/sys is read-only, and the runtime
+// rejects mounts inside /proc, so the host's /proc/sys/net is mounted at another path.
 const (
 	ownSysctls     sysctlTree = "/proc/sys"
 	mountedSysctls sysctlTree = "/host/proc/sys"
@@ -74,7 +74,7 @@ func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err != nil {
 		return err
 	}
-	// Values of several words are read back with different white space.
+	// The kernel returns values of several words with different white space.
 	if !slices.Equal(strings.Fields(value), strings.Fields(s.Value)) {
 		return fmt.Errorf("set sysctl %s: value is %q after writing %q", s.Name, value, s.Value)
 	}
@@ -90,8 +90,8 @@ func (t sysctlTree) writeFile(s kernel.SysctlSetting) error {
 	return errors.Join(err, f.Close())
 }
 
-// fixed reports whether the sysctl is read-only here. Sysctls of the whole machine (nf_conntrack_max) are writable only in the initial
-// network namespace.
+// fixed reports whether the sysctl is read-only here. Machine-wide sysctls (nf_conntrack_max) are writable only in the initial network
+// namespace.
 func (t sysctlTree) fixed(name string) bool {
 	info, err := os.Stat(t.path(name))
 	return err == nil && info.Mode().Perm()&0o222 == 0

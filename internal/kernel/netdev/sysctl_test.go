@@ -51,11 +51,11 @@ func TestWriteSysctl(t *testing.T) {
 	}
 	err := files.write(kernel.SysctlSetting{Name: "net/ipv4/vs/conntrack", Value: "1"})
 	if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), "modprobe ip_vs") {
-		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint at ip_vs", err)
+		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint about ip_vs", err)
 	}
 	err = files.write(kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "1"})
 	if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), "modprobe nf_conntrack") {
-		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint at nf_conntrack", err)
+		t.Errorf("missing sysctl: %v, want ErrUnavailable and a hint about nf_conntrack", err)
 	}
 	if _, err := os.Stat(files.path("net/ipv4/vs/conntrack")); err == nil {
 		t.Error("a missing sysctl was created as a file")

@@ -13,7 +13,7 @@ import (
 // proxysDevice creates the device as kube-proxy does, without a mark.
 const proxysDevice = "ip link add kube-ipvs0 type dummy && ip addr add 10.96.0.1/32 dev kube-ipvs0 && ip addr add fd00::1/128 dev kube-ipvs0 nodad"
 
-// freshly opens a backend that knows nothing, like the backend of an agent that has just started.
+// freshly opens a backend without any recorded state, like that of an agent that has just started.
 func (n *node) freshly() *node {
 	n.Helper()
 	labtest.Need(n)

@@ -38,7 +38,7 @@ func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {
 	}
 }
 
-// everything contains all that a lost or unreadable event may have changed.
+// everything contains every change that a lost or unreadable event may have reported.
 const everything = deviceChanged | nodeChanged
 
 func pause(ctx context.Context, d time.Duration) {

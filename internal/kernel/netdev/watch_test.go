@@ -125,11 +125,11 @@ func TestWatch(t *testing.T) {
 
 	n.must(n.apply(kernel.Create, bound("10.96.0.1"), bound("2001:db8::1"), bound("10.96.0.2")))
 	if c := w.takeDisturbed(); c != 0 {
-		t.Errorf("%d notifications of own additions", c)
+		t.Errorf("%d notifications of the backend's own additions", c)
 	}
 	n.must(n.apply(kernel.Delete, bound("10.96.0.2")))
 	if c := w.takeDisturbed(); c != 0 {
-		t.Errorf("%d notifications of own deletions", c)
+		t.Errorf("%d notifications of the backend's own deletions", c)
 	}
 	if c := w.takeMoved(); c != 0 {
 		t.Errorf("%d notifications of node addresses for addresses on kube-ipvs0", c)

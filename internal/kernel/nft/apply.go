@@ -19,11 +19,11 @@ import (
 // maxMembers is the largest number of members in a transaction. A member takes at most 200 bytes, so the transaction fits into one send.
 const maxMembers = 400
 
-// maxName is the limit of ipset, so a set can have the same name in both.
+// maxName is ipset's limit, so that a set can have the same name in both.
 const maxName = 31
 
 // Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive members share transactions.
-// It succeeds if a member to create already exists, or a member to delete does not.
+// Creating a member that exists and deleting one that does not both succeed.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	deleted := false
@@ -257,9 +257,9 @@ func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
 	return w.request(i, op.Verb, s, m.Element)
 }
 
-// addRange adds a range and deletes the ranges that overlap it. The wanted state has no overlapping ranges, so these are stale. The kernel
-// would refuse a range inside another one. It also finds a range by its first address only, so of two overlapping ranges it may delete the
-// wrong one. One transaction does both, so clients in both ranges are never refused.
+// addRange adds a range and deletes the ranges that overlap it. The wanted state contains no overlapping ranges, so the old ones are
+// stale. The kernel would refuse a range inside another range. It also finds a range by its first address only, so of two overlapping
+// ranges it may delete the wrong one. One transaction does both, so clients in both ranges are never refused.
 func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
 	members, read := w.ranges[s.Name]
 	if !read {
@@ -305,7 +305,7 @@ func (w *writer) request(i int, verb kernel.Verb, s kernel.Set, e kernel.Element
 	return err
 }
 
-// memberError returns nil if the set already is as the operation requests.
+// memberError returns nil if the set is already as the operation requests.
 func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
 	if op.Verb == kernel.Delete && errors.Is(err, unix.ENOENT) {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// List reads the rules of every family in the format of iptables. Rules of other programs get a match of an unknown kind.
+// List reads the rules of every family in the format of iptables. Other programs' rules are listed with a condition of an unknown kind.
 func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
 	listings := map[inet.Family]kernel.RuleListing{}
 	for _, f := range b.families {
@@ -75,7 +75,7 @@ type decoder struct {
 	family inet.Family
 	table  string
 	rule   kernel.Rule
-	// loads are the expressions whose results are in the registers. mask and xor are the changes made to them.
+	// loads lists the expressions whose results are in the registers. mask and xor are the changes made to those results.
 	loads     []wire.Expression
 	mask, xor []byte
 }

@@ -19,7 +19,7 @@ const (
 	followsUp = 1<<1 | 1<<2
 )
 
-// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which is missing in golang.org/x/sys/unix.
+// randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which golang.org/x/sys/unix lacks.
 const randomFully = 1 << 4
 
 // expressions builds the program of a rule.
@@ -164,7 +164,7 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 }
 
 // final adds the verdict of a rule. In a nat chain of iptables, accept means that no other rule translates the connection. In nftables, the
-// nat chains of other tables would still see it. So Accept gives the connection a translation that changes nothing.
+// nat chains of other tables would still see it. Therefore, Accept gives the connection a translation that changes nothing.
 func (e *expressions) final(v kernel.Final) error {
 	switch {
 	case v == kernel.Accept && e.table == "nat":
@@ -191,7 +191,7 @@ func (e *expressions) mark(mask, xor uint32) {
 	})
 }
 
-// icmpCodes are the codes of ICMP "destination unreachable".
+// icmpCodes maps rejections to codes of ICMP "destination unreachable".
 var icmpCodes = map[kernel.Reject]uint8{kernel.ProtocolUnreachable: 2, kernel.PortUnreachable: 3, kernel.PortUnreachable6: 4}
 
 func (e *expressions) reject(v kernel.Reject) error {

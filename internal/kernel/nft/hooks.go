@@ -36,7 +36,7 @@ func allBases() map[string]wantedBase {
 	return all
 }
 
-// altered is what other programs changed around the rules.
+// altered records what other programs changed around the rules.
 type altered struct {
 	table  wire.Table
 	chains []wire.ListedChain

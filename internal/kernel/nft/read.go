@@ -22,7 +22,7 @@ func (b *Backend) ReadSets(ctx context.Context, prefix string) (map[string]kerne
 	return b.readSets(ctx, prefix, b.allMembers)
 }
 
-// ListSets costs half as much as ReadSets, but can miss existing members (see wire.Conn.Elements), which LookupMembers finds.
+// ListSets takes half as long as ReadSets, but can miss existing members (see wire.Conn.Elements), which LookupMembers finds.
 func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.members)
 }
@@ -56,7 +56,7 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 	return all, members, nil
 }
 
-// memberTries is how often a list of members is repeated.
+// memberTries is the maximum number of attempts to list members.
 const memberTries = 10
 
 // allMembers repeats the list of a set until two lists agree.

@@ -29,7 +29,7 @@ func keyOf(s kernel.Set) (wire.Key, error) {
 }
 
 // flagsOf sets EVAL for hash tables, although no rule adds elements. Only with this flag does a table grow as needed, up to its size.
-// Without the flag, the kernel allocates memory for the largest size.
+// Without the flag, the kernel allocates memory for the maximum size up front.
 func flagsOf(t kernel.SetType) uint32 {
 	if t == kernel.HashIPPortNet {
 		return unix.NFT_SET_INTERVAL
@@ -45,7 +45,7 @@ func newSet(s kernel.Set) (nlbatch.Request, error) {
 	return wire.Set(s.Name).Create(unix.NLM_F_EXCL, wire.Layout{Flags: flagsOf(s.Type), Key: key, Size: s.MaxElem}), nil
 }
 
-// setOf is the inverse of newSet. A set of a kind that the agent does not use has no type.
+// setOf is the inverse of newSet. If the agent does not use such sets, the type is empty.
 func setOf(l wire.ListedSet) kernel.Set {
 	s := kernel.Set{Name: l.Name, MaxElem: l.Size}
 	for _, f := range inet.Families {

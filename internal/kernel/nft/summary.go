@@ -20,7 +20,7 @@ type Summarizer struct {
 	generation uint32
 	sets       map[string]kernel.SetSummary
 	rules      map[inet.Family]uint64
-	// names are the sets of the last complete list, and used is the number of objects in the table at that time.
+	// names contains the sets of the last complete list, and used is the number of objects in the table at that time.
 	names []string
 	used  uint32
 }
@@ -65,7 +65,8 @@ func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummar
 	return sets, err
 }
 
-// findSets lists the sets if the number of objects in the table has changed. This saves lists, because a Balancer has many maps.
+// findSets lists the sets if the number of objects in the table has changed. This avoids most listings, which are slow because a
+// Balancer has many maps.
 func (s *Summarizer) findSets(ctx context.Context) error {
 	t, err := s.conn.Table(ctx)
 	if err != nil || s.names != nil && t.Used == s.used {
@@ -84,8 +85,8 @@ func (s *Summarizer) findSets(ctx context.Context) error {
 	return nil
 }
 
-// sumRules hashes the chains and rules of each family, in order. A rule does not change without a new handle. The hash skips the netfilter
-// header of each message: its generation number also changes with other tables.
+// sumRules hashes the chains and rules of each family, in order. A changed rule has a new handle. The hash skips the netfilter header of
+// each message: its generation number also changes with other tables.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
 	chains, err := s.readable(ctx)
 	if err != nil {

@@ -82,7 +82,7 @@ func EachAttr(b []byte, handle func(typ uint16, value []byte) error) error {
 	for len(b) >= attrHeader {
 		length, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
 		if length < attrHeader || length > len(b) {
-			return fmt.Errorf("read attribute %d: %d bytes where %d are left", typ&typeMask, length, len(b))
+			return fmt.Errorf("read attribute %d: length is %d bytes, but only %d are left", typ&typeMask, length, len(b))
 		}
 		if err := handle(typ&typeMask, b[attrHeader:length]); err != nil {
 			return err

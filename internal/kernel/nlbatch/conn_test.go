@@ -61,7 +61,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// A failed connection is closed, reports requests with an unknown outcome, and works again on the next use.
+// A failed connection is closed, reports requests with an unknown outcome, and is reopened on the next use.
 func TestFailureClosesTheConnection(t *testing.T) {
 	two := func(h header, _ []byte) [][]byte {
 		if h.seq <= 2 {

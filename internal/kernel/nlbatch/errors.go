@@ -14,7 +14,7 @@ var (
 	// ErrNotSent: the request never reached the kernel.
 	ErrNotSent = errors.New("request was not sent")
 	// errOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
-	errOutcomeUnknown = errors.New("request was sent, its outcome is unknown")
+	errOutcomeUnknown = errors.New("the request was sent, but its outcome is unknown")
 	// ErrDumpInterrupted: the table changed while it was read.
 	ErrDumpInterrupted = errors.New("dump was interrupted by a change")
 )
@@ -39,8 +39,8 @@ func (e *Error) Error() string {
 // Unwrap makes errors.Is(err, unix.ENOENT) work.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or the kernel's refusal. The second result is an
-// error in the message itself.
+// decodeError reads the payload of an NLMSG_ERROR or of the end of a dump: nil for success, or the kernel's refusal. The second result
+// reports a malformed message.
 func decodeError(h header, payload []byte) (refusal, err error) {
 	code, err := Uint32(payload)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeSocket is a kernel scripted by the test. Without an answer function it never responds.
+// fakeSocket is a kernel scripted by the test. Without an answer function, it never responds.
 type fakeSocket struct {
 	answer  func(header, []byte) [][]byte
 	inbox   [][]byte

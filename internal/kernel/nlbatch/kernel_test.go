@@ -142,7 +142,7 @@ func TestSmallReceiveBuffer(t *testing.T) {
 	if err := errors.Join(c.Do(t.Context(), reqs)...); err != nil {
 		t.Error(err)
 	}
-	// If it overflows anyway, no operation that may have failed is reported as done.
+	// If the buffer overflows anyway, no operation that may have failed is reported as done.
 	s.room = 1 << 30
 	unknown := 0
 	for _, err := range c.Do(t.Context(), reqs) {

@@ -23,7 +23,7 @@ type socket interface {
 	send([]byte) error
 	// receive reads one datagram from the kernel, or fails with os.ErrDeadlineExceeded. It calls deadline only if it has to wait.
 	receive(b []byte, deadline func() time.Time) (int, error)
-	// budget is how much of the receive buffer the answers to one send may use.
+	// budget is the share of the receive buffer, in bytes, that the answers to one send may use.
 	budget() int
 	close() error
 }

@@ -44,7 +44,7 @@ func appendPadding(b []byte, length int) []byte {
 	return append(b, make([]byte, align(length)-length)...)
 }
 
-// chunk returns how many of the requests go into the next send: at least one, and no more than have answers that fit into the receive buffer.
+// chunk returns how many of the requests go into the next send: at least one, but no more than the receive buffer has room for answers.
 func chunk(reqs []Request, cost, budget int) int {
 	bytes, memory := 0, 0
 	for i, r := range reqs {

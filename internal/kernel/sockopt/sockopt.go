@@ -1,4 +1,4 @@
-// Package sockopt reads netfilter's socket options. Each takes one system call instead of a process or a dump.
+// Package sockopt reads netfilter's socket options. Reading an option takes one system call instead of a process or a dump.
 //
 // May import: inet, the standard library and golang.org/x/sys/unix.
 package sockopt

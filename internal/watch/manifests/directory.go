@@ -19,30 +19,30 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// maxManifest is the size limit of a file. 10,000 Services with ten endpoints each are about 30 MiB of YAML.
+// maxManifest is the maximum size of a file. 10,000 Services with ten endpoints each take about 30 MiB of YAML.
 const maxManifest = 256 << 20
 
-// directory is the content of a manifest directory, file by file.
+// directory holds the content of a manifest directory by file.
 type directory struct {
 	path   string
 	log    *zap.Logger
 	reader *manifestReader
 	files  map[string]*manifestFile
-	// unfinished is how long a version that lost objects must stay unchanged before it is used.
+	// unfinished is the time for which a version that lost objects must stay unchanged before it is used.
 	unfinished time.Duration
-	// read is set once the directory has been read.
+	// read is true once the directory has been read.
 	read bool
-	// problem is set if the directory currently cannot be read.
+	// problem is non-nil while the directory cannot be read.
 	problem []model.Problem
 }
 
-// manifestFile is the content of one file, as currently in force.
+// manifestFile is the version of a file that is in force.
 type manifestFile struct {
 	sum      [sha256.Size]byte // of the last version that was used; zero if reading failed
 	info     fs.FileInfo       // of that version
 	records  []*watch.Record
 	problems []model.Problem
-	// held is a newer version that may be incomplete, and since when it has been unchanged; zero for none.
+	// held is a newer version that may be incomplete, unchanged since heldSince; zero if there is none.
 	held      [sha256.Size]byte
 	heldSince time.Time
 }
@@ -51,18 +51,18 @@ func newDirectory(path string, store *watch.Store, log *zap.Logger) *directory {
 	return &directory{path: path, log: log, reader: newManifestReader(store), files: make(map[string]*manifestFile)}
 }
 
-// scan reads all files, parses those that changed, and reports whether any did. If the directory cannot be read, all objects
-// stay in force.
+// scan reads all files, parses the changed ones, and reports whether there were any. If the directory cannot be read, all
+// objects stay in force.
 func (d *directory) scan() (changed bool, err error) {
 	names, err := manifestNames(d.path)
 	if err == nil && len(names) == 0 {
-		// A volume that is not mounted looks like this. Treating it as a cluster without Services would remove every Service
-		// from this node.
-		err = errors.New("no .yaml, .yml or .json file in it. To serve no Services, add a file that holds only a comment")
+		// An unmounted volume looks like an empty directory. Treating it as a cluster without Services would remove every
+		// Service from this node.
+		err = errors.New("contains no .yaml, .yml or .json file. To serve no Services, add a file that contains only a comment")
 	}
 	if err != nil {
 		p := watch.Problems{Object: model.FileRef(d.path)}
-		p.Add("", "", "cannot be read: %v. Objects read before stay in force", err)
+		p.Add("", "", "cannot be read: %v. Objects read earlier stay in force", err)
 		changed = !slices.Equal(d.problem, p.Done())
 		d.problem = p.Done()
 		return changed, err
@@ -76,7 +76,7 @@ func (d *directory) scan() (changed bool, err error) {
 	return changed, nil
 }
 
-// forget removes the files that are not in names, and reports whether there were any.
+// forget drops the files that are not in names, and reports whether there were any.
 func (d *directory) forget(names []string) (changed bool) {
 	var removed []string
 	for name := range d.files {
@@ -93,8 +93,8 @@ func (d *directory) forget(names []string) (changed bool) {
 	return true
 }
 
-// manifestNames lists the manifests of a directory, sorted. It skips names that begin with a dot: editors use them, and the
-// kubelet keeps the files of a ConfigMap under ..data.
+// manifestNames lists the manifests of a directory, sorted. It skips names that begin with a dot: editors use such names, and
+// the kubelet stores the files of a ConfigMap under ..data.
 func manifestNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *directory) scanFile(name string) (changed bool) {
 		return false
 	}
 	if len(parsed.ignored) > 0 {
-		d.log.Debug("manifest has kinds that are not used", zap.String("file", name), zap.Strings("kinds", parsed.ignored))
+		d.log.Debug("manifest contains kinds that are not used", zap.String("file", name), zap.Strings("kinds", parsed.ignored))
 	}
 	f.sum, f.info, f.heldSince = sum, info, time.Time{}
 	f.accept(parsed)
@@ -145,7 +145,7 @@ func (d *directory) scanFile(name string) (changed bool) {
 	return true
 }
 
-// readManifest reads a regular file. Anything else, such as a named pipe, could block forever.
+// readManifest reads a regular file. Other file types, such as named pipes, could block forever.
 func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -196,14 +196,14 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 	return changed
 }
 
-// accept puts a new version of the file in force. An object that a mistake may have removed keeps its last good version:
+// accept puts a new version of the file in force. Objects that a mistake may have removed keep their last good version:
 //
-//   - if a document cannot be parsed, every object that the new version lacks, because that document may contain it
-//   - an object that has become unusable
+//   - if a document cannot be parsed, all objects that the new version lacks, because that document may contain them
+//   - objects that have become unusable
 func (f *manifestFile) accept(parsed *manifest) {
 	current := make(map[model.ObjectRef]*watch.Record, len(parsed.records))
 	for _, r := range slices.Backward(parsed.records) {
-		current[r.Key()] = r // the first of several with one name
+		current[r.Key()] = r // the first of several objects with the same name
 	}
 	kept := 0
 	for _, old := range f.records {
@@ -226,7 +226,7 @@ func (f *manifestFile) accept(parsed *manifest) {
 	f.records, f.problems = parsed.records, parsed.problems
 }
 
-// noteKept adds to the problems of a file how many objects keep their last good version.
+// noteKept adds to the file's problems the number of objects that keep their last good version.
 func noteKept(list []model.Problem, objects int) {
 	for i := range list {
 		if objects > 0 {

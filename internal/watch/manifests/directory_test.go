@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// observed is a directory with a readable log.
+// observed is a directory whose log the test can read.
 func observed(dir string) (*directory, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return newDirectory(dir, watch.NewStore(""), zap.New(core)), logs
@@ -40,7 +40,7 @@ func TestExtensionsInUpperCase(t *testing.T) {
 	}
 }
 
-// A file over the limit is a Problem. Its size is known without reading it.
+// A file over the size limit is a Problem. Its size is determined without reading the file.
 func TestFileOverTheLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "huge.yaml")
 	write(t, path, "")
@@ -75,7 +75,7 @@ func TestManyFilesRemoved(t *testing.T) {
 		}
 	}
 	if d.scanFile("web-000.yaml") {
-		t.Error("a file deleted after listing the directory counts as a change before the next scan")
+		t.Error("a file deleted after the directory was listed counts as a change before the next scan")
 	}
 	if !mustScan(t, d) || len(d.lists()[model.KindService]) != 0 {
 		t.Error("Services of deleted files remain")

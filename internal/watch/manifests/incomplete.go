@@ -13,14 +13,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// mayBeIncomplete is true for a version that lost objects or parts of them, or ends within a line, if the file was written in
-// place: the write may still be in progress. A file renamed over the old one is complete. If a document is invalid, accept
-// keeps the lost objects.
+// mayBeIncomplete reports whether the write of a version may still be in progress: the file was written in place, and the
+// version lost objects or parts of them or ends within a line. A file renamed over the old one is complete. If a document is
+// invalid, accept keeps the lost objects.
 func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.FileInfo) bool {
 	if f.info == nil || !os.SameFile(f.info, info) || len(parsed.problems) > 0 {
 		return false
 	}
-	if !strings.ContainsRune("\n}]", rune(data[len(data)-1])) { // JSON often has no newline at its end
+	if !strings.ContainsRune("\n}]", rune(data[len(data)-1])) { // JSON files often do not end with a newline
 		return true
 	}
 	extents := make(map[model.ObjectRef]int, len(parsed.records))
@@ -35,7 +35,7 @@ func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.Fi
 	return false
 }
 
-// extent is the size of an object: the number of its addresses and ports, or of its endpoints.
+// extent returns the size of an object: the number of its addresses and ports, or of its ports and endpoints.
 func extent(r *watch.Record) (n int) {
 	if s := r.Service; s != nil {
 		n += len(s.ClusterIPs) + len(s.ExternalIPs) + len(s.LoadBalancerIPs) + len(s.SourceRanges) + len(s.Ports)
@@ -63,8 +63,8 @@ func (d *directory) hold(name string, f *manifestFile, sum [sha256.Size]byte) bo
 	return time.Since(f.heldSince) < d.unfinished
 }
 
-// held returns the time until the first held version can be used; 0 if there is none. An overdue version could not be read, and
-// is retried after d.unfinished.
+// held returns the time until the first held version can be used; 0 if there is none. A version that is overdue could not be
+// read; the read is retried after d.unfinished.
 func (d *directory) held() (wait time.Duration) {
 	for _, f := range d.files {
 		if f.heldSince.IsZero() {

@@ -16,14 +16,14 @@ import (
 
 const testUnfinished = 5 * time.Second
 
-// followed is a directory with one file that a test writes.
+// followed is a directory with a single file that a test writes.
 type followed struct {
 	*testing.T
 	*directory
 	file string
 }
 
-// follow runs a test with its own clock.
+// follow runs a test with a fake clock.
 func follow(t *testing.T, test func(f *followed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -34,14 +34,14 @@ func follow(t *testing.T, test func(f *followed)) {
 	})
 }
 
-// write replaces the content in place, as a shell's redirection does.
+// write replaces the content in place, like a shell redirection.
 func (f *followed) write(text string) {
 	f.Helper()
 	write(f.T, f.file, text)
 	mustScan(f.T, f.directory)
 }
 
-// extents has an entry for each object in force.
+// extents returns the extent of each object in force.
 func (f *followed) extents() map[model.ObjectRef]int {
 	all := map[model.ObjectRef]int{}
 	for kind, records := range f.lists() {
@@ -54,7 +54,7 @@ func (f *followed) extents() map[model.ObjectRef]int {
 	return all
 }
 
-// drawnManifest contains Services and EndpointSlices in block style, which is often still valid if truncated.
+// drawnManifest contains Services and EndpointSlices in YAML's block style, which is often still valid if truncated.
 func drawnManifest(random *rand.Rand, services int) string {
 	var docs []string
 	for i := range services {
@@ -71,8 +71,8 @@ func drawnManifest(random *rand.Rand, services int) string {
 	return strings.Join(docs, "---\n")
 }
 
-// TestPausingWriter writes random versions in random pieces with pauses. An object never loses anything that is in both versions. The content is in force when the file is
-// complete.
+// TestPausingWriter writes random versions of a file in random pieces, with pauses. An object never loses anything that is in
+// both versions. Once the file is complete, its content is in force.
 func TestPausingWriter(t *testing.T) {
 	for seed := range uint64(30) {
 		follow(t, func(f *followed) {
@@ -136,7 +136,7 @@ func TestRemovalInPlace(t *testing.T) {
 	})
 }
 
-// TestRemovalByRename: a file renamed over another is complete, so there is no delay.
+// TestRemovalByRename: a file renamed over another is complete, so it takes effect without delay.
 func TestRemovalByRename(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))
@@ -148,7 +148,7 @@ func TestRemovalByRename(t *testing.T) {
 	})
 }
 
-// TestUnreadableHeldVersion: reads are retried at intervals, not continuously.
+// TestUnreadableHeldVersion: the source retries the read at intervals, not continuously.
 func TestUnreadableHeldVersion(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))

@@ -24,7 +24,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// manifestReader parses manifest files. It is strict: if it ignored a misspelled field, a Service would differ from its manifest.
+// manifestReader parses manifest files. The decoder is strict, because a Service would differ from its manifest if a misspelled
+// field were ignored.
 type manifestReader struct {
 	store   *watch.Store
 	decoder runtime.Decoder
@@ -38,9 +39,9 @@ func newManifestReader(store *watch.Store) *manifestReader {
 // manifest is one parsed file.
 type manifest struct {
 	records []*watch.Record
-	// problems are the Problems without an object.
+	// problems are the Problems that belong to no object.
 	problems []model.Problem
-	// ignored are kinds that are valid but not used.
+	// ignored are the kinds that are valid but not used.
 	ignored []string
 }
 
@@ -56,13 +57,14 @@ func (m *manifestReader) read(file string, data []byte) *manifest {
 	return f.manifest
 }
 
-// yamlDocument is one document of a file and the line where it begins.
+// yamlDocument is one document of a file and the line on which it begins.
 type yamlDocument struct {
 	text []byte
 	line int
 }
 
-// splitDocuments splits a file at its document markers. In YAML a marker is at the start of a line, in every context.
+// splitDocuments splits a file at its document markers. In YAML, a line that starts with a marker always separates documents,
+// in every context.
 func splitDocuments(data []byte) []yamlDocument {
 	var docs []yamlDocument
 	current, content := yamlDocument{line: 1}, false
@@ -83,7 +85,7 @@ func splitDocuments(data []byte) []yamlDocument {
 		text := bytes.TrimSpace(line)
 		if !content && len(text) > 0 && text[0] != '#' && line[0] != '%' {
 			content = true
-			// Drop comments and directives before the content, so that the line of the document is that of its first field.
+			// Drop comments and directives before the content, so that the document's line is the line of its first field.
 			current = yamlDocument{line: number}
 		}
 		if content {
@@ -94,7 +96,7 @@ func splitDocuments(data []byte) []yamlDocument {
 	return docs
 }
 
-// splitObjects splits a document of JSON objects, which need no markers between them. Text after the last one is also a
+// splitObjects splits a document of JSON objects, which need no markers between them. Text after the last object also becomes a
 // document, so that it is not ignored.
 func splitObjects(doc yamlDocument) (docs []yamlDocument) {
 	for {
@@ -143,7 +145,7 @@ type fileReader struct {
 	wrong       watch.Problems
 }
 
-// here returns the Problems of the file, located at the current document. It is for Problems without an object.
+// here returns the Problems of the file, located at the current document. Use it for Problems that belong to no object.
 func (f *fileReader) here() *watch.Problems {
 	f.wrong.Origin = f.where
 	return &f.wrong
@@ -161,7 +163,7 @@ func (f *fileReader) document(text []byte) {
 	f.object(raw, true)
 }
 
-// onlyOne returns an error if text follows a document in braces or brackets, because the parser stops at its end.
+// onlyOne returns an error if text follows a document in braces or brackets, because the parser stops at the closing one.
 func onlyOne(text []byte) error {
 	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' || json.Valid(text) {
 		return nil
@@ -172,7 +174,7 @@ func onlyOne(text []byte) error {
 		return err
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		return errors.New("more text follows the object; separate documents by a line ---")
+		return errors.New("more text follows the object; separate documents with a line ---")
 	}
 	return nil
 }
@@ -219,17 +221,17 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	}
 }
 
-// use is the treatment of a kind in a manifest.
+// use defines how a kind in a manifest is treated.
 type use int
 
 const (
 	useUnknown use = iota // probably a mistake
 	useObject             // parsed
-	useList               // a list, whose items are parsed
-	useIgnore             // often in one file with Services
+	useList               // a list whose items are parsed
+	useIgnore             // often in the same file as Services
 )
 
-// usage is the table of kinds.
+// usage defines the treatment of each kind.
 func usage(gvk schema.GroupVersionKind) use {
 	switch gvk.GroupVersion() {
 	case v1.SchemeGroupVersion:
@@ -260,7 +262,7 @@ func usage(gvk schema.GroupVersionKind) use {
 	return useUnknown
 }
 
-// decode parses an object of a kind that is used.
+// decode parses an object of a kind that the source uses.
 func (f *fileReader) decode(raw []byte) {
 	obj, _, err := f.decoder.Decode(raw, nil, nil)
 	if err != nil {

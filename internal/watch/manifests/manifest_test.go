@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// However objects are written and separated, every document of a file is read or causes a Problem.
+// Regardless of the form and separation of the objects, every document of a file is read or causes a Problem.
 func TestNoDocumentIsIgnored(t *testing.T) {
 	blocks := []string{
 		`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "%s"}, "spec": {"clusterIP": "None"}}`,
@@ -35,7 +35,7 @@ func TestNoDocumentIsIgnored(t *testing.T) {
 		}
 		m := newManifestReader(watch.NewStore("")).read("services.yaml", []byte(file.String()))
 		if read := len(m.records) + len(m.problems); read != n {
-			t.Fatalf("%d of %d documents were read or have a Problem: %v\n%s", read, n, m.problems, file.String())
+			t.Fatalf("only %d of %d documents were read or have a Problem: %v\n%s", read, n, m.problems, file.String())
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 // Source is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
 // Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not
-// mounted, so everything stays. A file with only a comment means that there are no objects.
+// mounted, so everything stays. A file that contains only a comment means that there are no objects.
 type Source struct {
 	*watch.Store
 	dir    *directory
@@ -23,16 +23,17 @@ type Source struct {
 	timing timing
 }
 
-// timing has the delays before a change is read. Only tests change it.
+// timing contains the delays before a change is read. Only tests change it.
 type timing struct {
-	// settle is the quiet time after a notification before the files are read: a file that is being written is incomplete.
+	// settle is the time to wait after the last notification before the files are read, because a file that is being written is
+	// incomplete.
 	settle time.Duration
-	// poll is the interval of reads without a notification. Network file systems send none, a recreated directory must be
-	// watched again, and a busy directory may never be quiet.
+	// poll is the interval between reads without notifications. Network file systems send none, a recreated directory must be
+	// watched again, and notifications of a busy directory may never stop.
 	poll time.Duration
-	// unfinished is how long a file that lost objects must stay unchanged before it counts as complete.
+	// unfinished is the time for which a file that lost objects must stay unchanged before it counts as complete.
 	unfinished time.Duration
-	// hung is how long a read may take until it is a Problem.
+	// hung is the time after which a read is a Problem.
 	hung time.Duration
 }
 
@@ -58,19 +59,20 @@ func (m *Source) Run(ctx context.Context) error {
 		return nil
 	}
 	if m.follow(ctx, watcher.Events, watcher.Errors, func() time.Duration {
-		// Each time, because inotify does not follow a replaced directory. Watching the same directory again is a no-op.
+		// Add the directory again before each read, because inotify does not follow a replaced directory. Watching the same
+		// directory again is a no-op.
 		if err := watcher.Add(m.dir.path); err != nil {
 			m.log.Debug("no file notifications for the manifest directory", zap.Error(err))
 		}
 		return m.read()
 	}) {
-		_ = watcher.Close() // nothing left to do about an error
+		_ = watcher.Close() // an error at this point has no consequences
 	}
 	return nil
 }
 
-// follow reads after notifications and regularly until the context ends, one read at a time. A read that does not end is a Problem. follow
-// reports whether the last one has ended.
+// follow reads after notifications and at regular intervals until the context ends, one read at a time. A read that does not
+// end is a Problem. follow reports whether the last read has ended.
 func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost <-chan error, read func() time.Duration) bool {
 	var settled, late <-chan time.Time
 	var ended chan time.Duration // nil while no read runs
@@ -92,7 +94,7 @@ func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost 
 			return m.await(ended)
 		case <-events:
 			settled = time.After(m.timing.settle)
-		case err := <-lost: // an error such as a queue overflow: anything may have changed
+		case err := <-lost: // after an error such as a queue overflow, anything may have changed
 			m.log.Debug("file notifications lost", zap.Error(err))
 			settled = time.After(m.timing.settle)
 		case <-settled:
@@ -111,7 +113,7 @@ func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost 
 	}
 }
 
-// await waits for a read for a moment, and reports whether it has ended.
+// await waits briefly for a read, and reports whether it has ended.
 func (m *Source) await(ended <-chan time.Duration) bool {
 	if ended == nil {
 		return true
@@ -124,16 +126,16 @@ func (m *Source) await(ended <-chan time.Duration) bool {
 	}
 }
 
-// reportHung reports that a read has not ended. The agent takes no Problems before the first complete list.
+// reportHung reports that a read has not ended. The agent does not take Problems before the first complete list.
 func (m *Source) reportHung() {
-	m.log.Warn("reading the manifest directory does not end; kernel state unchanged", zap.String("directory", m.dir.path))
+	m.log.Warn("reading the manifest directory has not finished; kernel state unchanged", zap.String("directory", m.dir.path))
 	p := watch.Problems{Object: model.FileRef(m.dir.path)}
 	p.Add("", "", "reading the directory has not finished after %s. Objects read earlier stay in force. Check the disk or network file system", m.timing.hung)
 	m.ReplaceProblems(p.Object, p.Done())
 }
 
-// read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete; 0 if
-// none is.
+// read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete,
+// otherwise 0.
 func (m *Source) read() (held time.Duration) {
 	hadProblem := m.dir.problem != nil
 	m.dir.unfinished = m.timing.unfinished
@@ -141,7 +143,8 @@ func (m *Source) read() (held time.Duration) {
 	held = m.dir.held()
 	switch {
 	case err != nil && !hadProblem && !m.dir.read:
-		// The agent takes no Problems before the first complete list, so this one would be lost. Later ones are Problems.
+		// The agent does not take Problems before the first complete list, so it would not see this one. Later ones are
+		// Problems.
 		m.log.Warn("manifest directory not readable; kernel state unchanged", zap.String("directory", m.dir.path), zap.Error(err))
 	case err == nil && hadProblem:
 		m.log.Info("manifest directory readable again")
@@ -151,14 +154,14 @@ func (m *Source) read() (held time.Duration) {
 	}
 	lists := m.dir.lists()
 	if !m.dir.read {
-		// An empty list would mean that the cluster has no objects, which is not known yet.
+		// An empty list would mean that the cluster has no objects, but the source does not know that yet.
 		lists = map[model.Kind][]*watch.Record{model.KindFile: lists[model.KindFile]}
 	}
 	m.Replace(lists)
 	return held
 }
 
-// Load reads a directory of manifests once. It returns an error if the directory cannot be read; mistakes in a file are
+// Load reads a directory of manifests once. It returns an error if the directory cannot be read. Mistakes in a file are
 // Problems.
 func Load(dir string, proxy watch.Proxy) (model.Changes, error) {
 	store := watch.NewStore(proxy)

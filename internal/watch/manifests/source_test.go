@@ -36,7 +36,7 @@ func sliceYAML(name, service, addr string) string {
 		"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, service, addr)
 }
 
-// TestLoad loads each archive in testdata/manifests and compares the model and the Problems with its file "want".
+// TestLoad loads each archive in testdata/manifests and compares the model and the Problems with the archive's file "want".
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -123,7 +123,7 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// startManifests runs a source. With poll set to never, it depends on notifications.
+// startManifests runs a source. If poll is never, the source depends on notifications.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Source {
 	t.Helper()
 	m := New(dir, "", zaptest.NewLogger(t))
@@ -147,7 +147,7 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	write(t, web, serviceYAML("web", "10.96.0.10"))
 	v.AwaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
 
-	// Editors rename a new file over the old one.
+	// An editor renames a new file over the old one.
 	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
 	rename(t, web+".new", web)
 	v.AwaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
@@ -214,7 +214,8 @@ func TestManifestsFollowValidDocuments(t *testing.T) {
 	v.AwaitText(t, m, "deleted", "")
 }
 
-// A directory that loses its last file looks like an unmounted one, so everything stays. A file without objects removes them.
+// A directory that loses its last file looks like an unmounted volume, so everything stays. A file without objects removes all
+// objects.
 func TestManifestsKeepObjectsOfEmptyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "api.yaml")
@@ -258,7 +259,7 @@ func TestManifestsFollowConfigMap(t *testing.T) {
 		version(n, fmt.Sprintf("10.96.0.%d", n))
 		v.AwaitText(t, m, "swapped", fmt.Sprintf("default/web [10.96.0.%d] http=80/tcp", n))
 	}
-	// The volume breaks: the directory lists the file, but it cannot be read.
+	// The volume fails: the directory still lists the file, but the file cannot be read.
 	rename(t, filepath.Join(dir, "..data"), filepath.Join(dir, "..gone"))
 	v.Await(t, m, "dangling", func() bool { return len(v.Problems[model.FileRef("web.yaml")]) == 1 })
 	if got := servicesOf(v); got != "default/web [10.96.0.4] http=80/tcp" {
@@ -266,7 +267,7 @@ func TestManifestsFollowConfigMap(t *testing.T) {
 	}
 }
 
-// A missing directory removes nothing, and polling finds it again.
+// A missing directory removes nothing. Polling finds the directory again when it exists.
 func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -287,7 +288,7 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	v.AwaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// Until the directory has been read once, the source is not synced: it does not know whether there are objects.
+// Until the directory has been read once, the source is not synced, because there may be objects.
 func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	m, v := startManifests(t, dir, 50*time.Millisecond), watchtest.NewView()
@@ -387,7 +388,7 @@ func TestHungManifests(t *testing.T) {
 		release <- struct{}{}
 		synctest.Wait()
 		if _, changed := m.Take().Problems[model.FileRef("/manifests")]; !changed || reads.Load() != 1 {
-			t.Errorf("the Problem is not resolved; %d reads", reads.Load())
+			t.Errorf("the Problem is not resolved after %d reads", reads.Load())
 		}
 		time.Sleep(m.timing.poll)
 		if stop(); <-ended {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Check checks the properties of one object that later packages rely on. All arguments can be nil.
+// Check checks the properties of an object that later packages rely on. All arguments can be nil.
 func Check(t *testing.T, service *model.Service, slice *model.EndpointSlice, node *model.Node, problems []model.Problem) {
 	t.Helper()
 	if service != nil {
@@ -102,7 +102,7 @@ func checkSlice(t *testing.T, s *model.EndpointSlice) {
 	}
 }
 
-// maxValue is the limit of the value in a Problem, in bytes.
+// maxValue is the maximum length of the value in a Problem, in bytes.
 const maxValue = 64
 
 // CheckProblem checks that a Problem can become an Event.

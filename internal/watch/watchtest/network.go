@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Network connects clients to one server in this process, so that a test in a synctest bubble controls the timing of faults and
-// recoveries.
+// Network connects clients to a server in the same process, so that a test in a synctest bubble controls the timing of faults
+// and recoveries.
 type Network struct {
 	addr   net.Addr
 	accept chan net.Conn
@@ -51,7 +51,7 @@ func (n *Network) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &pipe{Conn: client, remote: n.addr, hole: hole}, nil
 }
 
-// handshake resends the first packet until it arrives.
+// handshake retransmits the first packet until it arrives.
 func (n *Network) handshake() (hole chan struct{}, err error) {
 	for range dialTimeout / time.Second {
 		n.mu.Lock()
@@ -109,7 +109,6 @@ func (n *Network) Close() error {
 // Addr implements net.Listener.
 func (n *Network) Addr() net.Addr { return n.addr }
 
-// pipe is one end of a connection.
 type pipe struct {
 	net.Conn
 	remote net.Addr

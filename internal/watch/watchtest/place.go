@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// place is what the path of a request identifies: a list of objects, or with a name one object, or one of its subresources.
+// place is the resource that the path of a request identifies: a list of objects, a single object if there is a name, or a
+// subresource of it.
 type place struct {
 	version                                schema.GroupVersion
 	namespace, resource, name, subresource string
@@ -42,12 +43,12 @@ func placeOf(path string) (at place, ok bool) {
 	return at, at.kind().Kind != ""
 }
 
-// key is the name of the object among those of its resource.
+// key returns the name of the object, which is unique within its resource.
 func (p place) key() string { return p.namespace + "/" + p.name }
 
 func (p place) kind() schema.GroupVersionKind { return kinds()[p.version.WithResource(p.resource)] }
 
-// kinds are the kinds of all resources that client-go knows.
+// kinds maps all resources that client-go supports to their kinds.
 var kinds = sync.OnceValue(func() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	all := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for kind := range scheme.Scheme.AllKnownTypes() {
@@ -78,7 +79,7 @@ func nameOf(obj runtime.Object) string {
 	return m.GetNamespace() + "/" + m.GetName()
 }
 
-// selector returns a function that reports whether a request for a list or a watch selects an object.
+// selector returns a function that reports whether a list or watch request selects an object.
 func selector(q url.Values, at place) (selects func(runtime.Object) bool, err error) {
 	byLabel, err := labels.Parse(q.Get("labelSelector"))
 	if err != nil {

@@ -16,7 +16,7 @@ type Proxy struct {
 	refuse   bool
 }
 
-// NewProxy forwards connections to the target.
+// NewProxy starts a proxy that forwards connections to the target.
 func NewProxy(t *testing.T, target string) *Proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +42,7 @@ func NewProxy(t *testing.T, target string) *Proxy {
 	return p
 }
 
-// URL is the address for clients.
+// URL returns the address for clients.
 func (p *Proxy) URL() string { return "https://" + p.listener.Addr().String() }
 
 func (p *Proxy) serve(client net.Conn) {

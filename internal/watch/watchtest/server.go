@@ -1,4 +1,5 @@
-// Package watchtest provides an API server for tests. It stores any number of objects and sends changes as fast as a test makes them.
+// Package watchtest provides an API server for tests. The server stores any number of objects and sends changes as fast as a
+// test makes them.
 //
 // Only tests import it.
 package watchtest
@@ -27,21 +28,23 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, selectors, bookmarks,
-// protobuf and failures; and with Writable, what a writing client needs. It neither checks objects nor fills in defaults.
+// Server implements the parts of an API server that a watching client uses: lists, watches, streamed lists, selectors,
+// bookmarks, protobuf and failures. If Writable is set, clients can also write. The server neither validates objects nor sets
+// defaults.
 type Server struct {
-	// Failed receives errors that must not occur: a bug of this server, or a request that it does not support.
+	// Failed receives errors that must not occur: bugs of this server, or requests that it does not support.
 	Failed func(error)
-	// Writable makes the server store objects of every kind that clients send. Without it, the server refuses objects such as Events.
+	// If Writable is set, the server stores all kinds of objects that clients send. Otherwise the server refuses objects such
+	// as Events.
 	Writable bool
 
 	mu      sync.Mutex
 	version int
 	objects map[string]map[string]runtime.Object // by resource, then by namespace/name
-	// log contains every event in order. A watch from a version before oldest gets the response Gone.
+	// log contains every event in order. A watch from a version before oldest receives the response Gone.
 	log    []logged
 	oldest int
-	// news is closed and replaced at every change.
+	// news is closed and replaced on every change.
 	news     chan struct{}
 	requests []*http.Request
 	fault    func(w http.ResponseWriter, r *http.Request) bool
@@ -51,7 +54,7 @@ type Server struct {
 	// NoStreaming makes the server reject streamed lists.
 	NoStreaming bool
 	cleanup     func(func())
-	// TLS is the configuration for StartAt; nil for an untrusted certificate.
+	// TLS is the configuration for StartAt; nil means an untrusted certificate.
 	TLS *tls.Config
 }
 
@@ -59,10 +62,10 @@ type logged struct {
 	version  int
 	resource string
 	kind     watch.EventType
-	obj, old runtime.Object // old is nil for an object that did not exist
+	obj, old runtime.Object // old is nil if the object did not exist before
 }
 
-// New returns a server without objects. It fails the test if it has an error.
+// New returns a server without objects. An error of the server fails the test.
 func New(t *testing.T) *Server {
 	s := NewServer()
 	s.Failed = func(err error) { t.Error(err) }
@@ -71,7 +74,7 @@ func New(t *testing.T) *Server {
 	return s
 }
 
-// NewServer returns a server without objects that belongs to no test.
+// NewServer returns a server without objects that is independent of a test.
 func NewServer() *Server {
 	s := &Server{
 		Failed: func(err error) { panic(err) }, cleanup: func(func()) {}, version: 100, oldest: 100,
@@ -84,7 +87,7 @@ func NewServer() *Server {
 // Start serves over TLS with HTTP/2, as API servers do, until the end of the test.
 func (s *Server) Start() *httptest.Server { return s.start(httptest.NewUnstartedServer(s)) }
 
-// StartAt is Start on the test's own listener.
+// StartAt is like Start, but serves on the given listener.
 func (s *Server) StartAt(l net.Listener) *httptest.Server {
 	return s.start(&httptest.Server{Listener: l, TLS: s.TLS, Config: &http.Server{Handler: s, ErrorLog: log.New(io.Discard, "", 0)}})
 }
@@ -147,7 +150,7 @@ func (s *Server) record(kind watch.EventType, obj runtime.Object) runtime.Object
 	resource := resourceOf(obj)
 	old := s.objects[resource][nameOf(obj)]
 	if kind == watch.Deleted && old == nil {
-		old = obj // a server whose lists lack objects still sends their deletions
+		old = obj // a server sends deletions even of objects that its lists lack
 	}
 	obj = obj.DeepCopyObject()
 	s.version++
@@ -159,7 +162,7 @@ func (s *Server) record(kind watch.EventType, obj runtime.Object) runtime.Object
 	return obj
 }
 
-// Compact drops the history: a client whose watch was interrupted must list again.
+// Compact drops the history, so a client whose watch was interrupted must list again.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +170,7 @@ func (s *Server) Compact() {
 	s.oldest, s.log = s.version, nil
 }
 
-// Restore simulates a server that was restored from a backup: it contains only these objects, in an older version, and no history.
+// Restore simulates the restoration from a backup: the server contains only these objects, at an older version, and no history.
 // Like a real server, it sends nothing on a watch from a version that it has not reached yet.
 func (s *Server) Restore(version int, objs ...runtime.Object) {
 	s.mu.Lock()
@@ -196,7 +199,7 @@ func (s *Server) CutWatches() {
 	s.cutCtx, s.cut = context.WithCancel(context.Background())
 }
 
-// SetFault sets a function that responds instead of the server. If it returns false, the server responds.
+// SetFault sets a function that responds instead of the server. If the function returns false, the server responds.
 func (s *Server) SetFault(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +242,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watched are the resources of a server that is not writable.
+// watched are the resources that a server serves unless it is writable.
 var watched = map[string]bool{"services": true, "endpointslices": true, "nodes": true}
 
 // tooNew reports whether a request requires a version that the server has not reached yet.

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Deadline is the timeout for expected events. It is long, because only failing tests wait that long.
+// Deadline is the timeout for expected events. It may be long, because only failing tests wait that long.
 const Deadline = 20 * time.Second
 
 // View is the model that a reader builds from the changes of a source.
@@ -39,7 +39,7 @@ func merge[K comparable, V any](into, changes map[K]V, gone func(V) bool) {
 	maps.DeleteFunc(into, func(_ K, value V) bool { return gone(value) })
 }
 
-// String prints the view, one line per Service, slice, Node and Problem.
+// String formats the view with one line per Service, slice, Node and Problem.
 func (v *View) String() string {
 	var lines []string
 	for _, svc := range v.Services {
@@ -60,7 +60,7 @@ func (v *View) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// ServiceText prints a Service with its slices.
+// ServiceText formats a Service with its slices.
 func ServiceText(svc *model.Service) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %v", svc.ID, svc.ClusterIPs)
@@ -87,7 +87,7 @@ func writeIf(b *strings.Builder, condition bool, format string, args ...any) {
 	}
 }
 
-// NodeText prints a Node on one line.
+// NodeText formats a Node on one line.
 func NodeText(n *model.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "node %s %v pods=%v", n.Name, n.Addresses, n.PodCIDRs)
@@ -96,7 +96,7 @@ func NodeText(n *model.Node) string {
 	return b.String()
 }
 
-// SliceText prints a slice on one line.
+// SliceText formats a slice on one line.
 func SliceText(s *model.EndpointSlice) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %v", s.Name, s.Family)
@@ -156,7 +156,7 @@ func (v *View) AwaitText(t *testing.T, src Source, what, want string) {
 	v.Await(t, src, what+", want\n"+want, func() bool { return v.String() == want })
 }
 
-// Run starts a source and stops it at the end of the test. So every test checks that the source stops.
+// Run starts a source and stops it at the end of the test. Therefore every test checks that the source stops.
 func Run(t *testing.T, source interface{ Run(context.Context) error }) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -170,7 +170,7 @@ func Run(t *testing.T, source interface{ Run(context.Context) error }) {
 				t.Error(err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Error("Run continues after its context ended")
+			t.Error("Run did not return after its context ended")
 		}
 	})
 }

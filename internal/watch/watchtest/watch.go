@@ -76,7 +76,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at place) {
 	}
 }
 
-// begin sends a whole list, and then a bookmark that marks its end.
+// begin sends a complete list, followed by a bookmark that marks its end.
 func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(runtime.Object) bool, version int) {
 	for _, obj := range objs {
 		if selects(obj) {
@@ -86,7 +86,8 @@ func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(ru
 	w.bookmark(at, version, true)
 }
 
-// seenBy returns an event as a client that sees only some objects gets it: for this client, an update may be an addition or a deletion.
+// seenBy returns an event as seen by a client that selects only some objects: for this client, an update may be an addition or
+// a deletion.
 func (e logged) seenBy(selects func(runtime.Object) bool) (kind watch.EventType, ok bool) {
 	before := e.old != nil && selects(e.old)
 	after := e.kind != watch.Deleted && selects(e.obj)
@@ -116,7 +117,7 @@ func (w *stream) bookmark(at place, version int, initialEventsEnd bool) {
 }
 
 func (w *stream) send(kind watch.EventType, obj runtime.Object) {
-	obj = obj.DeepCopyObject() // encoding sets its kind, and other streams and lists read it
+	obj = obj.DeepCopyObject() // encoding sets the object's kind, and other streams and lists read the object
 	raw, err := runtime.Encode(encoder(w.info.StreamSerializer.Serializer, obj), obj)
 	if err == nil && w.info.MediaType == runtime.ContentTypeProtobuf {
 		raw, err = runtime.Encode(encoder(w.info.Serializer, obj), obj)
@@ -127,7 +128,7 @@ func (w *stream) send(kind watch.EventType, obj runtime.Object) {
 	event := &metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
 	encoder := scheme.Codecs.EncoderForVersion(w.info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	if err := encoder.Encode(event, w.out); err != nil {
-		return // the client has disconnected, as the request's context shows
+		return // the client has disconnected, so the request's context ends
 	}
 	w.flush()
 }

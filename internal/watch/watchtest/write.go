@@ -85,7 +85,8 @@ func decode(body []byte) (runtime.Object, error) {
 	return runtime.Decode(scheme.Codecs.UniversalDeserializer(), body)
 }
 
-// changed returns an object after an update (no patch type), an apply or a patch. An update or apply replaces everything except the status, or only the status.
+// changed returns an object after an update (no patch type), an apply or a patch. An update or apply replaces either everything
+// except the status, or only the status.
 func changed(old runtime.Object, at place, body []byte, patch string) (runtime.Object, error) {
 	if patch == string(types.StrategicMergePatchType) {
 		return merged(old, body)
@@ -94,7 +95,7 @@ func changed(old runtime.Object, at place, body []byte, patch string) (runtime.O
 	if err != nil {
 		return nil, err
 	}
-	from, into := old, given // given, with the status of old
+	from, into := old, given // the given object with the status of old
 	if at.subresource == "status" {
 		from, into = given, old
 	}

@@ -1,5 +1,5 @@
-// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. It leaves out specs that
-// passed in an earlier run with the same folder, so that an interrupted run continues where it stopped.
+// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. It skips specs that
+// passed in an earlier run with the same folder, so that an interrupted run can be continued.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 
 func main() {
 	focus := flag.String("focus", "", "regular expression of the specs to run")
-	skip := flag.String("skip", "", "regular expression of the specs to leave out; empty leaves out none")
+	skip := flag.String("skip", "", "regular expression of the specs to skip; empty skips none")
 	folder := flag.String("dir", "", "folder for outcomes and output")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -107,7 +107,8 @@ func choose(ctx context.Context, checkout, focus, skip string) ([]string, error)
 	return specs, nil
 }
 
-// runSpecs runs specs in one cluster, adds each outcome to file as soon as it is known, and keeps the whole output in log.
+// runSpecs runs specs in one cluster, appends each outcome to file as soon as it is known, and writes the whole output
+// to log.
 func runSpecs(ctx context.Context, specs []string, version, file, log string, lab []string) error {
 	var quoted []string
 	for _, spec := range specs {
@@ -121,7 +122,7 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = time.Minute // for the guest to stop, before it is killed
+	cmd.WaitDelay = time.Minute // time for the guest to stop before it is killed
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

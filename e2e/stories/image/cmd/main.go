@@ -1,4 +1,4 @@
-// The command writes the image's files into a directory and prints their size.
+// Command cmd writes the image's files to a directory and prints their size.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command nft unpacks the nft of the next Debian release into the cache, for the tests that list the agent's table with it.
+// Command nft unpacks the next Debian release's nft into the cache, for tests that list the agent's table with it.
 package main
 
 import (

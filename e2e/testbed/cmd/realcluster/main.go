@@ -1,4 +1,5 @@
-// Command realcluster prepares, on the host, a cluster with kubelets, and starts one in a guest of the lab: make cluster.
+// Command realcluster prepares a cluster with kubelets on the host, and starts the cluster in a lab guest: make
+// cluster.
 package main
 
 import (
@@ -68,7 +69,7 @@ func number(variable string, otherwise int) (int, error) {
 // run starts a cluster, runs the command, and returns its exit status.
 func run(ctx context.Context, checkout string, args []string) (status int, err error) {
 	if mode := os.Getenv("LAB_MODE"); mode == "" || mode == "native" {
-		return 0, errors.New("a cluster needs a guest of the lab: make cluster")
+		return 0, errors.New("a cluster needs a lab guest; use make cluster")
 	}
 	nodes, err := number("LAB_NODES", 2)
 	if err != nil {

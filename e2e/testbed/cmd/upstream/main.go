@@ -15,9 +15,9 @@ import (
 )
 
 func main() {
-	path := flag.String("path", "", "print the path of this built program (such as etcd, kubelet) instead of building")
+	path := flag.String("path", "", "print the path of this built program (such as etcd or kubelet) instead of building")
 	cluster := flag.Bool("cluster", false, "also build the programs of a cluster with kubelets")
-	tests := flag.Bool("tests", false, "also build these and Kubernetes' own tests")
+	tests := flag.Bool("tests", false, "like -cluster, and also build Kubernetes' own tests")
 	fetch := flag.Bool("fetch", false, "only download what a build needs")
 	flag.Parse()
 	set := upstream.ControlPlane

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with the plugins that a cluster needs. All of its plugins would take much longer to build.
+// Command coredns is CoreDNS with only the plugins that a cluster needs. Building all plugins would take much longer.
 package main
 
 import (

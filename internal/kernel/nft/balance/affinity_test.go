@@ -245,8 +245,8 @@ func (w town) keeps(client string, key kernel.ServerKey) bool {
 	return len(answered) == 1
 }
 
-// TestSharesOfConnections: thirty endpoints with a thousandth of the weight of three others get one percent of the connections together.
-// With 256 slots, they got ten percent.
+// TestSharesOfConnections: thirty endpoints, each with a thousandth of the weight of each of three others, together get one percent of
+// the connections. With 256 slots, they got ten percent.
 func TestSharesOfConnections(t *testing.T) {
 	w := newTown(t)
 	key := w.serve("10.96.0.1", 0)
@@ -322,7 +322,7 @@ func TestFullMapOfClients(t *testing.T) {
 		t.Error("the map has room for another client")
 	}
 	if !w.keeps("127.0.0.9", full) || !w.keeps("127.0.0.2", other) || !w.keeps("127.0.0.3", other) {
-		t.Error("an earlier client, or one of the other frontend, moved")
+		t.Error("an earlier client, or a client of the other frontend, changed its endpoint")
 	}
 	before := w.ask("127.0.0.3", other)
 	mustApply(t, w.Balancer, remove(other, kernel.Destination{Addr: before}))

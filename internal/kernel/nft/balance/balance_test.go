@@ -57,7 +57,8 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	return n, changes[0].to
 }
 
-// TestCostOfAnEndpoint: an endpoint with the weight of the others costs a few element operations. The number of endpoints does not matter.
+// TestCostOfAnEndpoint: adding, removing or draining an endpoint with the same weight as the others takes a few element operations. The
+// number of endpoints does not matter.
 func TestCostOfAnEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		persistent  bool
@@ -81,7 +82,7 @@ func TestCostOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// A removed endpoint gets a rule until it returns. If there are too many of them, the agent deletes all records.
+// A removed endpoint has a rule until it is added again. If there are too many of them, the agent deletes all records.
 func TestGone(t *testing.T) {
 	all := endpoints(maxGone+3, 1)
 	f := (&frontend{}).with(server(true), all[:3])
@@ -164,7 +165,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestSharesAreExact: small weights, divided by their common divisor, are the numbers of slots.
+// TestSharesAreExact: if weights are small, the numbers of slots are the weights divided by their common divisor.
 func TestSharesAreExact(t *testing.T) {
 	for _, c := range []struct {
 		weights []uint32

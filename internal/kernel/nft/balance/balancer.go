@@ -99,8 +99,8 @@ func (b *Balancer) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// try executes the chosen operations. It returns those to retry after a read, because the known state may be outdated. If sure is true, the
-// known state was just read.
+// try executes the chosen operations. It returns the operations to retry after a read, because the known state may be outdated. If sure is
+// true, the known state was just read.
 func (b *Balancer) try(ctx context.Context, ops []kernel.Op, chosen []int, errs []error, sure bool) (retry []int) {
 	changes, outdated := b.prepare(ops, chosen, errs)
 	b.refreshGone(ctx, changes)
@@ -125,7 +125,7 @@ func describeAll(ops []kernel.Op, errs []error, err error) []error {
 	return errs
 }
 
-// reread reads the kernel state. It looks up frontends of the keys that a list misses.
+// reread reads the kernel state. It looks up the frontends that a list misses.
 func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err error) {
 	if b.known, err = b.readContent(ctx, keys); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	return nil
 }
 
-// use changes the number of frontends that use the chains of f, and tells the Forgetter if f has removed endpoints.
+// use changes the number of frontends that use the chains of f, and notifies the Forgetter if f has removed endpoints.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -160,7 +160,7 @@ func (b *Balancer) use(f *frontend, by int) {
 	}
 }
 
-// tidy deletes the chains without a frontend, with their maps. If that fails, they stay until the next read.
+// tidy deletes the chains that no frontend uses, along with their maps. If that fails, they stay until the next read.
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
 		DropUnused(ctx, b.conn)
@@ -311,7 +311,8 @@ func (w *change) fail(errs []error, err error) {
 	}
 }
 
-// writeSome writes as many changes as fit into one transaction, and at least one. An error under the key nil concerns all of them.
+// writeSome writes as many changes as fit into one transaction, and at least one. An error under the key nil applies to all of
+// them.
 func (b *Balancer) writeSome(ctx context.Context, changes []*change) (n int, failed map[*change]error) {
 	reqs := b.prerequisites(changes)
 	units, owners, size := slices.Collect(slices.Chunk(reqs, 1)), make([]*change, len(reqs)), bytesIn(reqs)

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancing takes two lookups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint.
+// Balancing requires two lookups: the map of frontends leads to a chain, and the map of slots gives that chain a random endpoint.
 // Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a
 // frontend with affinity has its own chains.
 //
@@ -78,7 +78,7 @@ type affinity struct {
 	timeout uint32 // in seconds
 	// mask is the length of the prefix that identifies a client.
 	mask uint8
-	// gone are removed endpoints that the client map may still contain.
+	// gone lists removed endpoints that the client map may still contain.
 	gone []netip.AddrPort
 	pick picker
 }
@@ -124,7 +124,7 @@ func (p *program) frontend(allPorts bool) {
 
 func (p *program) zero(to uint32) { p.Load(make([]byte, 4), to) }
 
-// find looks the key up in a map and loads the result. Without the key in the map, the packet continues with the next rule.
+// find looks the key up in a map and loads the result. If the map does not contain the key, the packet continues with the next rule.
 func (p *program) find(in string, into uint32) {
 	p.Add("lookup", func(b []byte) []byte {
 		b = nlbatch.AppendString(b, unix.NFTA_LOOKUP_SET, in)
@@ -168,7 +168,7 @@ func (p *program) choose(by picker) {
 
 func (p *program) goTo(chain string) { p.Immediate(unix.NFT_GOTO, chain) }
 
-// portUnreachable are codes of ICMP "destination unreachable".
+// portUnreachable contains codes of ICMP "destination unreachable".
 var portUnreachable = map[inet.Family]uint8{inet.IPv4: 3, inet.IPv6: 4}
 
 func (p picker) chain() Chain {
@@ -220,7 +220,8 @@ func (k affinity) known() *program {
 	return e
 }
 
-// remember records the translated destination for the client, or extends the timeout of its record. A full map takes no new clients.
+// remember records the translated destination for the client, or extends the timeout of its record. A full map accepts no new
+// clients.
 func (p *program) remember(k affinity) {
 	p.Destination(p.chosen())
 	p.Port(p.chosen() + p.words())
@@ -260,7 +261,7 @@ func (c Chain) Requests() []nlbatch.Request {
 	return reqs
 }
 
-// entrance returns the chain that looks frontends up: first the frontend of the port, then the frontend of all ports.
+// entrance returns the chain that looks up frontends: first the frontend of the port, then the all-ports frontend.
 func entrance(f inet.Family) Chain {
 	c := Chain{Name: Entrance(f)}
 	for _, allPorts := range []bool{false, true} {

@@ -155,8 +155,8 @@ func TestReadWhileOthersWrite(t *testing.T) {
 			whole++
 		}
 	}
-	if t.Logf("%d of %d virtual servers look whole in a list", whole, many); whole == many {
-		t.Error("the list lacks nothing, so this test proves nothing")
+	if t.Logf("%d of %d virtual servers are complete in a list", whole, many); whole == many {
+		t.Error("the list is complete, so this test proves nothing")
 	}
 	b.conn.Meanwhile = disturb()
 	read := mustRead(t, b)

@@ -23,15 +23,16 @@ func mostSlots(n int) int { return max(maxSlots, 4*n) }
 // frontend is a virtual server as the maps represent it.
 type frontend struct {
 	kernel.Server
-	// slots are the endpoints by slot number; an endpoint has as many slots as its weight demands. idle are the endpoints with weight 0.
+	// slots lists the endpoints by slot number; an endpoint has as many slots as its weight requires. idle lists the endpoints with
+	// weight 0.
 	slots, idle []kernel.Destination
-	// gone are the removed endpoints, sorted, that the client map may still contain.
+	// gone lists, in order, the removed endpoints that the client map may still contain.
 	gone []netip.AddrPort
 	// forgetful is true if there are too many removed endpoints. The agent then deletes all records of clients.
 	forgetful bool
 }
 
-// maxGone is the largest number of removed endpoints, each of which takes a rule.
+// maxGone is the maximum number of removed endpoints, each of which requires a rule.
 const maxGone = 100
 
 // hasAffinity reports whether clients keep their endpoints.
@@ -260,12 +261,12 @@ func checkDestination(server kernel.ServerKey, d kernel.Destination) error {
 	case d.Weight > maxWeight:
 		return kernel.InvalidError{Reason: fmt.Errorf("the weight is more than %d", maxWeight)}
 	case d.Upper > 0 && d.Lower > d.Upper:
-		return kernel.InvalidError{Reason: errors.New("the lower limit is more than the upper one")}
+		return kernel.InvalidError{Reason: errors.New("the lower limit exceeds the upper limit")}
 	}
 	return nil
 }
 
-// schedulers are the names of the IPVS schedulers. The agent keeps the name, but balancing is always random, by weight.
+// schedulers are the names of the IPVS schedulers. The agent keeps the scheduler's name, but balancing is always weighted random.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "twos"}
 
 // draft is a virtual server to which operations are applied. Its destinations are sorted by address.

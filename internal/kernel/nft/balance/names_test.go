@@ -12,7 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestPagesNameMapsAndChains: all balancing maps and chains named on pages exist, and docs/data-planes.md names every one.
+// TestPagesNameMapsAndChains: all balancing maps and chains named in the documentation exist, and docs/data-planes.md
+// names every one.
 func TestPagesNameMapsAndChains(t *testing.T) {
 	var names []string
 	for _, family := range inet.Families {

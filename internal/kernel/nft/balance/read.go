@@ -46,8 +46,8 @@ type raw struct {
 	err      error
 }
 
-// readContent reads all maps and chains. Lists can miss existing elements and rules (see wire). So it looks up incomplete frontends,
-// and frontends of the keys that the lists miss.
+// readContent reads all maps and chains. Lists can miss existing elements and rules (see wire), so readContent looks up incomplete
+// frontends and the given keys that the lists miss.
 func (b *Balancer) readContent(ctx context.Context, keys []kernel.ServerKey) (*content, error) {
 	c, err := b.readLists(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	return &found{frontend: f}
 }
 
-// readComments reads the comments of all chains, or of one. It does not matter if the list is torn.
+// readComments reads the comments of all chains, or of one. A torn list does no harm here.
 func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
 	rules, err := b.conn.Rules(ctx, wire.Chain(only))
 	if err != nil && !errors.Is(err, nlbatch.ErrDumpInterrupted) {
@@ -206,7 +206,7 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return servers, nil
 }
 
-// Lookup returns the existing virtual servers among the keys, with their connection limits. It reads only their elements.
+// Lookup returns the virtual servers with these keys that exist, with their connection limits. It reads only their elements.
 func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

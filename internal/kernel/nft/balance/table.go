@@ -50,7 +50,7 @@ func ownMap(f inet.Family, name string) bool {
 	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }
 
-// DropUnused deletes the table if it has neither sets, nor rules, nor virtual servers. Maps and chains for balancing alone do not keep it.
+// DropUnused deletes the table if it has neither sets, nor rules, nor virtual servers. Maps and chains for balancing do not prevent this.
 func DropUnused(ctx context.Context, conn *wire.Conn) {
 	if unused, err := unused(ctx, conn); err == nil && unused {
 		_ = conn.Drop(ctx)

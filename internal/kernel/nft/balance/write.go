@@ -10,11 +10,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// swap replaces an element of a set. Without old it adds one, and without new it deletes one.
+// swap replaces an element of a set. Without old, it adds an element; without new, it deletes one.
 type swap struct{ old, new *entry }
 
 // units returns the requests that turn one frontend into the other. First comes what new connections need, then the frontend itself, and
-// last the deletions. So the frontend also works between two transactions.
+// last the deletions. As a result, the frontend also works between two transactions.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
 	if w.from != nil && w.from.frontend == nil { // replace all elements
@@ -36,7 +36,7 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	return slices.AppendSeq(units, slices.Chunk(last, 1))
 }
 
-// affinityUnits writes the affinity chains that are missing in the kernel.
+// affinityUnits returns the requests for the affinity chains that the kernel lacks.
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
 	for _, c := range w.to.affinity().chains() {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Constants of include/uapi/linux/netfilter/nf_tables.h that are missing in golang.org/x/sys/unix.
+// Constants of include/uapi/linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
 	setDescConcat  = 2
 	setFieldLength = 1
@@ -40,7 +40,7 @@ func appendData(b []byte, typ uint16, value []byte) []byte {
 	return nlbatch.AppendNest(b, typ, func(b []byte) []byte { return nlbatch.AppendAttr(b, unix.NFTA_DATA_VALUE, value) })
 }
 
-// Nowhere stands for the verdict return in place of a chain.
+// Nowhere stands for the verdict "return" where a chain is expected.
 const Nowhere = "nowhere"
 
 // appendVerdict appends a verdict. A verdict that leads to a chain contains the chain's name.
@@ -92,7 +92,7 @@ func (a Attrs) Number(typ uint16) uint32 {
 // Value returns the bytes of a data attribute.
 func (a Attrs) Value(typ uint16) []byte { return a.Nest(typ)[unix.NFTA_DATA_VALUE] }
 
-// Nest returns the attributes in an attribute.
+// Nest returns the attributes nested in an attribute.
 func (a Attrs) Nest(typ uint16) Attrs {
 	inner, _ := nested(a[typ])
 	return inner

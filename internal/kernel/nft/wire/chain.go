@@ -72,7 +72,7 @@ func (c *Conn) Chains(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// LookupChains returns the existing chains among the names, sorted.
+// LookupChains returns the chains with these names that exist, sorted.
 func (c *Conn) LookupChains(ctx context.Context, names []string) ([]ListedChain, error) {
 	all, err := chains.lookup(ctx, c, names)
 	return slices.SortedFunc(maps.Values(all), func(a, b ListedChain) int { return strings.Compare(a.Name, b.Name) }), err

@@ -22,7 +22,7 @@ type Conn struct {
 	Meanwhile func()
 }
 
-// Dial opens a socket. If the kernel has no nftables, it returns kernel.ErrUnavailable.
+// Dial opens a socket. If the kernel lacks nftables, Dial returns kernel.ErrUnavailable.
 func Dial() (*Conn, error) {
 	conn, err := nlbatch.Dial(unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Conn) Close() error { return c.conn.Close() }
 // Stats counts the requests since Dial.
 func (c *Conn) Stats() nlbatch.Stats { return c.conn.Stats() }
 
-// listTries is how often a list is repeated because the table changed while the kernel listed it.
+// listTries is the maximum number of attempts to list objects while the table keeps changing.
 const listTries = 5
 
 // list returns the objects found by each attempt to list objects of family inet. torn is true if the table changed during every attempt:
@@ -88,7 +88,7 @@ func (c *Conn) Get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Mes
 	return answers, nil
 }
 
-// Generation returns the generation number, which counts the changes of nftables by all programs.
+// Generation returns the generation number, which counts the changes that all programs make to nftables.
 func (c *Conn) Generation(ctx context.Context) (generation uint32, err error) {
 	answers, err := c.Get(ctx, []nlbatch.Request{request(unix.NFT_MSG_GETGEN, 0, nil)})
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Conn) Table(ctx context.Context) (t Table, err error) {
 // Dormant reports whether packets skip the table.
 func (t Table) Dormant() bool { return t.flags&tableDormant != 0 }
 
-// Wake lets packets see the table.
+// Wake makes packets traverse the table again.
 func (t Table) Wake() nlbatch.Request {
 	b := nlbatch.AppendString(nil, unix.NFTA_TABLE_NAME, TableName)
 	return request(unix.NFT_MSG_NEWTABLE, 0, nlbatch.AppendBigUint32(b, unix.NFTA_TABLE_FLAGS, t.flags&^tableDormant))

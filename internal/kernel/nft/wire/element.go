@@ -9,14 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// MaxElements is the largest number of elements in one request. The attribute with the elements holds 64 KiB.
+// MaxElements is the largest number of elements in one request. The attribute that contains the elements is limited
+// to 64 KiB.
 const MaxElements = 250
 
 // Element is an element of a set or map. A range also has a last key. An element of a map leads to a chain or contains a value. Keys and
 // values are bytes.
 type Element struct{ Key, Last, Value, Chain, Comment string }
 
-// append appends the element. A look-up or deletion needs only the key.
+// append appends the element. A lookup or deletion needs only the key.
 func (e Element) append(b []byte, whole bool) []byte {
 	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
 		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.Key))
@@ -91,7 +92,7 @@ func (s Set) Request(msg, flags uint16, elements ...Element) nlbatch.Request {
 func (s Set) Flush() nlbatch.Request { return request(unix.NFT_MSG_DELSETELEM, 0, s.elements()) }
 
 // Elements lists the elements of a set or map. It can miss existing elements: the kernel continues a list after skipping as many as it has
-// already listed. If elements are added or deleted, or the hash table grows afterwards, their order changes.
+// already listed. If elements are added or deleted, or the hash table grows afterward, their order changes.
 func (c *Conn) Elements(ctx context.Context, of Set, visit func(Element) error) error {
 	payloads, err := c.dump(ctx, unix.NFT_MSG_GETSETELEM, of.elements())
 	for _, p := range payloads {

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// kind is a kind of named objects: chains, or sets and maps.
+// kind describes how to list and look up one kind of named object: chains, or sets and maps.
 type kind[T any] struct {
 	get    uint16
 	attrs  func(name string) []byte
@@ -28,7 +28,7 @@ func (k kind[T]) all(ctx context.Context, c *Conn, attrs []byte) (map[string]T, 
 	return all, err
 }
 
-// lookup returns the existing objects among the names.
+// lookup returns the objects with these names that exist.
 func (k kind[T]) lookup(ctx context.Context, c *Conn, names []string) (map[string]T, error) {
 	reqs := make([]nlbatch.Request, len(names))
 	for i, name := range names {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// One register of 16 bytes is for comparisons. The registers of 4 bytes, which hold the fields of a set's key, share its memory.
+// Comparisons use one register of 16 bytes. The registers of 4 bytes, which hold the fields of a set's key, share its memory.
 const (
 	Register      = unix.NFT_REG_1
 	FirstKeyField = unix.NFT_REG32_00
@@ -37,7 +37,7 @@ func (p *Program) Add(name string, fill func([]byte) []byte) {
 	})
 }
 
-// Meta loads what the kernel knows about the packet.
+// Meta loads metadata of the packet.
 func (p *Program) Meta(key, to uint32) {
 	p.Add("meta", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_META_DREG, to)
@@ -45,7 +45,7 @@ func (p *Program) Meta(key, to uint32) {
 	})
 }
 
-// Match matches what the kernel knows about the packet.
+// Match matches metadata of the packet.
 func (p *Program) Match(key uint32, value ...byte) {
 	p.Meta(key, Register)
 	p.Compare(Register, unix.NFT_CMP_EQ, value)
@@ -130,7 +130,7 @@ func (p *Program) KeepBits(n int, register uint32) {
 // Native encodes a number in host byte order.
 func Native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// Conntrack loads what conntrack knows about the connection, or about one direction of it.
+// Conntrack loads a property of the connection, or of one direction of it.
 func (p *Program) Conntrack(key, to uint32, direction ...byte) {
 	p.Add("ct", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_CT_DREG, to)

@@ -13,7 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Field is a field of a key: its data type in nft, which tells it how to print elements, and its length in bytes, padded to 4.
+// Field is a field of a key: its nft data type, which determines how nft prints elements, and its length in bytes, padded to
+// 4.
 type Field struct{ Type, Length uint32 }
 
 // Protocol and Port are fields of keys.
@@ -114,7 +115,7 @@ type ListedSet struct {
 
 var sets = kind[ListedSet]{unix.NFT_MSG_GETSET, func(name string) []byte { return Set(name).name() }, DecodeSet}
 
-// Sets returns the sets and maps of the table by name.
+// Sets returns the table's sets and maps by name.
 func (c *Conn) Sets(ctx context.Context) (map[string]ListedSet, error) {
 	all, err := sets.all(ctx, c, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, TableName))
 	if errors.Is(err, unix.ENOENT) {
@@ -123,7 +124,7 @@ func (c *Conn) Sets(ctx context.Context) (map[string]ListedSet, error) {
 	return all, err
 }
 
-// LookupSets returns the existing sets and maps among the names.
+// LookupSets returns the sets and maps with these names that exist.
 func (c *Conn) LookupSets(ctx context.Context, names []string) (map[string]ListedSet, error) {
 	return sets.lookup(ctx, c, names)
 }
@@ -144,7 +145,7 @@ func DecodeSet(payload []byte) (table, name string, s ListedSet, err error) {
 }
 
 const (
-	// countShare limits the cost of counting: the pause after a count is this many times as long as the count took.
+	// countShare limits the cost of counting: after each count, the agent pauses for this many times the duration of the count.
 	countShare = 100
 	// countFree is the longest duration of counting after which the agent need not wait.
 	countFree = 5 * time.Millisecond
@@ -176,7 +177,7 @@ func (c *Conn) count(ctx context.Context, s ListedSet, wanted bool) (n int, err 
 	return n, err
 }
 
-// countAgain returns the time of the next count, from the start and the duration of the last one.
+// countAgain computes the time of the next count from the start and duration of the last one.
 func countAgain(began time.Time, took time.Duration, before time.Time) time.Time {
 	if took < countFree || began.Before(before) {
 		return before

@@ -164,7 +164,6 @@ func (f *Facts) Read(host Host) {
 	f.readManagers(h)
 	f.readLog(h)
 	f.readDenials(h)
-	f.readLegacy(h)
 	if text, exists := h.may("/proc/net/ip_vs", "IPVS connection table"); exists {
 		if _, size, ok := strings.Cut(text, "(size="); ok {
 			f.TableSize, _ = strconv.Atoi(size[:max(strings.IndexByte(size, ')'), 0)])

@@ -68,17 +68,6 @@ func TestUnreadableContent(t *testing.T) {
 	}
 }
 
-// TestLegacyTables: iptables-legacy rules affect packets, but doctor does not read them if iptables-nft is in use.
-func TestLegacyTables(t *testing.T) {
-	n := well()
-	n.Variant = "nft"
-	n.files["/proc/net/ip_tables_names"], n.files["/proc/net/ip6_tables_names"] = "nat\nfilter\n", ""
-	n.Read(n)
-	if unchecked := Examine(n.Facts).Unchecked; len(unchecked) != 1 || !strings.HasPrefix(unchecked[0], "rules of iptables-legacy: the tables nat filter exist") {
-		t.Errorf("%q", unchecked)
-	}
-}
-
 // TestOpaqueCredentials: doctor reports a credential as unchecked if its expiry is unreadable, unless it never expires.
 func TestOpaqueCredentials(t *testing.T) {
 	for name, c := range map[string]struct{ cluster, user, want string }{

@@ -25,7 +25,7 @@ func checkForward(f Facts) []finding.Finding {
 		}
 	}
 	for _, c := range f.Chains {
-		rule := fmt.Sprintf("nft insert rule %s %s %s ct status dnat accept", c.Family, c.Table, c.Name)
+		rule := fmt.Sprintf("nft insert rule %s %s %s ct status dnat accept", c.Family, finding.Word(c.Table), finding.Word(c.Name))
 		switch {
 		case c.Hook != kernel.HookForward || !c.Drops:
 		case c.Rules == 0:

@@ -136,18 +136,6 @@ func firstOfSecondLine(text string) int {
 	return int(n)
 }
 
-// readLegacy reports iptables-legacy tables as unread if the node uses another variant: their rules affect packets,
-// too.
-func (f *Facts) readLegacy(h reader) {
-	const subject = "rules of iptables-legacy"
-	for _, file := range []string{"/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"} {
-		if tables := strings.Fields(h.word(file, subject)); len(tables) > 0 && f.Variant != "legacy" {
-			f.unread(subject, fmt.Errorf("the tables %s exist in addition to the rules in use; inspect them with `iptables-legacy-save` and `ip6tables-legacy-save`",
-				strings.Join(tables, " ")))
-		}
-	}
-}
-
 // readClock reads whether a time service corrects the clock.
 func (f *Facts) readClock(h reader) {
 	synchronized, err := h.ClockSynchronized()

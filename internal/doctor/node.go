@@ -206,7 +206,7 @@ func checkReversePath(f Facts) []finding.Finding {
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
 		if max(own, all) == "1" {
 			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, name, own, all))
-			commands = append(commands, "sysctl -w net/ipv4/conf/"+name+"/rp_filter=2") // a name may have dots
+			commands = append(commands, "sysctl -w "+finding.Word("net/ipv4/conf/"+name+"/rp_filter=2")) // a name may have dots
 		}
 	}
 	if len(strict) == 0 {

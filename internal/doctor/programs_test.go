@@ -139,10 +139,6 @@ var programs = []breakage{
 	}, finding.Warning, []string{"it crashed", "1 message", "ip_vs_unbind_scheduler"}},
 	{"IPVS's defense", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/vs/drop_packet"] = "3\n" }, finding.Warning, []string{"net/ipv4/vs/drop_packet = 3"}},
 	{"IPVS's defense, off", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/vs/drop_packet"] = "0\n" }, "", nil},
-	{"tables of iptables-legacy in use", func(_ *testing.T, n *node) {
-		n.Variant = "legacy"
-		n.files["/proc/net/ip_tables_names"] = "nat\nfilter\n"
-	}, "", nil},
 	{"no security module", func(_ *testing.T, n *node) { n.log = denied(noon, `apparmor="DENIED" pid=42 comm="kube-ipvs"`) }, "", nil},
 }
 

@@ -158,7 +158,6 @@ var mayLack = map[string]string{
 	"/proc/modules": "a kernel without modules", "/proc/net/ip_vs": "a kernel without IPVS", "/proc/net/ipv6_route": "a kernel without IPv6",
 	"/proc/net/stat/arp_cache": "another network namespace, with /proc/net/arp",
 	"/proc/*/comm":             "a process has ended", "/proc/*/cmdline": "a process has ended", "/proc/sys/*": "a kernel without the feature",
-	"/proc/net/ip_tables_names": "no iptables-legacy", "/proc/net/ip6_tables_names": "no iptables-legacy",
 	"/etc/modules": "most systems", "/etc/modules-load.d/*": "removed meanwhile", "/sys/module/apparmor/*": "no AppArmor", "/sys/fs/selinux/*": "no SELinux",
 	"/sys/fs/bpf/*": "no pinned maps", "/etc/rancher/k3s/*": "flags only", "/etc/systemd/system/*": "another service manager",
 	"/etc/NetworkManager/*": "no such file", "/run/NetworkManager/*": "no such device", "/usr/lib/NetworkManager/*": "no such file",

@@ -105,12 +105,12 @@ func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bo
 // reach follows the packet to one endpoint, after IPVS has rewritten its destination, and the endpoint's reply.
 func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
-	w := newWalk(e.k, &p)
+	w := &walk{k: e.k}
 	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) {
 		return
 	}
 	back := p.answer(e.k, w.masquerades != "" || len(w.depends) > 0)
-	if !e.through(newWalk(e.k, back), back, e.back(back, p.sent), "replies of") {
+	if !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") {
 		return
 	}
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}

@@ -248,9 +248,10 @@ func (e *explaining) otherChains(p *packet) {
 // beforeIPVS walks the rules that the packet traverses before IPVS.
 func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
+	e.couldNotRead(Legacy)
 	e.otherChains(p)
 	e.required(Rules)
-	w := newWalk(e.k, p)
+	w := &walk{k: e.k}
 	for _, s := range e.before(p) {
 		if w.pass(p, s) {
 			continue

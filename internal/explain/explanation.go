@@ -11,6 +11,8 @@ import (
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
+	// Legacy are the rules of iptables-legacy on a node that uses iptables-nft. Packets pass both.
+	Legacy map[inet.Family]kernel.RuleListing
 	// Mode is the agent's mode. If nftables balances, it rewrites packets before they are routed, and they bypass IPVS.
 	Mode kernel.Mode
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
@@ -38,6 +40,7 @@ const (
 	Addresses   Part = "addresses"
 	Sets        Part = "sets"
 	Rules       Part = "rules"
+	Legacy      Part = "rules of iptables-legacy"
 	Chains      Part = "nftables chains"
 	Servers     Part = "virtual servers"
 	Connections Part = "connections"

@@ -47,10 +47,11 @@ var hookNames = map[kernel.Hook]string{
 	kernel.HookPostrouting: "POSTROUTING",
 }
 
-// stage is a chain that a hook calls: a built-in iptables chain, or an nftables base chain.
+// stage is a chain that a hook calls: a built-in chain of iptables-nft or iptables-legacy, or an nftables base chain.
 type stage struct {
 	priority int32
 	table    string
+	legacy   bool
 	base     *kernel.BaseChain
 }
 
@@ -109,6 +110,8 @@ func (e *explaining) back(p *packet, toNode bool) []segment {
 		return all
 	}
 	switch {
+	case p.sent && toNode:
+		return whole(kernel.HookOutput, kernel.HookPostrouting, kernel.HookPrerouting, kernel.HookInput)
 	case p.sent:
 		return whole(kernel.HookOutput, kernel.HookPostrouting)
 	case toNode:
@@ -122,6 +125,10 @@ func (w *walk) stages(p *packet, s segment) (all []stage) {
 	for _, c := range builtInChains[s.hook] {
 		if s.from <= c.priority && c.priority < s.below {
 			all = append(all, c)
+			if _, exists := w.k.Legacy[p.family].Policies[kernel.ChainID{Table: c.table, Chain: hookNames[s.hook]}]; exists {
+				c.legacy = true
+				all = append(all, c)
+			}
 		}
 	}
 	for i, c := range w.k.Chains {
@@ -146,7 +153,7 @@ func (w *walk) pass(p *packet, s segment) bool {
 			arrives: s.hook != kernel.HookOutput, leaves: s.hook != kernel.HookPrerouting && s.hook != kernel.HookInput,
 			untracked: c.priority < trackPriority,
 		}
-		if c.base == nil && !w.hook(p, c.table, hookNames[s.hook]) || c.base != nil && !w.base(p, *c.base) {
+		if c.base == nil && !w.hook(p, c, hookNames[s.hook]) || c.base != nil && !w.base(p, *c.base) {
 			return false
 		}
 		if p.reply && s.hook == kernel.HookPrerouting && c.priority >= balancePriority { // the kernel has translated the destination back

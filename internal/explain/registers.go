@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -73,26 +74,25 @@ func (b bits) reversed(size int) bits {
 	return out
 }
 
-// bounds returns the smallest and the largest value that the bits can have.
-func (b bits) bounds() (low, high []byte) {
-	low, high = make([]byte, len(b.data)), make([]byte, len(b.data))
-	for i := range b.data {
-		low[i] = b.data[i] & b.known[i]
-		high[i] = low[i] | ^b.known[i]
-	}
-	return low, high
-}
-
-// within reports whether the value is between two bounds.
+// within reports whether the value is between two bounds. It allocates nothing: a set may contain many thousand ranges.
 func (b bits) within(first, last []byte) matchResult {
-	low, high := b.bounds()
 	switch {
-	case bytes.Compare(high, first) < 0, bytes.Compare(low, last) > 0, bytes.Equal(first, last) && !b.canBe(first):
+	case b.compareTo(first, 0xff) < 0, b.compareTo(last, 0) > 0, bytes.Equal(first, last) && !b.canBe(first):
 		return no
-	case bytes.Compare(low, first) >= 0 && bytes.Compare(high, last) <= 0:
+	case b.compareTo(first, 0) >= 0 && b.compareTo(last, 0xff) <= 0:
 		return yes
 	}
 	return maybe
+}
+
+// compareTo compares a value as bytes.Compare does, with all unknown bits set to those of fill.
+func (b bits) compareTo(value []byte, fill byte) int {
+	for i := range min(len(b.data), len(value)) {
+		if c := cmp.Compare(b.data[i]&b.known[i]|fill&^b.known[i], value[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(b.data), len(value))
 }
 
 // canBe reports whether the known bits match a value.

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
 // TestInterfaces: rules that match the incoming interface use the given interface, or that of the route to the client.
@@ -88,6 +90,85 @@ func TestInterfaceOfTheNodeItself(t *testing.T) {
 	q.Interface = "eth0"
 	if e := explain.Explain(w.kernel, w.view, w.view.Base, q); !strings.Contains(steps(e), "--interface has no effect") {
 		t.Error(steps(e))
+	}
+}
+
+// TestLegacyRules: packets pass the rules of iptables-legacy, too, and without knowing them no path is clear.
+func TestLegacyRules(t *testing.T) {
+	input, before := kernel.ChainID{Table: "filter", Chain: "INPUT"}, kernel.ChainID{Table: "raw", Chain: "PREROUTING"}
+	for _, c := range []struct {
+		name    string
+		at      kernel.ChainID
+		policy  string
+		rules   []string
+		verdict explain.Verdict
+	}{
+		{"a rule", input, "ACCEPT", []string{"-p tcp --dport 80 -j DROP"}, explain.Stops},
+		{"another port", input, "ACCEPT", []string{"-p tcp --dport 81 -j DROP"}, explain.Passes},
+		{"policy", input, "DROP", nil, explain.Stops},
+		{"policy and an exception", input, "DROP", []string{"-d 10.96.0.0/16 -j ACCEPT"}, explain.Passes},
+		{"raw", before, "ACCEPT", []string{"-d 10.96.0.0/16 -j DROP"}, explain.Stops},
+		{"unknown match", input, "ACCEPT", []string{"-m geoip --source-country X -j DROP"}, explain.Unclear},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, web())
+			l := kernel.RuleListing{Policies: map[kernel.ChainID]string{c.at: c.policy}, Rules: map[kernel.ChainID][]kernel.SavedRule{}}
+			for _, rule := range c.rules {
+				l.Rules[c.at] = append(l.Rules[c.at], iptables.ParseRule(c.at, rule))
+			}
+			w.kernel.Legacy = map[inet.Family]kernel.RuleListing{inet.IPv4: l}
+			e := w.ask(clusterIPHTTP, outside)
+			if e.Verdict != c.verdict || c.verdict == explain.Stops && !says(e, "stopped in iptables-legacy "+c.at.Table) {
+				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
+			}
+		})
+	}
+	w := newWorld(t, web())
+	w.kernel.Unread = map[explain.Part]explain.Unread{explain.Legacy: {Why: "iptables-legacy-save: no answer"}}
+	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Unclear {
+		t.Errorf("not read:\n%s", steps(e))
+	}
+}
+
+// TestReplyOfTheNodeToItself: the reply of the node's own endpoint to the node arrives on the loopback interface.
+func TestReplyOfTheNodeToItself(t *testing.T) {
+	for rule, verdict := range map[string]explain.Verdict{
+		"-i lo -p tcp --sport 8080 -j DROP": explain.Stops, "! -i lo -p tcp --sport 8080 -j DROP": explain.Passes,
+	} {
+		for _, chain := range []string{"PREROUTING", "INPUT"} {
+			w := newWorld(t, web())
+			w.kernel.NodeAddresses = append(w.kernel.NodeAddresses, netip.MustParseAddr(pod), netip.MustParseAddr(otherPod))
+			w.insert("mangle", chain, rule)
+			if e := w.ask(clusterIPHTTP, node); e.Verdict != verdict {
+				t.Errorf("%s %s: want %s, got\n%s", chain, rule, verdict, steps(e))
+			}
+		}
+	}
+}
+
+// TestLargeSets: the search in a set allocates nothing for an element.
+func TestLargeSets(t *testing.T) {
+	const elements = 50_000
+	w := newWorld(t, web())
+	chain := kernel.NFTName{Family: "inet", Table: "guard", Name: "in"}
+	w.kernel.Chains = []kernel.BaseChain{{Family: chain.Family, Table: chain.Table, Name: chain.Name, Kind: "filter", Hook: kernel.HookInput, Rules: 1}}
+	set := kernel.NFTSet{Fields: []int{4}}
+	for i := range uint32(elements) {
+		key := binary.BigEndian.AppendUint32(nil, 1<<24+2*i)
+		set.Elements = append(set.Elements, kernel.NFTElement{Key: key, End: key})
+	}
+	w.kernel.NFTables = kernel.NFTables{
+		Rules: map[kernel.NFTName][]kernel.NFTRule{chain: {{Statements: []kernel.NFTStatement{
+			kernel.NFTLoad{To: 1, Field: kernel.NFTField{Kind: kernel.NFTPayload, Key: 1, Offset: 12, Length: 4}},
+			kernel.NFTLookup{Set: "blocked", From: 1, To: -1}, kernel.NFTVerdict{Code: kernel.NFTDrop},
+		}}}},
+		Sets: map[kernel.NFTName]kernel.NFTSet{chain.In("blocked"): set},
+	}
+	if e := w.ask(clusterIPHTTP, outside); e.Verdict != explain.Passes {
+		t.Fatal(steps(e))
+	}
+	if got := testing.AllocsPerRun(3, func() { w.ask(clusterIPHTTP, outside) }); got > elements/10 {
+		t.Errorf("%.0f allocations for a set of %d elements", got, elements)
 	}
 }
 

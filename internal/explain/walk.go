@@ -9,8 +9,8 @@ import (
 // walk follows one packet through chains and records the rules that affect it.
 type walk struct {
 	k       *Kernel
-	listing kernel.RuleListing
-	at      string // the hook, for the steps
+	listing kernel.RuleListing // of the current hook
+	at      string             // the hook, for the steps
 	place   place
 	steps   []Step
 	// masquerades is the rule that masquerades the packet. depends lists the unknown matches of rules that may
@@ -60,17 +60,18 @@ func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), save
 // maxDepth limits the nesting of chains. The kernel rejects loops, but the rules may change while explain reads them.
 const maxDepth = 16
 
-func newWalk(k *Kernel, p *packet) *walk { return &walk{k: k, listing: k.Rules[p.family]} }
-
 // hook walks a built-in chain and applies its policy. It returns false if the packet was stopped.
-func (w *walk) hook(p *packet, table, chain string) bool {
-	w.at, w.exempts = table+" "+chain, condition{}
-	id := kernel.ChainID{Table: table, Chain: chain}
-	if table == "nat" && p.tracking != trackedNew {
+func (w *walk) hook(p *packet, s stage, chain string) bool {
+	w.at, w.listing, w.exempts = s.table+" "+chain, w.k.Rules[p.family], condition{}
+	if s.legacy {
+		w.at, w.listing = "iptables-legacy "+w.at, w.k.Legacy[p.family]
+	}
+	id := kernel.ChainID{Table: s.table, Chain: chain}
+	if s.table == "nat" && p.tracking != trackedNew {
 		return true // only the first packet of a tracked connection passes through table nat
 	}
 	e := w.chain(p, id, flow{certain: true}, 0)
-	policy := shown{object: fmt.Sprintf("-t %s -P %s DROP", table, chain)}
+	policy := shown{object: fmt.Sprintf("-t %s -P %s DROP", s.table, chain)}
 	return w.end(e, w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
 }
 

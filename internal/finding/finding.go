@@ -93,6 +93,17 @@ func Printable(text string) string {
 	}, text)
 }
 
+// plain matches words that a shell leaves alone.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// Word quotes a name for use in a command: other programs may have named their objects as they like.
+func Word(name string) string {
+	if plain.MatchString(name) {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
+
 // Sort puts the most serious findings first.
 func Sort(found []Finding) {
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -34,5 +35,18 @@ notice   rules: in nftables
 	}
 	if got := found[1].Summary(); got != "configuration: not usable: line 3: boom; line 4: bang; c.yaml" {
 		t.Errorf("in one line: %q", got)
+	}
+}
+
+// TestWord: a shell reads a quoted name as one word, whatever it contains.
+func TestWord(t *testing.T) {
+	for _, name := range []string{"", "eth0", "input filter", "it's", "$(reboot)", "`reboot`", "a;b", "a\nb", `"`, `\`, "*", "-x"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+Word(name)).Output()
+		if err != nil || string(out) != name {
+			t.Errorf("%q: %s is %q, %v", name, Word(name), out, err)
+		}
+	}
+	if got := Word("net/ipv4/conf/eth0.1/rp_filter=2"); got != "net/ipv4/conf/eth0.1/rp_filter=2" {
+		t.Error(got)
 	}
 }

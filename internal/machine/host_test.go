@@ -120,3 +120,41 @@ func TestFactsOfTheKernel(t *testing.T) {
 		}
 	}
 }
+
+// TestPathsWithoutAnAgent: if no agent responds, doctor follows packets to some of the kernel's virtual servers, and connects to them.
+func TestPathsWithoutAnAgent(t *testing.T) {
+	k := &explain.Kernel{State: &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}}
+	add := func(addr string, protocol inet.Protocol, weight uint32) {
+		s := kernel.ObservedServer{}
+		s.Key = kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: protocol}
+		s.Destinations = []kernel.ObservedDestination{{Destination: kernel.Destination{Addr: netip.MustParseAddrPort("10.244.0.1:80"), Weight: weight}}}
+		k.Servers[s.Key] = s
+	}
+	for i := range 20 {
+		add(fmt.Sprintf("10.96.0.%d:80", i+1), inet.TCP, 1)
+	}
+	add("[fd00::1]:80", inet.TCP, 1)
+	add("[fd00::2]:80", inet.UDP, 1)
+	add("[fd00::3]:80", inet.TCP, 0)
+	m := &Machine{
+		Machine: daemon.Machine{Check: func(context.Context, preflight.Needs) preflight.Result { return preflight.Result{} }},
+		Release: func() string { return "7.2.0" }, Host: func(context.Context) doctor.Host { return nothing{} },
+		Kernel: func(_ context.Context, look Look) *explain.Kernel {
+			for key := range k.Servers {
+				look.Concerns(key)
+			}
+			return k
+		},
+		Connect: func(context.Context, netip.AddrPort) error { return errNothing },
+	}
+	facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{}, true)
+	v6 := slices.DeleteFunc(slices.Clone(facts.Walks), func(w doctor.Walk) bool { return w.To.Family() == inet.IPv4 })
+	if len(facts.Walks) != 5 || len(v6) != 1 || v6[0].To.Addr != netip.MustParseAddrPort("[fd00::1]:80") {
+		t.Errorf("%+v", facts.Walks)
+	}
+	for _, w := range facts.Walks {
+		if !w.Connected || w.Failure == "" {
+			t.Errorf("%s: connected %t, failure %q", w, w.Connected, w.Failure)
+		}
+	}
+}

@@ -105,6 +105,12 @@ func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explai
 	if found.Variant == "" {
 		found, err = iptables.Detect(ctx)
 	}
+	if found.Variant != iptables.Legacy {
+		legacy := iptables.New(iptables.Config{Variant: iptables.Legacy, Families: inet.Families})
+		listings, err := legacy.List(ctx)
+		k.Legacy = listings
+		note(explain.Legacy, err)
+	}
 	installed := err == nil
 	if !installed && !k.Mode.RulesInNFTables() {
 		return err

@@ -51,12 +51,38 @@ func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) 
 			return "according to " + url + "/healthz"
 		}
 	}
+	for _, p := range v.NodeProblems { // the agent has identified the program on a port that it needs
+		if strings.Contains(p.Text, "kube-proxy") && strings.Contains(p.Text, "uses this port") {
+			return p.Text
+		}
+	}
+	if why := m.servesMode(ctx, v); why != "" {
+		return why
+	}
 	if rules != "" {
 		return "it has rewritten " + rules + " since kube-ipvs last wrote it"
 	}
 	for _, d := range v.Agent.Drifts {
 		if ago := v.Time.Sub(d.Last); ago < justWritten && strings.Contains(strings.Join(d.What, "\n"), "by kube-proxy") {
 			return fmt.Sprintf("%s ago, the agent repaired rules that kube-proxy had written", ago.Round(time.Second))
+		}
+	}
+	return ""
+}
+
+// servesMode says that kube-proxy serves its mode, or may; empty if it does not. The agent may serve its own there.
+func (m *Machine) servesMode(ctx context.Context, v *view.View) string {
+	for _, s := range v.Node.Settings {
+		if s.Name != "metricsBindAddress" || strings.HasSuffix(s.Value, proxyModePort) {
+			continue
+		}
+		for _, url := range m.ProxyModes {
+			switch mode, err := m.askMode(ctx, url); {
+			case err != nil:
+				return fmt.Sprintf("%s does not answer: %v", url, err)
+			case mode != "":
+				return "according to " + url
+			}
 		}
 	}
 	return ""

@@ -130,9 +130,42 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	}
 	k := m.Kernel(ctx, Look{Clients: clients, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
 	if v == nil {
-		base = k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
+		base = closestBase(k)
 	}
 	return query.Explain(k, v, base, client)
+}
+
+// follow reads the kernel and follows paths to Services: those of the view, or to some of the kernel's virtual servers if no agent responds.
+func (m *Machine) follow(ctx context.Context, v *view.View, look Look, facts *doctor.Facts) *explain.Kernel {
+	look.Ours = agentRules(v)
+	paths, concern := doctor.Paths(v), map[kernel.ServerKey]bool{}
+	for _, p := range paths {
+		look.Clients = append(look.Clients, p.From)
+		concern[p.To], concern[p.To.AllPorts()] = true, true
+	}
+	look.Concerns = func(key kernel.ServerKey) bool { return concern[key] }
+	var sample doctor.Sample
+	if v == nil {
+		look.Concerns = sample.Take
+	} else {
+		look.Sysctls = v.Base.Sysctls
+	}
+	k := m.Kernel(ctx, look)
+	base := closestBase(k)
+	if v == nil {
+		paths = sample.Paths(k)
+	} else {
+		base = v.Base
+	}
+	for _, p := range paths {
+		facts.Walks = append(facts.Walks, doctor.Walked(p, explain.Explain(k, v, base, p.Question)))
+	}
+	return k
+}
+
+// closestBase is the base of the agent that has written the rules of this node, if none responds.
+func closestBase(k *explain.Kernel) view.Base {
+	return k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 }
 
 // Facts reads the input of doctor. If the agent did not respond, v is nil, silence is the reason, and settings come
@@ -149,20 +182,7 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 	}
 	facts.Preflight, facts.Mode, facts.Variant = found.Findings, found.Mode, string(found.IPTables.Variant)
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
-	paths := doctor.Paths(v)
-	if v != nil {
-		look.Sysctls, look.Ours = v.Base.Sysctls, agentRules(v)
-	}
-	concern := map[kernel.ServerKey]bool{}
-	for _, p := range paths {
-		look.Clients = append(look.Clients, p.From)
-		concern[p.To], concern[p.To.AllPorts()] = true, true
-	}
-	look.Concerns = func(key kernel.ServerKey) bool { return concern[key] }
-	k := m.Kernel(ctx, look)
-	for _, p := range paths {
-		facts.Walks = append(facts.Walks, doctor.Walked(p, explain.Explain(k, v, v.Base, p.Question)))
-	}
+	k := m.follow(ctx, v, look, &facts)
 	if connect {
 		m.connect(ctx, facts.Walks)
 	}

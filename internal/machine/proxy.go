@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// proxyModePort is the port of these addresses.
+const proxyModePort = ":10249"
+
 // proxyModeURLs are the default URLs at which kube-proxy and the agent serve their mode. While cleanup holds the node
 // lock, only kube-proxy can respond.
 var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:10249/proxyMode"}

@@ -36,6 +36,9 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"iptables -A OUTPUT -p tcp --dport 8080 -j REJECT", "iptables -D OUTPUT -p tcp --dport 8080 -j REJECT", s.node.Host, finding.Broken,
 			"--dport 8080 -j REJECT",
 		},
+		"iptables-legacy": {
+			"iptables-legacy -A INPUT -p tcp --dport 80 -j DROP", "iptables-legacy -F; iptables-legacy -X", s.client.Host, finding.Broken, "iptables-legacy",
+		},
 		"before connection tracking": {
 			"iptables -t raw -I PREROUTING -d 10.96.0.0/12 -j DROP", "iptables -t raw -D PREROUTING -d 10.96.0.0/12 -j DROP", s.client.Host, finding.Broken,
 			"-d 10.96.0.0/12 -j DROP",

@@ -12,8 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxElements bounds the number of elements read from a set. Larger ones are not evaluated.
-const maxElements = 1 << 16
+// maxElements bounds the number of elements read from a set, and maxTotal that of all rules and elements. Larger sets are not evaluated.
+const (
+	maxElements = 1 << 16
+	maxTotal    = 1 << 19
+)
 
 // families are the families whose rules are read.
 var families = map[string]byte{"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6}
@@ -56,6 +59,8 @@ func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, erro
 type reader struct {
 	conn *nlbatch.Conn
 	all  kernel.NFTables
+	// total counts rules and elements.
+	total int
 }
 
 func (r *reader) dump(ctx context.Context, msg uint16, family string, attrs []byte) ([][]byte, error) {
@@ -76,6 +81,9 @@ func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
 		if at.Table == t.Table {
 			r.all.Rules[at] = append(r.all.Rules[at], rule)
 		}
+	}
+	if r.total += len(payloads); r.total > maxTotal {
+		return fmt.Errorf("more than %d rules and elements", maxTotal)
 	}
 	payloads, err = r.dump(ctx, unix.NFT_MSG_GETSET, t.Family, nlbatch.AppendString(nil, unix.NFTA_SET_TABLE, t.Table))
 	if err != nil {
@@ -108,14 +116,15 @@ func (r *reader) elements(ctx context.Context, name kernel.NFTName, set *set) er
 		if err := set.decodeElements(p); err != nil {
 			return err
 		}
-		if len(set.raw) > maxElements {
+		if len(set.raw) > min(maxElements, maxTotal-r.total) {
 			return errTooMany
 		}
 		return nil
 	})
+	r.total += len(set.raw)
 	switch {
 	case errors.Is(err, errTooMany):
-		set.Unread = fmt.Sprintf("it has more than %d elements", maxElements)
+		set.raw, set.Unread = nil, "it has too many elements"
 		return nil
 	case errors.Is(err, nlbatch.ErrDumpInterrupted):
 		set.Unread = "it changed while it was read"

@@ -223,8 +223,13 @@ func other(e *expression) kernel.NFTStatement {
 			return kernel.NFTOpaque{Text: "the rate in set " + nlbatch.String(e.attrs[unix.NFTA_DYNSET_SET_NAME])}
 		}
 	case "objref":
-		if typ := e.number(unix.NFTA_OBJREF_IMM_TYPE); typ == unix.NFT_OBJECT_QUOTA || typ == unix.NFT_OBJECT_LIMIT || e.has(unix.NFTA_OBJREF_SET_NAME) {
-			return kernel.NFTOpaque{Text: "object " + nlbatch.String(e.attrs[unix.NFTA_OBJREF_IMM_NAME])}
+		name := "object " + nlbatch.String(e.attrs[unix.NFTA_OBJREF_IMM_NAME])
+		switch e.number(unix.NFTA_OBJREF_IMM_TYPE) {
+		case unix.NFT_OBJECT_COUNTER, unix.NFT_OBJECT_CT_HELPER, unix.NFT_OBJECT_TUNNEL, unix.NFT_OBJECT_CT_TIMEOUT, unix.NFT_OBJECT_SECMARK, unix.NFT_OBJECT_CT_EXPECT:
+		case unix.NFT_OBJECT_SYNPROXY:
+			return kernel.NFTAction{Name: "synproxy"}
+		default: // a limit, a quota, a number of connections, or what a map decides
+			return kernel.NFTOpaque{Text: name}
 		}
 	case "match": // of iptables
 		if name := nlbatch.String(e.attrs[unix.NFTA_MATCH_NAME]); name != "comment" {

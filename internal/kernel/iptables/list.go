@@ -29,7 +29,16 @@ func (s saved) listing() kernel.RuleListing {
 		l.Rules[id] = nil
 	}
 	for _, r := range s.rules {
-		l.Rules[r.ChainID] = append(l.Rules[r.ChainID], ParseRule(r.ChainID, r.Spec))
+		l.Rules[r.ChainID] = append(l.Rules[r.ChainID], s.parse(r))
 	}
 	return l
+}
+
+// parse parses a rule. A target that is neither known nor a chain belongs to an extension.
+func (s saved) parse(r kernel.SavedRule) kernel.SavedRule {
+	r = ParseRule(r.ChainID, r.Spec)
+	if to := target(r); to.Chain != "" && !s.chains[to] {
+		r.Rule.Verdict = kernel.OtherTarget(to.Chain)
+	}
+	return r
 }

@@ -20,6 +20,8 @@ COMMIT
 :EMPTY - [0:0]
 -A INPUT -m comment --comment "kube-ipvs:0123456789 ports" -j KUBE-IPVS-FILTER
 -A INPUT -i lo -j ACCEPT
+-A INPUT -j TARGETOFAPLUGIN
+-A INPUT -g EMPTY
 -A KUBE-IPVS-FILTER -j RETURN
 COMMIT
 `
@@ -39,6 +41,8 @@ COMMIT
 				ChainID: id("INPUT"), Spec: "-i lo -j ACCEPT",
 				Rule: kernel.Rule{Conditions: []kernel.Condition{kernel.Arrives{Interface: "lo"}}, Verdict: kernel.Accept},
 			},
+			{ChainID: id("INPUT"), Spec: "-j TARGETOFAPLUGIN", Rule: kernel.Rule{Verdict: kernel.OtherTarget("TARGETOFAPLUGIN")}},
+			{ChainID: id("INPUT"), Spec: "-g EMPTY", Rule: kernel.Rule{Verdict: kernel.GoTo("EMPTY")}},
 		},
 		id("KUBE-IPVS-FILTER"): {{ChainID: id("KUBE-IPVS-FILTER"), Spec: "-j RETURN", Rule: kernel.Rule{Verdict: kernel.Return}}},
 		id("EMPTY"):            nil,

@@ -1,0 +1,43 @@
+package doctor
+
+import (
+	"slices"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+// Sample chooses virtual servers to which doctor follows packets if no agent tells it about Services.
+type Sample struct{ keys []kernel.ServerKey }
+
+// ofEachFamily is how many virtual servers of a family a sample has.
+const ofEachFamily = 4
+
+// Take reports whether the sample includes a virtual server. It is called once for each.
+func (s *Sample) Take(key kernel.ServerKey) bool {
+	family := 0
+	for _, k := range s.keys {
+		if k.Family() == key.Family() {
+			family++
+		}
+	}
+	if family == ofEachFamily || key.Protocol != inet.TCP || key.Addr.Port() == 0 {
+		return false
+	}
+	s.keys = append(s.keys, key)
+	return true
+}
+
+// Paths returns the paths from this node to the virtual servers that have endpoints for new connections.
+func (s *Sample) Paths(k *explain.Kernel) (all []Path) {
+	for _, key := range s.keys {
+		open := func(d kernel.ObservedDestination) bool { return d.Weight > 0 }
+		if slices.ContainsFunc(k.Servers[key].Destinations, open) {
+			all = append(all, Path{
+				Question: explain.Question{To: key, From: key.Addr.Addr()}, Service: "the virtual server", Sender: fromNode, Open: true,
+			})
+		}
+	}
+	return all
+}

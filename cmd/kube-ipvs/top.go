@@ -158,6 +158,8 @@ func (t *topCommand) live(out *os.File) (err error) {
 	list, err := t.next()
 	ticks := time.NewTicker(t.interval)
 	defer ticks.Stop()
+	var reading chan error // while the counters of many Services are read, keys work
+	var read inspect.TopList
 	for err == nil {
 		draw(out, &screen, list)
 		select {
@@ -166,9 +168,16 @@ func (t *topCommand) live(out *os.File) (err error) {
 				return nil
 			}
 		case <-ticks.C:
-			if !screen.Paused {
-				list, err = t.next()
+			if reading == nil && !screen.Paused {
+				reading = make(chan error, 1)
+				go func(done chan<- error) {
+					var err error
+					read, err = t.next()
+					done <- err
+				}(reading)
 			}
+		case err = <-reading:
+			list, reading = read, nil
 		case <-t.cmd.Context().Done():
 			return nil
 		}

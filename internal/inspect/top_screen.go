@@ -21,6 +21,8 @@ type TopScreen struct {
 	column, top    int // column is an index into topColumns, top is the first visible row
 	typing, asking bool
 	shown          int // the number of rows that fit the screen
+	// widths are the column widths; they only grow, so that the columns do not move.
+	widths []int
 }
 
 // Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown are the keys with these
@@ -119,13 +121,29 @@ func (s *TopScreen) Lines(list TopList, title string, width, height int) []strin
 
 // table returns the headings and the rows that fit.
 func (s *TopScreen) table(items []TopEntry, height int) []string {
-	var text strings.Builder
-	_ = topTable(TopList{Items: items}, s.Endpoints).write(&text) // a Builder does not fail
-	rows := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
-	titles, rows := rows[0], rows[1:]
+	rows := func(e TopEntry) int {
+		if s.Endpoints {
+			return 1 + len(e.Endpoints)
+		}
+		return 1
+	}
+	all := 0
+	for _, e := range items {
+		all += rows(e)
+	}
 	s.shown = max(height-1, 0)
-	s.top = min(s.top, max(len(rows)-s.shown, 0))
-	return append([]string{titles}, rows[s.top:min(s.top+s.shown, len(rows))]...)
+	s.top = min(s.top, max(all-s.shown, 0))
+	above := 0
+	for above < all && above+rows(items[0]) <= s.top {
+		above, items = above+rows(items[0]), items[1:]
+	}
+	var text strings.Builder
+	picture := topTable(TopList{Items: items[:min(len(items), s.shown+1)]}, s.Endpoints) // the first entry may begin above the picture
+	_ = picture.writeColumns(&text, &s.widths)                                           // a Builder does not fail
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	titles, lines := lines[0], lines[1:]
+	first := s.top - above
+	return append([]string{titles}, lines[first:min(first+s.shown, len(lines))]...)
 }
 
 func (s *TopScreen) selects(e TopEntry) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -134,5 +135,34 @@ func TestTopKeys(t *testing.T) {
 		if screen := (inspect.TopScreen{}); !screen.Key(key) {
 			t.Errorf("%q does not quit", key)
 		}
+	}
+}
+
+// TestTopScrolls: scrolling line by line shows every row once, in order, and formats only the rows in the picture.
+func TestTopScrolls(t *testing.T) {
+	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	one := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
+	list := inspect.TopList{}
+	for i := range 2000 {
+		e := one.Items[0]
+		e.Name, e.Endpoints = fmt.Sprintf("s%04d", i), e.Endpoints[:i%3]
+		list.Items = append(list.Items, e)
+	}
+	for _, height := range []int{3, 4, 7} { // two lines of status, the titles, and rows
+		screen := inspect.TopScreen{Endpoints: true}
+		screen.Key('n')
+		rows := screen.Lines(list, "top", 200, height)[3:]
+		for range 50 {
+			screen.Key(inspect.Down)
+			lines := screen.Lines(list, "top", 200, height)[3:]
+			if len(lines) != height-3 || len(rows) > 0 && !slices.Equal(lines[:len(lines)-1], rows[1:]) {
+				t.Fatalf("height %d: after\n%s\ncomes\n%s", height, strings.Join(rows, "\n"), strings.Join(lines, "\n"))
+			}
+			rows = lines
+		}
+	}
+	screen := inspect.TopScreen{}
+	if got := testing.AllocsPerRun(2, func() { screen.Lines(list, "top", 200, 20) }); got > 2000 {
+		t.Errorf("%.0f allocations for a picture of 17 rows", got)
 	}
 }

@@ -70,6 +70,8 @@ type options struct {
 	output        string
 	table         inspect.Table
 	ask           pods.Config
+	// agentFlags are the flags of agents that do not run yet.
+	agentFlags []string
 	// timeout is the time limit for all nodes; 0 means no limit.
 	timeout time.Duration
 	watch   bool
@@ -92,8 +94,10 @@ If it is interrupted or reaches its timeout, it prints the answers that have arr
 others are missing.
 
 The exit status is the worst status of the nodes, and at least 1 if a node did not respond. status,
-doctor, explain, preflight and plan give a verdict on all nodes, so their exit status is also at least 1
-if they did not query all nodes.`,
+doctor, explain, preflight, plan and cleanup give a verdict on all nodes, so their exit status is also
+at least 1 if they did not query all nodes.
+
+preflight and cleanup can run on nodes without an agent, in temporary pods (--image).`,
 		SilenceErrors: true, SilenceUsage: true, Version: version,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ipvs"},
@@ -116,13 +120,20 @@ if they did not query all nodes.`,
 	flags.IntVar(&o.ask.Parallel, "parallel", 10, "number of nodes to query at the same time")
 	flags.DurationVar(&o.ask.Timeout, "node-timeout", 30*time.Second, "how long a node may take")
 	explainFlags := []string{"from", "interface"}
+	preflight := o.command("preflight", "Check whether the nodes can serve Services, even before kube-ipvs is installed", nil)
+	cleanup := o.command("cleanup", "Remove all objects of kube-ipvs from nodes without an agent", []string{"dry-run", "keep-services"})
+	for _, flag := range []string{"dry-run", "keep-services"} {
+		cleanup.Flags().Lookup(flag).NoOptDefVal = "true"
+	}
+	o.addTemporary(preflight)
+	o.addTemporary(cleanup)
 	root.AddCommand(
 		o.command("services [NAME]", "Show Services as the nodes serve them", nil),
 		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show the nodes on which a packet to a Service does not arrive, and why", explainFlags),
 		o.command("conns [NAME]", "Show the connections through the nodes' virtual servers", nil),
 		o.command("status", "Show which agents are well", nil),
 		o.command("doctor", "Diagnose the nodes and their agents", nil),
-		o.command("preflight", "Check whether the nodes can serve Services", nil),
+		preflight, cleanup,
 		o.command("plan", "Show the differences of the nodes' kernels from the wanted state", nil),
 		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
 		o.command("version", "Show the kube-ipvs version on each node", nil),
@@ -143,6 +154,14 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 					q.Extra = append(q.Extra, "--"+flag+"="+value)
 				}
 			}
+			q.Extra = append(q.Extra, o.agentFlags...)
+			dryRun, _ := cmd.Flags().GetString("dry-run")
+			if err := o.checkTemporary(q, dryRun == "true"); err != nil {
+				return usageError{err}
+			}
+			if o.ask.Image != "" && !cmd.Flags().Changed("node-timeout") {
+				o.ask.Timeout = temporaryTimeout
+			}
 			return o.run(cmd, q)
 		},
 	}
@@ -160,9 +179,11 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 }
 
 var examples = map[string]string{
-	"services": " -n shop\n  kubectl ipvs services -n shop web",
-	"explain":  " -n shop web:http --from 10.244.1.7",
-	"conns":    " -n shop web --node node-1",
-	"status":   " --all-nodes --watch",
-	"doctor":   " --all-nodes\n  kubectl ipvs doctor --all-nodes -o name",
+	"services":  " -n shop\n  kubectl ipvs services -n shop web",
+	"explain":   " -n shop web:http --from 10.244.1.7",
+	"conns":     " -n shop web --node node-1",
+	"status":    " --all-nodes --watch",
+	"preflight": " --all-nodes\n  kubectl ipvs preflight --all-nodes --image registry.example/kube-ipvs:v0.1.0",
+	"cleanup":   " --all-nodes --image registry.example/kube-ipvs:v0.1.0 --dry-run",
+	"doctor":    " --all-nodes\n  kubectl ipvs doctor --all-nodes -o name",
 }

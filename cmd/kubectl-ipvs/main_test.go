@@ -111,6 +111,10 @@ func TestCommandLines(t *testing.T) {
 		"conns a b":                      "accepts at most 1 arg",
 		"doctor web":                     "takes no Service",
 		"status --nope":                  "unknown flag",
+		"preflight --agent-flag x":       "need --image",
+		"preflight --image x -w":         "without --image",
+		"cleanup --dry-run":              "needs --image",
+		"cleanup --image x":              "--all-nodes or --dry-run",
 	} {
 		out, stderr, status := call(t, append(strings.Fields(line), "--context", "test", "--kubeconfig", config)...)
 		if status != 2 || out != "" || !strings.Contains(stderr, want) {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,8 +67,53 @@ notice   rules: in nftables
          on node-2
          remedy: nothing to do
 2 of 2 nodes responded
+no-go: kube-ipvs cannot serve on 1 of 2 nodes
 `, "node-1\n",
 	},
+	"cleanup": {
+		[2]string{
+			`{"kind": "Cleanup", "removed": ["ipvsadm -D -t 10.96.0.1:80"], "failed": [{"operation": "ip link del kube-ipvs0", "error": "busy"}]}`,
+			`{"kind": "Cleanup", "toRemove": ["ip link del kube-ipvs0"], "foreignAddresses": ["192.0.2.7"], "refused": "an agent runs"}`,
+		},
+		`OPERATION                    RESULT          NODES
+ip link del kube-ipvs0       failed: busy    node-1
+ip link del kube-ipvs0       to be removed   node-2
+ipvsadm -D -t 10.96.0.1:80   removed         node-1
+warning  cleanup: without --dry-run it would refuse
+         on node-2
+         | an agent runs
+         remedy: remove the reason that it gives
+notice   cleanup: objects of other programs stay
+         on node-2
+         | 192.0.2.7
+         remedy: nothing to do
+2 of 2 nodes responded
+`, "node-1\nnode-2\n",
+	},
+}
+
+// TestReadiness: preflight says go only if every node was checked, and none lacks what every Service needs.
+func TestReadiness(t *testing.T) {
+	items := func(severity string) string {
+		return fmt.Sprintf(`{"kind": "FindingList", "items": [{"severity": %q, "subject": "s", "problem": "p", "evidence": [], "remedy": "r"}]}`, severity)
+	}
+	for name, c := range map[string]struct {
+		answers  []Answer
+		notAsked int
+		want     string
+	}{
+		"well":      {[]Answer{answer("a", `{"kind": "FindingList", "items": []}`, 0), answer("b", items("notice"), 0)}, 0, "go: kube-ipvs can serve on all 2 nodes"},
+		"warning":   {[]Answer{answer("a", items("warning"), 0)}, 0, "go: kube-ipvs can serve on this node, with the limits that the warnings name"},
+		"broken":    {[]Answer{answer("a", items("broken"), 1), answer("b", items("notice"), 0)}, 0, "no-go: kube-ipvs cannot serve on 1 of 2 nodes"},
+		"silent":    {[]Answer{answer("a", items("notice"), 0), {Node: "b", Error: "no answer"}}, 0, "no-go: only 1 of 2 nodes were checked"},
+		"not asked": {[]Answer{answer("a", items("notice"), 0)}, 30, "no-go: only 1 of 31 nodes were checked"},
+	} {
+		r := merge(Question{Command: "preflight"}, c.answers, c.notAsked)
+		verdict, _, _ := strings.Cut(c.want, ":")
+		if notices := r.Notices(false); r.Verdict != verdict || notices[len(notices)-1] != c.want || (r.ExitStatus == 0) != (verdict == Go) {
+			t.Errorf("%s: verdict %q, exit status %d, %q", name, r.Verdict, r.ExitStatus, notices)
+		}
+	}
 }
 
 func TestCommands(t *testing.T) {

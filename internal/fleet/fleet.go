@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
@@ -24,6 +25,8 @@ type Answer struct {
 type Report struct {
 	view.Header
 	Command string `json:"command"`
+	// Verdict of preflight is "go" if kube-ipvs can serve on all nodes, or else "no-go"; other commands have none.
+	Verdict string `json:"verdict,omitempty"`
 	// ExitStatus is the worst exit status of the nodes. A node that did not respond counts as 1. For a verdict, so does
 	// a node that was not queried.
 	ExitStatus int `json:"exitStatus"`
@@ -101,6 +104,45 @@ func worse(command string, a, b int) bool {
 		return status
 	}
 	return rank(a) > rank(b)
+}
+
+// The verdicts of preflight.
+const (
+	Go   = "go"
+	NoGo = "no-go"
+)
+
+// readiness is the verdict of preflight, with its reason.
+func (r *Report) readiness() string {
+	all := len(r.Nodes) + r.NotAsked
+	every := "this node"
+	if all > 1 {
+		every = fmt.Sprintf("all %d nodes", all)
+	}
+	switch warned := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == finding.Warning }); {
+	case r.Verdict == "":
+		return ""
+	case r.Verdict == NoGo && len(r.broken()) == 0:
+		return fmt.Sprintf("%s: only %d of %d nodes were checked", NoGo, r.responded(), all)
+	case r.Verdict == NoGo:
+		return fmt.Sprintf("%s: kube-ipvs cannot serve on %d of %d nodes", NoGo, len(r.broken()), all)
+	case warned:
+		return fmt.Sprintf("%s: kube-ipvs can serve on %s, with the limits that the warnings name", Go, every)
+	}
+	return fmt.Sprintf("%s: kube-ipvs can serve on %s", Go, every)
+}
+
+// broken returns the nodes with a finding of that severity.
+func (r *Report) broken() map[string]bool {
+	nodes := map[string]bool{}
+	for _, f := range r.Findings {
+		for _, node := range f.Nodes {
+			if f.Severity == finding.Broken {
+				nodes[node] = true
+			}
+		}
+	}
+	return nodes
 }
 
 // incomplete reports whether the answers of further nodes could change the report. A verdict covers all nodes, so it is

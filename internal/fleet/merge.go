@@ -169,6 +169,12 @@ func (m *Merger) Report(notAsked int, stopped string) Report {
 	if r.incomplete() && worse(r.Command, 1, r.ExitStatus) {
 		r.ExitStatus = 1
 	}
+	if r.Command == "preflight" {
+		r.Verdict = Go
+		if r.ExitStatus != 0 || len(r.broken()) > 0 {
+			r.Verdict = NoGo
+		}
+	}
 	return r
 }
 

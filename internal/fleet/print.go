@@ -98,8 +98,7 @@ func PrintNames(w io.Writer, r Report) error {
 	return nil
 }
 
-// Notices returns lines that need attention. The last line counts the nodes that responded. Only a wide list includes
-// all lines.
+// Notices returns lines about what needs attention, then how many nodes responded, and the verdict if there is one. Only a wide list has all of them.
 func (r *Report) Notices(wide bool) []string {
 	var notices []string
 	for _, d := range r.Disagreements {
@@ -128,6 +127,9 @@ func (r *Report) Notices(wide bool) []string {
 		notices = append(notices, fmt.Sprintf("! %d more nodes were not queried; use --all-nodes", r.NotAsked))
 	}
 	notices = append(notices, fmt.Sprintf("%d of %d nodes responded", r.responded(), len(r.Nodes)+r.NotAsked))
+	if verdict := r.readiness(); verdict != "" {
+		notices = append(notices, verdict)
+	}
 	for i, n := range notices {
 		notices[i] = finding.Printable(n)
 	}

@@ -56,6 +56,7 @@ var commands = map[string]command{
 		subject: []string{"PROTOCOL", "ADDRESS", "DESTINATION"}, says: []string{"SCHEDULER", "FORWARD", "WEIGHT"}, sums: []string{"ACTIVE", "INACTIVE"},
 		names: frontendOf, read: readIPVSADM,
 	},
+	"cleanup": {subject: []string{"OPERATION"}, says: []string{"RESULT"}, verdict: true, names: unwellNodes, read: readCleanup},
 	"version": {subject: []string{"VERSION", "COMMIT", "GO", "PLATFORM"}, names: unwellNodes, read: readVersion},
 }
 

@@ -192,6 +192,34 @@ func readPlan(_ Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
+// readCleanup reads what cleanup removed, or what it would remove.
+func readCleanup(_ Question, document []byte) (s said, err error) {
+	var c inspect.Cleanup
+	if err := json.Unmarshal(document, &c); err != nil {
+		return s, err
+	}
+	if c.Kind != "Cleanup" {
+		return s, errors.New("it has no result of cleanup")
+	}
+	add := func(result string, operations ...string) {
+		for _, o := range operations {
+			s.facts = append(s.facts, fact{subject: []string{o}, says: []string{result}})
+		}
+	}
+	add("to be removed", c.ToRemove...)
+	add("removed", c.Removed...)
+	for _, f := range c.Failed {
+		add("failed: "+f.Error, f.Operation)
+	}
+	if stay := slices.Concat(c.ForeignAddresses, c.ForeignServers, c.Kept); len(stay) > 0 {
+		s.findings = finding.One(finding.Notice, "cleanup", "objects of other programs stay", stay, "nothing to do")
+	}
+	if c.Refused != "" {
+		s.findings = append(s.findings, finding.New(finding.Warning, "cleanup", "without --dry-run it would refuse", []string{c.Refused}, "remove the reason that it gives"))
+	}
+	return s, nil
+}
+
 func readVersion(_ Question, document []byte) (s said, err error) {
 	var v struct{ Version, Commit, Go, Platform string }
 	if err := json.Unmarshal(document, &v); err != nil {

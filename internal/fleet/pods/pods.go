@@ -53,6 +53,9 @@ type Config struct {
 	// Parallel is the number of nodes to query at the same time. Timeout applies to each node.
 	Parallel int
 	Timeout  time.Duration
+	// Image is the image of temporary pods that run the command, also on nodes without an agent; empty to run it in the agents' pods. PullSecret
+	// is the Secret for pulling the image.
+	Image, PullSecret string
 
 	answerLimit int // for tests; maxAnswer if zero
 }
@@ -69,11 +72,10 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	if err != nil {
 		return 0, err
 	}
-	agents, err := find(ctx, client, cfg)
+	names, left, ask, err := cfg.asking(ctx, client, q, line)
 	if err != nil {
 		return 0, err
 	}
-	names, left := cfg.choose(ctx, client, agents, q)
 	var group errgroup.Group
 	group.SetLimit(max(cfg.Parallel, 1))
 	var mu sync.Mutex // while take runs, at most cfg.Parallel other answers wait in their limited buffers
@@ -83,7 +85,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 			break
 		}
 		group.Go(func() error {
-			answer := cfg.ask(ctx, client, name, agents[name], q, line)
+			answer := ask(name)
 			mu.Lock()
 			defer mu.Unlock()
 			take(answer, len(names))
@@ -93,12 +95,37 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	return left, group.Wait()
 }
 
+// asking returns the nodes to ask, the number of the others, and the function that asks one.
+func (cfg *Config) asking(ctx context.Context, client kubernetes.Interface, q fleet.Question, line []string) (
+	names []string, left int, ask func(node string) fleet.Answer, err error,
+) {
+	within, cancel := context.WithTimeout(ctx, cfg.Timeout)
+	defer cancel()
+	if cfg.Image == "" {
+		agents, err := find(within, client, cfg.Namespace)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		names, left = cfg.choose(within, client, slices.Sorted(maps.Keys(agents)), q)
+		return names, left, func(node string) fleet.Answer { return cfg.ask(ctx, client, node, agents[node], q, line) }, nil
+	}
+	if err := cfg.removeLeftovers(within, client); err != nil {
+		return nil, 0, nil, err
+	}
+	if len(cfg.Nodes) == 0 {
+		if names, err = nodeNames(within, client); err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	names, left = cfg.choose(within, client, names, q)
+	return names, left, func(node string) fleet.Answer { return cfg.askTemporary(ctx, client, node, q, line) }, nil
+}
+
 // choose returns the names of the nodes to query, and the number of the remaining nodes.
-func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, agents map[string]*corev1.Pod, q fleet.Question) (names []string, left int) {
+func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, names []string, q fleet.Question) (chosen []string, left int) {
 	if len(cfg.Nodes) > 0 {
 		return slices.Compact(slices.Sorted(slices.Values(cfg.Nodes))), 0
 	}
-	names = slices.Sorted(maps.Keys(agents))
 	var near map[string]bool
 	if !cfg.All && len(names) > fleet.MaxNodes {
 		near = withEndpoint(ctx, client, q)
@@ -107,12 +134,10 @@ func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, agen
 }
 
 // find returns the agents' pods by node.
-func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[string]*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
-	defer cancel()
-	list, err := client.CoreV1().Pods(cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
+func find(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]*corev1.Pod, error) {
+	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
 	if err != nil {
-		return nil, fmt.Errorf("list the agents' pods in namespace %s: %w", cfg.Namespace, err)
+		return nil, fmt.Errorf("list the agents' pods in namespace %s: %w", namespace, err)
 	}
 	agents := map[string]*corev1.Pod{}
 	for i := range list.Items {
@@ -123,7 +148,8 @@ func find(ctx context.Context, client kubernetes.Interface, cfg Config) (map[str
 		}
 	}
 	if len(agents) == 0 {
-		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); set the agents' namespace with --agent-namespace", cfg.Namespace, agentLabels)
+		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace; "+
+			"where kube-ipvs is not installed, use preflight --image", namespace, agentLabels)
 	}
 	return agents, nil
 }
@@ -207,13 +233,18 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 		answer.Error = fmt.Sprintf("run %s in pod %s: %v", line[0], pod.Name, err)
 	default:
 		answer.ExitStatus = &status
-		if document := documentOf(q, stdout.bytes()); json.Valid(document) {
-			answer.Document = document
-		} else {
-			answer.Error = cmp.Or(strings.TrimSpace(string(stderr.bytes())), fmt.Sprintf("exit status %d without an answer", status))
-		}
+		setDocument(&answer, q, stdout.bytes(), stderr.bytes())
 	}
 	return answer
+}
+
+// setDocument sets the document, or the messages if there is none.
+func setDocument(answer *fleet.Answer, q fleet.Question, output, messages []byte) {
+	if document := documentOf(q, output); json.Valid(document) {
+		answer.Document = document
+		return
+	}
+	answer.Error = cmp.Or(strings.TrimSpace(string(messages)), fmt.Sprintf("exit status %d without an answer", *answer.ExitStatus))
 }
 
 // documentOf returns the JSON document in the output of a command.

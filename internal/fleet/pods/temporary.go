@@ -1,0 +1,190 @@
+package pods
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
+)
+
+const (
+	// temporaryLabel is on pods that run one command. Its value is not that of agents, which must not be taken for them.
+	temporaryLabel = "app.kubernetes.io/name"
+	temporaryName  = "kube-ipvs-once"
+	// extraTime is how long a pod may exist after the command has stopped waiting for it.
+	extraTime = time.Minute
+	pollEvery = 500 * time.Millisecond
+)
+
+// nodeNames lists the nodes that can run the agent.
+func nodeNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	for _, n := range list.Items {
+		if n.Labels[corev1.LabelOSStable] != "windows" {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// removeLeftovers deletes the pods that an earlier command could not delete.
+func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interface) error {
+	pods := client.CoreV1().Pods(cfg.Namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
+	if err != nil {
+		return fmt.Errorf("list pods of earlier commands in namespace %s: %w", cfg.Namespace, err)
+	}
+	for _, p := range list.Items {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			if err := pods.Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete pod %s of an earlier command: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// askTemporary runs the command in a pod of its own.
+func (cfg *Config) askTemporary(all context.Context, client kubernetes.Interface, node string, q fleet.Question, line []string) (answer fleet.Answer) {
+	answer.Node = node
+	ctx, cancel := context.WithTimeout(all, cfg.Timeout)
+	defer cancel()
+	pods := client.CoreV1().Pods(cfg.Namespace)
+	pod, err := pods.Create(ctx, cfg.temporaryPod(node, q.Command, line), metav1.CreateOptions{})
+	if err != nil {
+		answer.Error = fmt.Sprintf("create a pod on this node in namespace %s: %v", cfg.Namespace, err)
+		return answer
+	}
+	answer.Pod = pod.Name
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(all), cfg.Timeout)
+		defer cancel()
+		if err := pods.Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			answer.Error = strings.TrimPrefix(fmt.Sprintf("%s; delete pod %s: %v", answer.Error, pod.Name, err), "; ")
+		}
+	}()
+	status, problem, err := cfg.untilEnd(ctx, client, pod.Name)
+	if err == nil {
+		answer.ExitStatus = &status
+		err = cfg.readLog(ctx, client, q, &answer)
+	}
+	switch {
+	case err != nil && all.Err() != nil:
+		answer.Error = "no answer before the command was stopped"
+	case err != nil && ctx.Err() != nil:
+		answer.Error = fmt.Sprintf("%s within %s", problem, cfg.Timeout)
+	case err != nil:
+		answer.Error = fmt.Sprintf("read the result of pod %s: %v", pod.Name, err)
+	}
+	return answer
+}
+
+// untilEnd waits until a pod has ended and returns its exit status, or why it has not ended.
+func (cfg *Config) untilEnd(ctx context.Context, client kubernetes.Interface, name string) (status int, problem string, err error) {
+	problem = "no answer"
+	for {
+		pod, err := client.CoreV1().Pods(cfg.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return 0, problem, err
+		}
+		status, waits, ended := progress(pod)
+		if ended {
+			return status, "", nil
+		}
+		problem = cmp.Or(waits, "its pod has not ended")
+		select {
+		case <-ctx.Done():
+			return 0, problem, ctx.Err()
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// progress returns the exit status of a pod that has ended, or why it has not started.
+func progress(pod *corev1.Pod) (status int, problem string, ended bool) {
+	for _, c := range pod.Status.ContainerStatuses {
+		switch {
+		case c.State.Terminated != nil:
+			return int(c.State.Terminated.ExitCode), "", true
+		case c.State.Waiting != nil && c.State.Waiting.Message != "":
+			problem = fmt.Sprintf("its pod does not start (%s: %s)", c.State.Waiting.Reason, c.State.Waiting.Message)
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed { // rejected by the kubelet
+		problem = fmt.Sprintf("its pod does not start (%s: %s)", pod.Status.Reason, pod.Status.Message)
+	}
+	return 0, problem, false
+}
+
+// readLog reads the document from the log of a pod.
+func (cfg *Config) readLog(ctx context.Context, client kubernetes.Interface, q fleet.Question, answer *fleet.Answer) error {
+	most := int64(cmp.Or(cfg.answerLimit, maxAnswer))
+	text, err := client.CoreV1().Pods(cfg.Namespace).GetLogs(answer.Pod, &corev1.PodLogOptions{Container: agentContainer, LimitBytes: &most}).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	document, messages := splitLog(text)
+	setDocument(answer, q, document, messages)
+	return nil
+}
+
+// splitLog separates a document from the messages in a log, which mixes stdout and stderr. Messages begin with a letter.
+func splitLog(text []byte) (document, messages []byte) {
+	for line := range bytes.Lines(text) {
+		if bytes.ContainsAny(line[:1], "{}[] ") {
+			document = append(document, line...)
+		} else {
+			messages = append(messages, line...)
+		}
+	}
+	return document, messages
+}
+
+// temporaryPod has the rights of the agent, and no access to the API server.
+func (cfg *Config) temporaryPod(node, command string, line []string) *corev1.Pod {
+	fromHost := func(name, path string, kind corev1.HostPathType) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "kube-ipvs-" + command + "-", Namespace: cfg.Namespace, Labels: map[string]string{temporaryLabel: temporaryName}},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostNetwork: true, DNSPolicy: corev1.DNSDefault, RestartPolicy: corev1.RestartPolicyNever,
+			ActiveDeadlineSeconds: new(int64((cfg.Timeout + extraTime).Seconds())), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+			Tolerations:     []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: agentContainer, Image: cfg.Image, Command: line[:1], Args: line[1:],
+				SecurityContext: &corev1.SecurityContext{
+					RunAsUser: new(int64(0)), RunAsGroup: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}},
+				},
+				VolumeMounts: []corev1.VolumeMount{
+					{Name: "sysctls", MountPath: "/host/proc/sys/net"}, {Name: "xtables-lock", MountPath: "/run/xtables.lock"},
+					{Name: "status", MountPath: "/run/kube-ipvs"},
+				},
+			}},
+			Volumes: []corev1.Volume{
+				fromHost("sysctls", "/proc/sys/net", corev1.HostPathDirectory), fromHost("xtables-lock", "/run/xtables.lock", corev1.HostPathFileOrCreate),
+				fromHost("status", "/run/kube-ipvs", corev1.HostPathDirectoryOrCreate),
+			},
+		},
+	}
+	if cfg.PullSecret != "" {
+		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: cfg.PullSecret}}
+	}
+	return pod
+}

@@ -1,0 +1,143 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
+	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
+)
+
+// outcome is what becomes of the pod on a node.
+type outcome struct {
+	log   string
+	exit  int32
+	state *corev1.ContainerState // instead of an end
+}
+
+// runPods acts like the kubelets of the nodes: it gives each new pod its outcome.
+func runPods(ctx context.Context, t *testing.T, client kubernetes.Interface, of map[string]outcome) {
+	pods := client.CoreV1().Pods("kube-system")
+	watch, err := pods.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for event := range watch.ResultChan() {
+		pod, is := event.Object.(*corev1.Pod)
+		if !is || event.Type != "ADDED" {
+			continue
+		}
+		o := of[pod.Spec.NodeName]
+		state, phase := o.state, corev1.PodPending
+		if state == nil {
+			state, phase = &corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: o.exit}}, corev1.PodSucceeded
+		}
+		pod.Status.Phase, pod.Status.ContainerStatuses = phase, []corev1.ContainerStatus{{Name: agentContainer, State: *state}}
+		if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTemporaryPods: on nodes without an agent, the command runs in pods of its own, which are deleted in the end, whatever becomes of them. The
+// API server is a real one, and accepts the pods.
+func TestTemporaryPods(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	client, err := kubernetes.NewForConfig(cp.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]outcome{
+		"well":   {log: "kube-ipvs: a message\n{\n  \"kind\": \"FindingList\",\nkube-ipvs: another\n  \"items\": []\n}\n"},
+		"broken": {log: `{"kind": "FindingList", "items": [{"severity": "broken", "subject": "s", "problem": "p", "evidence": [], "remedy": "r"}]}`, exit: 1},
+		"fails":  {log: "kube-ipvs: unknown flag: --nope\n", exit: 2},
+		"image":  {state: &corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "registry.example: no such host"}}},
+	}
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // /containerLogs/NAMESPACE/POD/CONTAINER
+		pod, err := client.CoreV1().Pods("kube-system").Get(r.Context(), strings.Split(r.URL.Path, "/")[3], metav1.GetOptions{})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		fmt.Fprint(w, outcomes[pod.Spec.NodeName].log)
+	}))
+	defer kubelet.Close()
+	createNodes(t, client, kubelet.Listener.Addr().String(), outcomes)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go runPods(ctx, t, client, outcomes)
+	cfg := Config{Client: *cp.Client(), Namespace: "kube-system", All: true, Parallel: 4, Timeout: 10 * time.Second, Image: "registry.example/kube-ipvs:v1"}
+	q := fleet.Question{Command: "preflight", Extra: []string{"--ipvs-scheduler=wlc"}}
+	answers, left, err := ask(t, cfg, q)
+	if err != nil || left != 0 || len(answers) != len(outcomes) {
+		t.Fatalf("%+v, %d, %v", answers, left, err)
+	}
+	got := map[string]string{}
+	for _, a := range answers {
+		got[a.Node] = a.Error
+	}
+	for node, want := range map[string]string{
+		"well": "", "broken": "", "fails": "unknown flag: --nope", "image": "its pod does not start (ErrImagePull: registry.example: no such host) within 10s",
+	} {
+		if (got[node] == "") != (want == "") || !strings.Contains(got[node], want) {
+			t.Errorf("%s: %q, want %q", node, got[node], want)
+		}
+	}
+	if r := merged(q, answers, left); r.Verdict != fleet.NoGo || r.ExitStatus != 1 {
+		t.Errorf("%+v", r)
+	}
+	// An interrupted command deletes its pods, too.
+	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	cfg.All, cfg.Nodes = false, []string{"image"}
+	if _, err := Ask(short, cfg, q, func(a fleet.Answer, _ int) {
+		if a.Error != "no answer before the command was stopped" {
+			t.Errorf("interrupted: %+v", a)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	noneLeft(t, client)
+}
+
+// createNodes creates the nodes of the outcomes, and one of Windows, which must not be asked.
+func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outcomes map[string]outcome) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(kubelet)
+	number, _ := strconv.Atoi(port)
+	for name := range outcomes {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	windows := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "windows", Labels: map[string]string{corev1.LabelOSStable: "windows"}}}
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), windows, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noneLeft checks that no temporary pod is left.
+func noneLeft(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	list, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
+	left := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // a kubelet ends these
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %d pods, %v", len(left), err)
+	}
+}

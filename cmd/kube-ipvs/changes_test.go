@@ -336,3 +336,37 @@ func TestRunWithFalseActions(t *testing.T) {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 }
+
+// TestPreflightCompare: each difference that clients would notice is a finding with its frontends, and nothing is written.
+func TestPreflightCompare(t *testing.T) {
+	s := newMachine(t)
+	serve := func(addr, scheduler string, persistent uint32, endpoints ...string) {
+		server := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}, Scheduler: scheduler}
+		if server.MaskBits = 32; persistent > 0 {
+			server.Flags, server.Timeout = kernel.FlagPersistent, persistent
+		}
+		err := errors.Join(s.fake.AddAddress(kernel.BoundAddress{Addr: server.Key.Addr.Addr()}), s.fake.AddServer(server))
+		for _, e := range endpoints {
+			d := kernel.Destination{Addr: netip.MustParseAddrPort(e), Weight: 1}
+			err = errors.Join(err, s.fake.AddDestination(kernel.ServerDestination{Server: server.Key, Destination: d}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range s.fake.Apply(t.Context(), []kernel.Op{{Verb: kernel.Create, Object: kernel.DummyDevice{}}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve("10.96.0.10:80", "lc", 10800, "10.244.1.5:8080", "10.244.9.9:8080")
+	serve("10.96.0.99:80", "rr", 0)
+	before := s.fake.Dump()
+	printedForms(t, s, "preflight-compare", 0, withFlags("preflight", "--compare", "--manifests", "testdata/web", "--hostname-override", "node-1")...)
+	if after := s.fake.Dump(); after != before {
+		t.Errorf("the kernel has changed from\n%s\nto\n%s", before, after)
+	}
+	if _, stderr, status := s.call(t, withFlags("preflight", "--compare", "--manifests", "testdata/none")...); status != 1 || !strings.Contains(stderr, "testdata/none") {
+		t.Errorf("no manifests: status %d, %s", status, stderr)
+	}
+}

@@ -84,12 +84,18 @@ func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	}
 }
 
+// checkManifests fails if the manifests cannot be read. An agent would wait for the directory to be mounted.
+func checkManifests(settings *config.Settings) (err error) {
+	if settings.Manifests != "" {
+		_, err = daemon.LoadDir(settings, settings.Manifests)
+	}
+	return err
+}
+
 // planNode prints the difference between this node's kernel and the wanted state.
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
-	if dir := settings.Manifests; dir != "" { // fail now, although an agent would wait for the directory to be mounted
-		if _, err := daemon.LoadDir(settings, dir); err != nil {
-			return err
-		}
+	if err := checkManifests(settings); err != nil {
+		return err
 	}
 	ctx := cmd.Context()
 	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")

@@ -10,6 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 	"github.com/kube-ipvs/kube-ipvs/internal/daemon"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
@@ -18,6 +19,7 @@ import (
 func newPreflight(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	var output string
+	var compare bool
 	cmd := &cobra.Command{
 		Use:   "preflight",
 		Short: "Check whether this node can serve Services, and show how to fix it",
@@ -25,19 +27,58 @@ func newPreflight(m *machine.Machine) *cobra.Command {
 iptables or nftables, capabilities and sysctls. It changes nothing, but a check can load a kernel
 module. The exit status is 1 if the node lacks something that every Service needs.
 
+With --compare, it also reads the Services, from the API server or from --manifests, and compares the
+virtual servers of this node's kernel with those that an agent would serve. On a node that kube-proxy
+serves in ipvs mode, this finds what clients would notice: other schedulers and affinity timeouts, and
+ports that would no longer be served, for which the exit status is 1, too.
+
 preflight accepts all flags of an agent. Flags that are not listed have no effect.`,
-		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json",
-		Args:    noArguments,
+		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json\n" +
+			"  kube-ipvs preflight --compare --kubeconfig /etc/kubernetes/kube-ipvs.conf",
+		Args: noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
 			found := m.Preflight(cmd.Context(), settings)
+			if compare && daemon.Fatal(found.Findings) == nil {
+				replaces, err := compareServices(cmd, m, settings)
+				if err != nil {
+					return err
+				}
+				found.Findings = append(found.Findings, replaces...)
+				finding.Sort(found.Findings)
+			}
 			document := list[finding.Finding]{view.HeaderOf("FindingList"), append([]finding.Finding{}, found.Findings...)}
 			err := printAs(cmd.OutOrStdout(), output, document, func(w io.Writer) error { return printPreflight(w, found) })
 			return errors.Join(err, daemon.Fatal(found.Findings))
 		}),
 	}
 	flags.AddAgent(cmd.Flags())
+	cmd.Flags().BoolVar(&compare, "compare", false, "also compare the Services with the virtual servers of this node's kernel")
 	addOutput(cmd, &output)
 	return cmd
+}
+
+// compareServices finds what clients would notice if an agent took over this node.
+func compareServices(cmd *cobra.Command, m *machine.Machine, settings *config.Settings) ([]finding.Finding, error) {
+	if err := checkManifests(settings); err != nil {
+		return nil, err
+	}
+	log, _, err := newLogger(cmd.ErrOrStderr(), "error", "text")
+	if err != nil {
+		return nil, err
+	}
+	node, err := daemon.OpenNode(cmd.Context(), m.Machine, settings, log)
+	if err != nil {
+		return nil, err
+	}
+	defer node.Close(log)
+	if node.Mode.NFTablesBalances() {
+		return nil, errors.New("--compare: nftables would balance on this node, where no virtual server of the kernel is used")
+	}
+	v, have, err := node.Preview(cmd.Context(), settings, version, log)
+	if err != nil {
+		return nil, err
+	}
+	return inspect.Replaces(v, have), nil
 }
 
 func printPreflight(w io.Writer, found preflight.Result) error {

@@ -72,6 +72,9 @@ type options struct {
 	ask           pods.Config
 	// agentFlags are the flags of agents that do not run yet.
 	agentFlags []string
+	// compare asks for a comparison with kube-proxy, with the account and configuration of compareAs.
+	compare   bool
+	compareAs pods.Config
 	// timeout is the time limit for all nodes; 0 means no limit.
 	timeout time.Duration
 	watch   bool
@@ -127,6 +130,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 	}
 	o.addTemporary(preflight)
 	o.addTemporary(cleanup)
+	o.addCompare(preflight)
 	root.AddCommand(
 		o.command("services [NAME]", "Show Services as the nodes serve them", nil),
 		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show the nodes on which a packet to a Service does not arrive, and why", explainFlags),
@@ -155,6 +159,7 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 				}
 			}
 			q.Extra = append(q.Extra, o.agentFlags...)
+			o.takeCompare(&q)
 			dryRun, _ := cmd.Flags().GetString("dry-run")
 			if err := o.checkTemporary(q, dryRun == "true"); err != nil {
 				return usageError{err}

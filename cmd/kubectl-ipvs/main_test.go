@@ -7,9 +7,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -112,6 +114,7 @@ func TestCommandLines(t *testing.T) {
 		"doctor web":                     "takes no Service",
 		"status --nope":                  "unknown flag",
 		"preflight --agent-flag x":       "need --image",
+		"preflight --compare":            "--compare needs --image",
 		"preflight --image x -w":         "without --image",
 		"cleanup --dry-run":              "needs --image",
 		"cleanup --image x":              "--all-nodes or --dry-run",
@@ -137,7 +140,8 @@ func TestPageNamesCommands(t *testing.T) {
 		t.Error(mistake)
 	}
 	for _, line := range clidocs.CodeLines(string(page)) {
-		if flag, _, _ := strings.Cut(line, " "); len(flag) > 1 && flag[0] == '-' && !clidocs.HasFlag(root.Commands()[0], flag) {
+		flag, _, _ := strings.Cut(line, " ")
+		if len(flag) > 1 && flag[0] == '-' && !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return clidocs.HasFlag(c, flag) }) {
 			t.Errorf("no flag %s", flag)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // Run runs the agent until the context ends. The kernel's state stays in place, so Services keep working.
@@ -89,6 +91,16 @@ func (a *Agent) nextSync(now time.Time) time.Time {
 		deadlines = append(deadlines, a.walks.flows.Next(), p.known.Refusals.Next(), a.reader.nextProbe(p.cluster))
 	}
 	return a.schedule.NextSync(now, deadlines...)
+}
+
+// Preview returns what the agent would serve, and the kernel's virtual servers as they are, without writing.
+func (a *Agent) Preview(ctx context.Context) (v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error) {
+	if _, err := a.Plan(ctx); err != nil {
+		return nil, nil, err
+	}
+	s := a.snapshot(time.Now(), Query{})
+	s.Services = a.snapshotServices(s.Compiled)
+	return s.View(), a.planner.known.State().Servers, nil
 }
 
 // Plan returns the plan of the next sync, without applying it.

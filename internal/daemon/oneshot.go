@@ -18,6 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
@@ -69,12 +70,32 @@ func PlanDir(settings *config.Settings, dir string) (*want.State, []model.Proble
 
 // Plan returns the operations that an agent would perform on this node now.
 func (n *Node) Plan(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (diff.Plan, error) {
+	a, err := n.idle(ctx, settings, version, log)
+	if err != nil {
+		return diff.Plan{}, err
+	}
+	return a.Plan(ctx)
+}
+
+// Preview returns what an agent would serve on this node, and the kernel's virtual servers as they are.
+func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (
+	v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error,
+) {
+	a, err := n.idle(ctx, settings, version, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.Preview(ctx)
+}
+
+// idle returns an agent that has its first lists and does not run.
+func (n *Node) idle(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (*agent.Agent, error) {
 	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {
 		err = from.awaitSync(ctx, planTimeout)
 	}
 	if err != nil {
-		return diff.Plan{}, err
+		return nil, err
 	}
-	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log).Plan(ctx)
+	return agent.New(agent.Config{Compile: n.Config(settings)}, from.Source, n.Kernel, log), nil
 }

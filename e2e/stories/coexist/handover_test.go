@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -236,4 +237,51 @@ func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 		}
 		return nil
 	})
+}
+
+// refusedService claims the ssh port of node-3, which only kube-proxy serves.
+const refusedService = `
+apiVersion: v1
+kind: Service
+metadata: {name: refused, namespace: default}
+spec: {clusterIP: 10.96.1.77, clusterIPs: [10.96.1.77], ipFamilies: [IPv4], externalIPs: [192.168.50.13], ports: [{protocol: TCP, port: 22}]}
+---`
+
+// TestCompareBeforeHandover: on a node that the real kube-proxy serves, preflight lists what clients would notice, and changes nothing.
+func TestCompareBeforeHandover(t *testing.T) {
+	w := onWorld(t)
+	node, proxy := w.node3, kubeProxy(t)
+	api, config := w.controlPlane(t)
+	if err := api.Apply(t.Context(), refusedService); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.wipe(t, node) })
+	theirs := w.startKubeProxy(t, proxy, config, "ipvs")
+	defer end(t, theirs)
+	w.awaitServed(t, node)
+	cluster.Eventually(t, patience, "the external IP", func() error {
+		servers, err := node.VirtualServers()
+		if _, exists := servers[cluster.VirtualKey(cluster.TCP, "192.168.50.13:22")]; err == nil && !exists {
+			err = fmt.Errorf("not yet served:\n%s", node.MustRun(t, "ipvsadm", "-Sn"))
+		}
+		return err
+	})
+	before := dump(t, node, showAll)
+	compare := func(status int, flags ...string) string {
+		t.Helper()
+		args := append([]string{cluster.AgentBinary(t), "preflight", "--compare", "--kubeconfig", config, "--hostname-override", node.Name, "--cluster-cidr", podCIDRs}, flags...)
+		out, err := node.Run(args...)
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) != (status != 0) {
+			t.Errorf("%v, want exit status %d\n%s", err, status, out)
+		}
+		return out
+	}
+	const closes, changes = "192.168.50.13:22/tcp: Service default/refused: spec.externalIPs[0]", "the scheduler would change from rr to wlc"
+	if out := compare(1); !strings.Contains(out, closes) || strings.Contains(out, "scheduler") {
+		t.Error(out)
+	}
+	if out := compare(1, "--ipvs-scheduler=wlc"); !strings.Contains(out, closes) || !strings.Contains(out, changes) {
+		t.Error(out)
+	}
+	compareDumps(t, "preflight", before, dump(t, node, showAll))
 }

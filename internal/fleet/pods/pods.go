@@ -56,6 +56,9 @@ type Config struct {
 	// Image is the image of temporary pods that run the command, also on nodes without an agent; empty to run it in the agents' pods. PullSecret
 	// is the Secret for pulling the image.
 	Image, PullSecret string
+	// Account is the ServiceAccount of temporary pods, and KubeProxy the ConfigMap with kube-proxy's configuration, which the command reads. Without
+	// them, the pods have no access to the API server, and the command has its defaults.
+	Account, KubeProxy string
 
 	answerLimit int // for tests; maxAnswer if zero
 }

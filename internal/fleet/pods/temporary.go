@@ -154,7 +154,7 @@ func splitLog(text []byte) (document, messages []byte) {
 	return document, messages
 }
 
-// temporaryPod has the rights of the agent, and no access to the API server.
+// temporaryPod has the rights of the agent. It has access to the API server only if a ServiceAccount is named.
 func (cfg *Config) temporaryPod(node, command string, line []string) *corev1.Pod {
 	fromHost := func(name, path string, kind corev1.HostPathType) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
@@ -182,6 +182,19 @@ func (cfg *Config) temporaryPod(node, command string, line []string) *corev1.Pod
 				fromHost("status", "/run/kube-ipvs", corev1.HostPathDirectoryOrCreate),
 			},
 		},
+	}
+	container := &pod.Spec.Containers[0]
+	if cfg.Account != "" {
+		pod.Spec.ServiceAccountName, pod.Spec.AutomountServiceAccountToken = cfg.Account, nil
+		container.Args = append(slices.Clone(container.Args), "--hostname-override="+node)
+	}
+	if cfg.KubeProxy != "" {
+		const name, path = "kube-proxy", "/var/lib/kube-proxy"
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: cfg.KubeProxy}},
+		}})
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+		container.Args = append(container.Args, "--config="+path+"/config.conf")
 	}
 	if cfg.PullSecret != "" {
 		pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: cfg.PullSecret}}

@@ -141,3 +141,20 @@ func noneLeft(t *testing.T, client kubernetes.Interface) {
 		t.Errorf("left %d pods, %v", len(left), err)
 	}
 }
+
+// TestPodsThatCompare: with a ServiceAccount and kube-proxy's configuration, the command can read the Services as kube-proxy does.
+func TestPodsThatCompare(t *testing.T) {
+	cfg := Config{Image: "x", Account: "kube-proxy", KubeProxy: "kube-proxy", PullSecret: "pull", Timeout: time.Minute}
+	line := []string{"kube-ipvs", "preflight", "--compare"}
+	spec := cfg.temporaryPod("node-1", "preflight", line).Spec
+	want := []string{"preflight", "--compare", "--hostname-override=node-1", "--config=/var/lib/kube-proxy/config.conf"}
+	if got := spec.Containers[0].Args; !slices.Equal(got, want) || len(line) != 3 {
+		t.Errorf("arguments %q", got)
+	}
+	if spec.ServiceAccountName != "kube-proxy" || spec.AutomountServiceAccountToken != nil || spec.ImagePullSecrets[0].Name != "pull" {
+		t.Errorf("%+v", spec)
+	}
+	if spec = (&Config{Image: "x"}).temporaryPod("node-1", "preflight", line).Spec; spec.ServiceAccountName != "" || *spec.AutomountServiceAccountToken {
+		t.Error("without --compare, the pod has access to the API server")
+	}
+}

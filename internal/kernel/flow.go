@@ -1,6 +1,9 @@
 package kernel
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Flow is a tracked connection: its client, its original destination, and the endpoint that replies.
 type Flow struct {
@@ -11,4 +14,17 @@ type Flow struct {
 	Endpoint netip.AddrPort
 	// Unanswered is true for a TCP connection from which the kernel has only seen the client's first packet.
 	Unanswered bool
+}
+
+// FlowEvent is the beginning or the end of a tracked connection.
+type FlowEvent struct {
+	Flow
+	Ended bool
+	// Answered is true if the kernel has seen a reply.
+	Answered bool
+	// Counted is true if the kernel counts (sysctl nf_conntrack_acct). Packets are those of both directions; BytesIn come from the client.
+	Counted                    bool
+	Packets, BytesIn, BytesOut uint64
+	// Lasted is how long the connection existed; zero if the kernel does not record it (sysctl nf_conntrack_timestamp).
+	Lasted time.Duration
 }

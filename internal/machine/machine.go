@@ -40,7 +40,9 @@ type Machine struct {
 	Kernel     func(context.Context, Look) *explain.Kernel
 	Interfaces func() ([]string, error)
 	// Counts reads the counters of virtual servers.
-	Counts  func(context.Context) (inspect.Counts, error)
+	Counts func(context.Context) (inspect.Counts, error)
+	// Flows gives each new and each ended connection to take until ctx ends.
+	Flows   func(ctx context.Context, take func(kernel.FlowEvent), lost func()) error
 	Release func() string
 	// Host provides the files and ports that doctor examines.
 	Host func(context.Context) doctor.Host
@@ -59,7 +61,7 @@ type Machine struct {
 // This returns the machine that the process runs on.
 func This() *Machine {
 	return &Machine{
-		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Interfaces: interfaceNames, Release: daemon.KernelRelease,
+		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
 		Connect: connectTo,

@@ -51,15 +51,15 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // listen handles events until the subscription breaks or ctx ends, and closes the subscription.
-func (b *Backend) listen(ctx context.Context, sub *subscription, notify func(changes)) {
-	stop := context.AfterFunc(ctx, sub.close)
+func (b *Backend) listen(ctx context.Context, sub *nlbatch.Subscription, notify func(changes)) {
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer func() {
 		if stop() {
-			sub.close()
+			_ = sub.Close()
 		}
 	}()
 	for {
-		events, err := sub.receive()
+		events, err := sub.Receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // events were lost; the subscription is still valid
 			notify(everything)

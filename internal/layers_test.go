@@ -60,7 +60,7 @@ var layers = map[string]layer{
 		why: sourceOnly,
 	},
 	"agent": {
-		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",
+		ours: []string{"agent/contest", "agent/drain", "agent/flows", "agent/journal", "agent/known", "agent/quickcheck", "agent/schedule", "agent/slowstart", "agent/snapshot",
 			"compile", "diff", "inet", "kernel", "model", "view", "want"},
 		others: []string{"go.uber.org/zap"},
 		why:    "the loop accesses sources and kernel through interfaces, so that tests can replace them",
@@ -74,6 +74,7 @@ var layers = map[string]layer{
 	"agent/contest":    {ours: []string{"inet", "kernel", "model"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/drain":      {ours: []string{"diff", "kernel", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/flows":      {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
+	"agent/journal":    {ours: []string{"view"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/known":      {ours: []string{"diff", "inet", "kernel", "model", "want"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/quickcheck": {ours: []string{"inet", "kernel"}, forbidden: without(impure, "time"), why: noClock},
 	"agent/schedule":   {forbidden: without(impure, "time"), why: noClock},

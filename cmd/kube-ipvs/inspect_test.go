@@ -44,6 +44,7 @@ func TestInspectionCommands(t *testing.T) {
 		{"service", "services shop/web", []string{asTable, asWide}, 0},
 		{"conns", "conns", []string{asTable, asWide}, 0},
 		{"status", "status", []string{asTable}, 0},
+		{"history", "history", []string{asTable, asWide, asName}, 0},
 		{"explain", "explain 203.0.113.10:80 --from 198.51.100.7", []string{asText}, 0},
 		{"explain-all-steps", "explain 203.0.113.10:80 --from 198.51.100.7 -v", []string{asText}, 0},
 		{"explain-service", "explain shop/web:http --from 10.244.1.9", []string{asText}, 3},
@@ -142,7 +143,7 @@ func TestWithoutAgent(t *testing.T) {
 	if out, _, _ := s.inspect(t, "explain", "10.96.0.10:80"); strings.Contains(out, "kube-ipvs is not active") {
 		t.Errorf("explain ignores the sets of a stopped agent:\n%s", out)
 	}
-	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web"} {
+	for _, line := range []string{"services shop/web", "conns shop/web", "explain shop/web", "history"} {
 		out, stderr, status := s.inspect(t, strings.Fields(line)...)
 		if status != 1 || out != "" || !strings.Contains(stderr, "only the agent knows") {
 			t.Errorf("%s: status %d, %q, %q", line, status, out, stderr)
@@ -173,7 +174,7 @@ func TestDocumentHeaders(t *testing.T) {
 	s := newStage(t)
 	look := "--status-socket=" + s.socket
 	for kind, args := range map[string][]string{
-		"ServiceList": {"services", look}, "ConnectionList": {"conns", look}, "Status": {"status", look},
+		"ServiceList": {"services", look}, "ConnectionList": {"conns", look}, "Status": {"status", look}, "HistoryList": {"history", look},
 		"ExplanationList": {"explain", "10.96.0.10:80", look}, "Version": {"version"}, "ConfigurationVerdict": {"config", "validate"},
 		"FindingList": withFlags("preflight"), "Diagnosis": withFlags("doctor"), "Cleanup": withFlags("cleanup", "--dry-run"),
 		"WantedState": withFlags("plan", "-f", "testdata/inspect"), "Plan": withFlags("plan", "--manifests", "testdata/inspect"),
@@ -220,6 +221,12 @@ func TestListings(t *testing.T) {
 		"services web":                           {2, "", ""},
 		"services -n shop -A":                    {2, "", ""},
 		"services --sort-by age":                 {1, "", ""},
+		"history --repairs":                      {0, "4 times until 2026-03-01T11:59:59.000Z: repaired: ipvs: virtual server 203.0.113.10:80/TCP is missing", "start"},
+		"history --failed --no-headers":          {0, "", "KIND"},
+		"history --since 10s --no-headers":       {0, "repair", "full"},
+		"history --limit 1":                      {0, "repair", "full"},
+		"history --service shop/web -o name":     {0, "shop/web", "TIME"},
+		"history --service shop/none":            {0, "TIME", "repair"},
 	} {
 		out, stderr, status := s.inspect(t, strings.Fields(line)...)
 		if status != want.status || !strings.Contains(out, want.has) || want.not != "" && strings.Contains(out, want.not) || (status != 0) != (stderr != "") {

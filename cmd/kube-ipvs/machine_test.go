@@ -204,6 +204,19 @@ func timeless(v *view.View) {
 	v.Node.Name, v.Node.Version, v.Node.PID, v.Node.Started = "node-1", "v1.0.0", 42, noon.Add(-time.Hour)
 	v.Node.Kernel, v.Node.Rules, v.Node.Families = "6.1.0-1-amd64", "iptables-nft 1.8.9 (kubelet uses it)", []string{"IPv4", "IPv6"}
 	v.Node.UnservedFamilies, v.Node.Settings = []string{}, []view.Setting{{Name: "clusterCIDR", Value: "10.244.0.0/16", From: "--cluster-cidr"}}
+	if v.History != nil {
+		first := *v.History.Entries[0] // the start; the node has more or fewer audits
+		first.Time, first.Seconds, first.Stages = noon.Add(-time.Minute), 0.02, view.StageSeconds{Gather: 0.001, Compile: 0.002, Plan: 0.003, Apply: 0.014}
+		again := noon.Add(-time.Second)
+		repair := &view.PastSync{
+			ID: 2, Time: noon.Add(-30 * time.Second), Repeated: 3, Last: &again, Kind: view.SyncRepair, Causes: []view.Cause{}, Seconds: 0.003,
+			Services:   view.Some[string]{Count: 1, Items: []string{"shop/web"}},
+			Operations: []view.OperationCount{{Object: "virtual servers", Plane: "ipvs", Added: 1}},
+			Drift:      view.Some[string]{Count: 1, Items: []string{"ipvs: virtual server 203.0.113.10:80/TCP is missing"}},
+			Failures:   view.Some[view.Failure]{Items: []view.Failure{}}, Problems: view.Some[string]{Items: []string{}}, Resolved: view.Some[string]{Items: []string{}},
+		}
+		v.History = &view.History{Entries: []*view.PastSync{&first, repair}}
+	}
 	contact := noon.Add(-10 * time.Second)
 	v.Sources = []view.Source{{Name: "Service", LastContact: &contact}}
 }

@@ -140,6 +140,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 		preflight, cleanup,
 		o.command("plan", "Show the differences of the nodes' kernels from the wanted state", nil),
 		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
+		o.history(),
 		o.command("version", "Show the kube-ipvs version on each node", nil),
 	)
 	return root
@@ -183,6 +184,15 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 	return cmd
 }
 
+// history is a command whose flags select entries.
+func (o *options) history() *cobra.Command {
+	cmd := o.command("history", "Show what the agents changed, repaired and failed to do, and why", []string{"since", "service", "repairs", "failed", "limit"})
+	for _, flag := range []string{"repairs", "failed"} {
+		cmd.Flags().Lookup(flag).NoOptDefVal = "true"
+	}
+	return cmd
+}
+
 var examples = map[string]string{
 	"services":  " -n shop\n  kubectl ipvs services -n shop web",
 	"explain":   " -n shop web:http --from 10.244.1.7",
@@ -191,4 +201,5 @@ var examples = map[string]string{
 	"preflight": " --all-nodes\n  kubectl ipvs preflight --all-nodes --image registry.example/kube-ipvs:v0.1.0",
 	"cleanup":   " --all-nodes --image registry.example/kube-ipvs:v0.1.0 --dry-run",
 	"doctor":    " --all-nodes\n  kubectl ipvs doctor --all-nodes -o name",
+	"history":   " --since 10m --failed --repairs",
 }

@@ -81,7 +81,7 @@ type Config struct {
 	// AddressesChanged signals that the node's addresses or networks may have changed. It may be nil.
 	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
-	Reload <-chan Settings
+	Reload <-chan Reload
 	// Observe is called with the report of every sync. It may be nil.
 	Observe func(Report)
 	// CompleteSource is true if the first list is always complete, because it comes from this node.
@@ -102,6 +102,12 @@ func (c *Config) intervals() schedule.Intervals {
 type Settings struct {
 	Compile                                                 compile.Settings
 	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
+}
+
+// Reload has changed settings. Changed names them, for the history.
+type Reload struct {
+	Settings
+	Changed []string
 }
 
 // checkedPeriod is the Period of Reports if quick checks prove between full syncs that the loop works.

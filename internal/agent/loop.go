@@ -25,8 +25,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case <-a.cfg.AddressesChanged:
 			a.reader.moved, a.startup.lastKnown.moved = true, true
 			a.schedule.Request()
-		case settings := <-a.cfg.Reload:
-			a.reload(settings)
+		case r := <-a.cfg.Reload:
+			a.planner.changedSettings = append(a.planner.changedSettings, r.Changed...)
+			a.reload(r.Settings)
 		case take := <-a.background.requests:
 			take()
 			continue

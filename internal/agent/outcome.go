@@ -27,6 +27,9 @@ func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	}
 	r.Stopped, r.Drained = p.stopped.Count(), p.stopped.Drained()
 	r.describe(p.cluster, p.target)
+	if !s.reads {
+		r.Written = writtenOf(r.Results, p.target)
+	}
 }
 
 // fewRefusals is the largest number of Services with refused objects that never indicates a fault of the node, even if there are few

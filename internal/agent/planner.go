@@ -27,8 +27,10 @@ type planner struct {
 	inherited inherited
 	// left are the objects of the last sync if it ended early, otherwise nil.
 	left *want.Touched
-	// reconfigured is true if settings changed since everything was last compared with the kernel.
-	reconfigured bool
+	// reconfigured is true if settings changed since everything was last compared with the kernel. changedSettings are the latest that no sync
+	// has used.
+	reconfigured    bool
+	changedSettings []string
 }
 
 func newPlanner(cfg *Config, s *schedule.Schedule) *planner {

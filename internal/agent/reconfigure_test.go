@@ -104,14 +104,14 @@ func TestReloadIsNoDrift(t *testing.T) {
 			calmBubble(t, func(w *world) {
 				w.unwatched = true
 				w.fake.OnOp(nil)
-				reload := make(chan agent.Settings)
+				reload := make(chan agent.Reload)
 				w.config.Reload = reload
 				config := w.config.Compile
 				w.put(web("10.244.0.1"))
 				w.start()
 				w.audit()
 				configure(&config)
-				reload <- agent.Settings{Compile: config.Settings, AuditInterval: auditInterval, DrainTimeout: drainTimeout}
+				reload <- agent.Reload{Settings: agent.Settings{Compile: config.Settings, AuditInterval: auditInterval, DrainTimeout: drainTimeout}}
 				w.takeReports()
 				w.sleep(time.Second)
 				w.audit()

@@ -12,6 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // Report describes what one sync found and did. Logs, metrics, Events and the history depend on reports alone.
@@ -20,6 +21,10 @@ type Report struct {
 	Duration time.Duration
 	// Full is true if the whole kernel was read.
 	Full bool
+	Kind view.SyncKind
+	// Causes are the reasons why the sync ran, Waited how long the first change from the source had waited.
+	Causes []view.Cause
+	Waited time.Duration
 	// Drift counts the differences that an audit found although all writes succeeded and nothing changed in the cluster.
 	Drift int
 	// Drifted lists these differences by object.
@@ -27,6 +32,8 @@ type Report struct {
 	// Compiled are the Services that this sync compiled; Services is the number of all Services.
 	Compiled []model.ServiceID
 	Services int
+	// Written are the Services whose objects were written or should have been. The first sync does not list them.
+	Written []model.ServiceID
 	// Problems are the Problems of the compiled Services, and of Services for which the kernel's refusals changed. An empty list means that
 	// earlier problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
@@ -125,9 +132,9 @@ type DrainedEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// Stages are the durations of the stages of a sync: compile, plan (which may read the whole kernel) and apply. Bootstrap is the total of all
-// three for a new node's bootstrap Services.
-type Stages struct{ Bootstrap, Compile, Plan, Apply time.Duration }
+// Stages are the durations of the stages of a sync: compile, plan (which may read the whole kernel) and apply. Gather is the part of Compile
+// that reads facts. Bootstrap is the total of all three for a new node's bootstrap Services.
+type Stages struct{ Bootstrap, Gather, Compile, Plan, Apply time.Duration }
 
 // Result is the outcome of one operation.
 type Result struct {

@@ -3,6 +3,7 @@ package agent
 import (
 	"go.uber.org/zap"
 
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/journal"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
@@ -10,6 +11,7 @@ import (
 // reports passes the report of each sync to the observers, and keeps state that spans several reports.
 type reports struct {
 	history   *history
+	journal   *journal.Ring
 	observers []func(*Report)
 	// stuck are the programs that do not work.
 	stuck map[string]kernel.StuckError
@@ -21,8 +23,8 @@ type reports struct {
 }
 
 func newReports(cfg *Config, log *zap.Logger) *reports {
-	r := &reports{history: newHistory(), stuck: map[string]kernel.StuckError{}, problems: NewKnownProblems(cfg.Compile.NodeName)}
-	r.observers = []func(*Report){r.history.observe, newReportLog(log).observe}
+	r := &reports{history: newHistory(), journal: journal.New(), stuck: map[string]kernel.StuckError{}, problems: NewKnownProblems(cfg.Compile.NodeName)}
+	r.observers = []func(*Report){r.history.observe, newReportLog(log).observe, func(report *Report) { record(r.journal, report, cfg.Compile.Mode) }}
 	if cfg.Observe != nil {
 		r.observers = append(r.observers, func(r *Report) { cfg.Observe(*r) })
 	}

@@ -32,8 +32,10 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	p, r := a.planner, s.report
 	r.Results, a.writer.lateRules = a.writer.lateRules, nil
 	changes := a.reader.source.Take()
+	a.noteCauses(s, changes)
 	failed := a.reader.gather(ctx, s, p.cluster, p.known, changes)
 	a.reports.take(changes, r)
+	r.Stages.Gather = time.Since(s.now)
 	if failed.addresses != nil && p.known.State() == nil {
 		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. In addition, a compiled claim
 		// counts as served from now on (I17).
@@ -118,6 +120,7 @@ func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	}
 	a.planner.finish(s, plan)
 	a.describeProblems(r)
+	r.Kind = s.kind()
 	r.Duration = time.Since(s.now)
 	a.reports.finish(r, err == nil)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
@@ -31,6 +32,18 @@ type syncRun struct {
 
 // full reports whether this sync follows a read of the whole kernel or starts with one.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }
+
+func (s *syncRun) kind() view.SyncKind {
+	switch {
+	case s.reads:
+		return view.SyncFull
+	case s.report.Drift > 0:
+		return view.SyncRepair
+	case s.audit != nil:
+		return view.SyncAudit
+	}
+	return view.SyncIncremental
+}
 
 // audit is a finished audit.
 type audit struct {

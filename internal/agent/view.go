@@ -25,6 +25,8 @@ type Query struct {
 	// Service selects a Service by name. Address selects the Services with a frontend at the address. Both are optional.
 	Service model.ServiceID
 	Address netip.Addr
+	// History adds the history of syncs.
+	History bool
 }
 
 // View describes the state of the running loop between two syncs. The loop only takes a snapshot; the caller's goroutine does the rest. A
@@ -60,6 +62,9 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 		Foreign:  maps.Clone(w.Foreign()),
 		Totals:   view.Totals{Services: p.cluster.Services(), VirtualServers: w.Count(), Draining: p.draining.Count()},
 		Compiled: make([]*compile.Compiled, 0, p.cluster.Services()),
+	}
+	if q.History {
+		s.History = a.reports.journal.History()
 	}
 	for _, server := range w.Servers {
 		s.Totals.Destinations += len(server.Destinations)

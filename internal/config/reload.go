@@ -23,12 +23,17 @@ func (l *Loaded) Over(running *Loaded) (next *Loaded, waiting []string) {
 	return &over, waiting
 }
 
-// equal reports whether all settings have the same values, regardless of their origins.
-func (l *Loaded) equal(o *Loaded) bool {
-	return !slices.ContainsFunc(table, func(row setting) bool {
-		return !slices.Equal(row.value(&l.Settings).words(), row.value(&o.Settings).words())
-	})
+// Changed returns the settings with different values, regardless of their origins.
+func (l *Loaded) Changed(before *Loaded) (paths []string) {
+	for _, row := range table {
+		if !slices.Equal(row.value(&l.Settings).words(), row.value(&before.Settings).words()) {
+			paths = append(paths, row.path)
+		}
+	}
+	return paths
 }
+
+func (l *Loaded) equal(o *Loaded) bool { return len(l.Changed(o)) == 0 }
 
 // hungFor is the number of intervals after which an unfinished read of the file counts as hung.
 const hungFor = 6

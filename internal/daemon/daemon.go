@@ -89,7 +89,7 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	for _, p := range startProblems(node, settings, second) {
 		observer.SetProblem(p)
 	}
-	drift, moved, synced, reload := newSignal(), newSignal(), newSignal(), make(chan agent.Settings)
+	drift, moved, synced, reload := newSignal(), newSignal(), newSignal(), make(chan agent.Reload)
 	loopConfig := loopSettings(settings)
 	loopConfig.Compile = node.Config(settings)
 	loopConfig.KernelChanged, loopConfig.AddressesChanged, loopConfig.Reload = drift, moved, reload

@@ -42,7 +42,7 @@ func (c *current) fileError() string {
 type reloader struct {
 	flags   *config.Flags
 	current *current
-	reload  chan<- agent.Settings
+	reload  chan<- agent.Reload
 	level   zap.AtomicLevel
 	log     *zap.Logger
 	// nftables: rules cannot overrule the host's firewall.
@@ -79,12 +79,13 @@ func (r *reloader) take(ctx context.Context, changed *config.Loaded, err error) 
 	if len(waiting) > 0 {
 		r.log.Warn("some changes need an agent restart", zap.Strings("settings", waiting))
 	}
+	settings := agent.Reload{Settings: agentSettings(&next.Settings), Changed: next.Changed(r.current.inForce.Load())}
 	r.current.inForce.Store(next)
 	r.current.refused.Store(nil)
 	_ = r.level.UnmarshalText([]byte(next.LogLevel)) // valid: loading checks it
 	r.log.Info("configuration reloaded")
 	select {
-	case r.reload <- agentSettings(&next.Settings):
+	case r.reload <- settings:
 	case <-ctx.Done():
 	}
 }

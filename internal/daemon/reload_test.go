@@ -46,7 +46,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	core, logs := observer.New(zap.InfoLevel)
-	reload := make(chan agent.Settings)
+	reload := make(chan agent.Reload)
 	r := &reloader{flags: flags, current: newCurrent(loaded), reload: reload, level: zap.NewAtomicLevel(), log: zap.New(core)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -69,7 +69,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("scheduler %s; %v", r.current.settings().Scheduler, logs.All())
 	}
 	write("ipvs: {scheduler: sh}\n")
-	if s := <-reload; s.Compile.Scheduler != "sh" || r.current.fileError() != "" {
+	if s := <-reload; s.Compile.Scheduler != "sh" || !slices.Contains(s.Changed, "ipvs.scheduler") || r.current.fileError() != "" {
 		t.Errorf("applied: %+v; refused because of %q", s, r.current.fileError())
 	}
 	stop()

@@ -45,6 +45,18 @@ v0.2.0    -        go1.26   linux/arm64   node-2
 2 of 2 nodes responded
 `, "node-1\nnode-2\n",
 	},
+	"history": {
+		[2]string{
+			`{"kind": "HistoryList", "items": [{"time": "2026-03-01T12:00:00.5Z", "kind": "incremental", "causes": [{"reason": "services", "objects": {"count": 1, "items": ["shop/web"]}}],
+			 "services": {"count": 1, "items": ["shop/web"]}, "operations": [{"added": 2, "removed": 1}]}]}`,
+			`{"kind": "HistoryList", "items": [{"time": "2026-03-01T11:59:00Z", "kind": "repair", "drift": {"count": 3, "items": ["kube-ipvs0 is missing"]}, "error": "no device"}]}`,
+		},
+		`TIME                       KIND          CAUSE               SERVICES   CHANGES   RESULT              NODES
+2026-03-01T11:59:00.000Z   repair        drift               -          -         failed: no device   node-2
+2026-03-01T12:00:00.500Z   incremental   services shop/web   shop/web   +2 -1     ok                  node-1
+2 of 2 nodes responded
+`, "node-1\nnode-2\n",
+	},
 	"plan": {
 		[2]string{`{"kind": "Plan", "phases": [{"phase": "sysctls", "operations": ["sysctl -w a=1"]}]}`, `{"kind": "Plan", "phases": []}`},
 		`PHASE     OPERATION       NODES

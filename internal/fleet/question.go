@@ -57,6 +57,7 @@ var commands = map[string]command{
 		names: frontendOf, read: readIPVSADM,
 	},
 	"cleanup": {subject: []string{"OPERATION"}, says: []string{"RESULT"}, verdict: true, names: unwellNodes, read: readCleanup},
+	"history": {subject: []string{"TIME", "KIND", "CAUSE"}, says: []string{"SERVICES", "CHANGES", "RESULT"}, names: unwellNodes, read: readHistory},
 	"version": {subject: []string{"VERSION", "COMMIT", "GO", "PLATFORM"}, names: unwellNodes, read: readVersion},
 }
 

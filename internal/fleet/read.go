@@ -220,6 +220,21 @@ func readCleanup(_ Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
+func readHistory(_ Question, document []byte) (s said, err error) {
+	var list inspect.HistoryList
+	if err := json.Unmarshal(document, &list); err != nil {
+		return s, err
+	}
+	if list.Kind != "HistoryList" {
+		return s, errors.New("it has no history")
+	}
+	for _, e := range list.Items {
+		cells := inspect.HistoryCells(e)
+		s.facts = append(s.facts, fact{subject: cells[:3], says: append(cells[3:], inspect.Result(e))})
+	}
+	return s, nil
+}
+
 func readVersion(_ Question, document []byte) (s said, err error) {
 	var v struct{ Version, Commit, Go, Platform string }
 	if err := json.Unmarshal(document, &v); err != nil {

@@ -20,6 +20,7 @@ func TestInspectionPage(t *testing.T) {
 	for _, document := range []any{
 		Status{}, ServiceList{}, ConnectionList{}, Connection{}, view.Service{}, view.Frontend{}, view.Endpoint{}, view.Connections{},
 		view.View{}, view.Agent{}, view.Node{}, view.Source{}, view.Snapshot{},
+		HistoryList{}, view.PastSync{}, view.Some[string]{}, view.Failure{}, view.Cause{}, view.OperationCount{}, view.StageSeconds{},
 	} {
 		of := reflect.TypeOf(document)
 		for i := range of.NumField() {
@@ -27,6 +28,15 @@ func TestInspectionPage(t *testing.T) {
 			if name != "" && !strings.Contains(page, "`"+name+"`") {
 				t.Errorf("the page does not name the field %s of %s", name, of)
 			}
+		}
+	}
+	past, err := os.ReadFile("../view/history.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?:SyncKind|Reason) += "(\w+)"`).FindAllStringSubmatch(string(past), -1) {
+		if !strings.Contains(page, "`"+m[1]+"`") {
+			t.Errorf("the page does not explain %s in the history", m[1])
 		}
 	}
 	source, err := os.ReadFile("../view/view.go")

@@ -141,6 +141,8 @@ type Changes struct {
 	Triggers []Trigger
 	// Held is the number of currently held Services.
 	Held int
+	// Since is when the first of the changes arrived; zero if that is unknown.
+	Since time.Time
 }
 
 // LoopbackPort is a node port of a Service in one family, with the frontend to which the agent forwards loopback

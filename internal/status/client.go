@@ -106,6 +106,9 @@ func parameters(ask agent.Query) string {
 	if ask.All {
 		values.Set(paramAll, "true")
 	}
+	if ask.History {
+		values.Set(paramHistory, "true")
+	}
 	if ask.Sample {
 		values.Set(paramSample, "true")
 	}

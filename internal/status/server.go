@@ -21,7 +21,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// viewPath serves a View. The optional parameters service=NAMESPACE/NAME, address=IP and all=true select its Services.
+// viewPath serves a View. The optional parameters service=NAMESPACE/NAME, address=IP and all=true select its Services. history=true adds the
+// history.
 const viewPath = "/v1/view"
 
 const (
@@ -227,6 +228,7 @@ func (s *Server) last(ask agent.Query) *view.View {
 // The parameters of a request.
 const (
 	paramAll     = "all"
+	paramHistory = "history"
 	paramSample  = "sample"
 	paramService = "service"
 	paramAddress = "address"
@@ -237,11 +239,11 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 	for name, values := range r.URL.Query() {
 		value := values[0]
 		switch name {
-		case paramAll, paramSample:
+		case paramAll, paramSample, paramHistory:
 			if value != "true" {
 				return ask, fmt.Errorf("parameter %s=%q: must be true", name, value)
 			}
-			ask.All, ask.Sample = ask.All || name == paramAll, ask.Sample || name == paramSample
+			ask.All, ask.Sample, ask.History = ask.All || name == paramAll, ask.Sample || name == paramSample, ask.History || name == paramHistory
 		case paramService:
 			namespace, service, found := strings.Cut(value, "/")
 			if !found {
@@ -255,7 +257,7 @@ func parseAsk(r *http.Request) (agent.Query, error) {
 			}
 			ask.Address = addr
 		default:
-			return ask, fmt.Errorf("parameter %q: must be all, sample, service or address", name)
+			return ask, fmt.Errorf("parameter %q: must be all, sample, history, service or address", name)
 		}
 	}
 	return ask, nil

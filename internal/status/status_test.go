@@ -99,13 +99,14 @@ func TestQueriesArriveUnchanged(t *testing.T) {
 		{},
 		{All: true},
 		{Sample: true},
+		{History: true},
 		{Service: model.ServiceID{Namespace: "default", Name: "web"}},
 	} {
 		v, err := Get(t.Context(), path, ask)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Sample != ask.Sample || got.Address != ask.Address {
+		if d := cmp.Diff(ask.Service, got.Service); d != "" || got.All != ask.All || got.Sample != ask.Sample || got.History != ask.History || got.Address != ask.Address {
 			t.Errorf("queried %+v, the loop got %+v", ask, got)
 		}
 		if v.Node.Name != "node-1" || v.Services[0].ID() != "default/web" {

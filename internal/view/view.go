@@ -41,6 +41,8 @@ type View struct {
 	Base Base `json:"base"`
 	// Services are the Services that the request selected.
 	Services []Service `json:"services"`
+	// History is nil unless the request asks for it.
+	History *History `json:"history,omitempty"`
 }
 
 // Agent is the reconciliation loop.

@@ -28,7 +28,8 @@ type Store struct {
 
 	// apiServer are the addresses of the API server that Take has not returned yet.
 	apiServer []netip.AddrPort
-	// Changes since the last Take.
+	// Changes since the last Take; since is when the first arrived.
+	since         time.Time
 	counts        Counts
 	triggers      []model.Trigger
 	dirtyServices map[model.ServiceID]struct{}
@@ -111,7 +112,8 @@ func (s *Store) Take() model.Changes {
 	}
 	changes.APIServer, s.apiServer = s.apiServer, nil
 	changes.Triggers, changes.Held = s.triggers, s.held.services()
-	s.triggers = nil
+	changes.Since = s.since
+	s.triggers, s.since = nil, time.Time{}
 	s.counts.ServicesPending, s.counts.EndpointsPending = 0, 0
 	clear(s.dirtyServices)
 	clear(s.dirtyProblems)
@@ -335,6 +337,9 @@ func (s *Store) signal() {
 }
 
 func (s *Store) wake() {
+	if s.since.IsZero() {
+		s.since = time.Now()
+	}
 	select {
 	case s.changed <- struct{}{}:
 	default:

@@ -40,6 +40,8 @@ type Snapshot struct {
 	Services []Service
 	// Foreign are the wanted virtual servers whose keys another program's virtual servers occupy.
 	Foreign map[kernel.ServerKey]*want.Server
+	// History is nil unless the query asks for it.
+	History *view.History
 }
 
 // Service is a Service that the query selects.
@@ -71,7 +73,7 @@ type Frontend struct {
 func (s *Snapshot) View() *view.View {
 	v := &view.View{
 		Time: s.Time, Agent: s.Agent, Sources: []view.Source{}, Services: []view.Service{}, Problems: []string{},
-		Totals: s.Totals, Base: view.BaseOf(s.Base, s.MasqueradeBit),
+		Totals: s.Totals, History: s.History, Base: view.BaseOf(s.Base, s.MasqueradeBit),
 	}
 	v.AddNodeProblems(s.NodeProblems)
 	v.Node.Addresses, v.Node.LoopbackAddresses = s.Addresses, s.LoopbackAddresses

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+func newHistory() *cobra.Command {
+	h := historyCommand{inspection: inspection{forms: []string{asTable, asWide, asJSON, asYAML, asName}}}
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "Show what the agent of this node changed, repaired and failed to do, and why",
+		Long: `history shows the syncs of the agent that changed, repaired or failed something, the oldest first: when and why
+each ran, the Services that it touched, what it added (+), changed (~) and removed (-), how long it took, and
+how it ended. -o wide adds the duration of each stage and the kinds of objects; -o json has all details.
+
+The agent remembers about the last thousand of these syncs, and nothing from before its start. A failure or a
+repair that happens again and again is one line.
+
+An entry lists at most 50 Services. --service also shows the entries that touched more.`,
+		Example: `  kube-ipvs history --since 1h
+  kube-ipvs history --service shop/cart -o wide
+  kube-ipvs history --repairs --failed
+  kube-ipvs history --limit 1 -o yaml
+  kube-ipvs history --watch`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h.table = inspect.Table{Wide: h.output == asWide, NoHeaders: h.headless, Widths: &[]int{}}
+			if h.watch {
+				return h.follow(cmd)
+			}
+			_, err := h.show(cmd, nil)
+			return err
+		},
+	}
+	h.addFlags(cmd)
+	return cmd
+}
+
+type historyCommand struct {
+	inspection
+	filter          view.HistoryFilter
+	since           time.Duration
+	headless, watch bool
+	table           inspect.Table
+}
+
+func (h *historyCommand) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&h.filter.Service, "service", "", "show only syncs that touched this Service (NAMESPACE/NAME)")
+	flags.DurationVar(&h.since, "since", 0, "show only syncs in this time before now, such as 10m; 0 for all")
+	flags.BoolVar(&h.filter.Repairs, "repairs", false, "show only syncs that repaired drift; with --failed, also those that failed")
+	flags.BoolVar(&h.filter.Failed, "failed", false, "show only syncs that failed; with --repairs, also those that repaired drift")
+	flags.IntVar(&h.filter.Limit, "limit", 0, "show at most this many syncs, the latest ones; 0 for all")
+	flags.BoolVarP(&h.watch, "watch", "w", false, "continue with the syncs that follow")
+	flags.BoolVar(&h.headless, "no-headers", false, "print tables without column titles")
+	h.inspection.addFlags(cmd)
+	addCheck(cmd, func() error {
+		if h.filter.Service != "" {
+			if _, err := explain.ParseServiceID(h.filter.Service); err != nil {
+				return fmt.Errorf("--service %w", err)
+			}
+		}
+		switch {
+		case h.since < 0:
+			return fmt.Errorf("--since %s: use a positive duration", h.since)
+		case h.filter.Limit < 0:
+			return fmt.Errorf("--limit %d: use 0 or more", h.filter.Limit)
+		}
+		return nil
+	})
+}
+
+// show prints the selected entries, except for those that were shown before. It returns all entries.
+func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*view.PastSync, error) {
+	v, silence, err := h.askWhy(cmd, agent.Query{History: true})
+	if silence != nil {
+		err = fmt.Errorf("only the agent knows its history: %w", silence)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.History == nil {
+		return nil, errors.New("the agent has no history: its version differs from this command's")
+	}
+	if h.filter.Since = (time.Time{}); h.since > 0 {
+		h.filter.Since = v.Time.Add(-h.since)
+	}
+	list := inspect.HistoryOf(v, h.filter.Select(news(v.History.Entries, shown)))
+	if shown != nil && len(list.Items) == 0 {
+		return v.History.Entries, nil
+	}
+	if shown != nil && h.output == asYAML {
+		fmt.Fprintln(cmd.OutOrStdout(), "---")
+	}
+	return v.History.Entries, printAs(cmd.OutOrStdout(), h.output, list, func(w io.Writer) error {
+		if h.output == asName {
+			return inspect.PrintHistoryNames(w, list)
+		}
+		return inspect.PrintHistory(w, list, h.table)
+	})
+}
+
+// news returns the entries that are new, or that were repeated since.
+func news(now, before []*view.PastSync) []*view.PastSync {
+	return slices.DeleteFunc(slices.Clone(now), func(e *view.PastSync) bool {
+		return slices.ContainsFunc(before, func(b *view.PastSync) bool { return b.ID == e.ID && b.Until().Equal(e.Until()) })
+	})
+}
+
+// watchInterval is the time between two questions of --watch.
+const watchInterval = 2 * time.Second
+
+// follow shows the entries, and then new ones until the command is interrupted.
+func (h *historyCommand) follow(cmd *cobra.Command) error {
+	shown, err := h.show(cmd, nil)
+	if err != nil {
+		return err
+	}
+	h.table.NoHeaders, h.filter.Limit = true, 0
+	for wait(cmd.Context(), watchInterval) == nil {
+		now, err := h.show(cmd, shown)
+		switch {
+		case cmd.Context().Err() != nil:
+		case err != nil:
+			fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: %v; retrying in %s\n", err, watchInterval)
+		default:
+			shown = now
+		}
+	}
+	return nil
+}

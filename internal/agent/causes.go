@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/agent/journal"
+	"github.com/kube-ipvs/kube-ipvs/internal/diff"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/model"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// maxCauseObjects bounds the objects of a cause.
+const maxCauseObjects = 10
+
+// because records a reason for the sync if it applies.
+func (s *syncRun) because(reason view.Reason, applies bool) {
+	if applies {
+		s.report.Causes = append(s.report.Causes, view.Cause{Reason: reason, Objects: view.Some[string]{Items: []string{}}})
+	}
+}
+
+// becauseOf records a reason for the sync if it has objects.
+func becauseOf[K any](s *syncRun, reason view.Reason, objects []K, text func(K) string) {
+	if len(objects) > 0 {
+		if s.report.Causes == nil {
+			s.report.Causes = make([]view.Cause, 0, 2) // most syncs have one or two
+		}
+		s.report.Causes = append(s.report.Causes, view.Cause{Reason: reason, Objects: some(objects, maxCauseObjects, text)})
+	}
+}
+
+// some returns the texts of the first items of a list.
+func some[K any](list []K, limit int, text func(K) string) view.Some[string] {
+	texts := make([]string, 0, min(len(list), limit))
+	for _, item := range list[:min(len(list), limit)] {
+		texts = append(texts, journal.Text(text(item)))
+	}
+	return view.Some[string]{Count: len(list), Items: texts}
+}
+
+func asItIs(text string) string { return text }
+
+// noteCauses records why a sync runs, before it does anything.
+func (a *Agent) noteCauses(s *syncRun, changes model.Changes) {
+	p, r := a.planner, a.reader
+	settings := p.changedSettings
+	p.changedSettings = nil
+	if !changes.Since.IsZero() {
+		s.report.Waited = max(0, s.now.Sub(changes.Since))
+	}
+	if s.because(view.ForStart, s.reads); !s.reads { // at the start, all objects are new
+		becauseOf(s, view.ForServices, sortedKeys(changes.Services, model.ServiceID.Compare), func(id model.ServiceID) string {
+			return id.String() + ifNil(changes.Services[id], " (deleted)")
+		})
+		becauseOf(s, view.ForNodes, sortedKeys(changes.Nodes, strings.Compare), func(name string) string { return name + ifNil(changes.Nodes[name], " (deleted)") })
+		s.because(view.ForAPIServer, changes.APIServer != nil)
+		s.because(view.ForAddresses, r.moved)
+	}
+	becauseOf(s, view.ForInvalid, sortedKeys(changes.Problems, model.ObjectRef.Compare), model.ObjectRef.String)
+	becauseOf(s, view.ForSettings, settings, asItIs)
+	retry := p.known.Refusals.Next()
+	s.because(view.ForRetry, s.full() && a.schedule.Retrying())
+	s.because(view.ForRefused, !retry.IsZero() && !s.now.Before(retry))
+	s.because(view.ForRules, len(s.report.Results) > 0)
+	s.because(view.ForRemainder, len(s.touched.Servers) > 0 || p.cluster.Behind())
+	s.because(view.ForDraining, p.draining.Due(s.now))
+	s.because(view.ForSlowStart, p.ramps.Due(s.now))
+}
+
+func sortedKeys[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]K, 0, len(m)) // most syncs have one, so an iterator would cost more than the rest
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, compare)
+	return keys
+}
+
+func ifNil[T any](value *T, text string) string {
+	if value == nil {
+		return text
+	}
+	return ""
+}
+
+// writtenOf returns the owners of the objects of operations.
+func writtenOf(results []Result, w *diff.Target) []model.ServiceID {
+	var owners []model.ServiceID
+	add := func(key kernel.ServerKey) {
+		server := w.Server(key)
+		if server != nil && (len(owners) == 0 || owners[len(owners)-1] != server.Owner.Service) {
+			owners = append(owners, server.Owner.Service)
+		}
+	}
+	for _, r := range results {
+		switch o := r.Op.Object.(type) {
+		case kernel.Server:
+			add(o.Key)
+		case kernel.ServerDestination:
+			add(o.Server)
+		case kernel.BoundAddress:
+			for _, key := range w.ServersAt(o.Addr) {
+				add(key)
+			}
+		}
+	}
+	slices.SortFunc(owners, model.ServiceID.Compare)
+	return slices.Compact(owners)
+}

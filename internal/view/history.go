@@ -1,0 +1,159 @@
+package view
+
+import (
+	"slices"
+	"time"
+)
+
+// History is what the agent remembers of past syncs.
+type History struct {
+	// Dropped counts the older entries that had no room.
+	Dropped int `json:"dropped"`
+	// Entries are those of syncs that changed, repaired or failed something, the oldest first. They are immutable.
+	Entries []*PastSync `json:"entries"`
+}
+
+// PastSync describes one sync, or several in a row that failed or repaired the same.
+type PastSync struct {
+	// ID counts the entries since the agent started.
+	ID int `json:"id"`
+	// Time is when the sync began.
+	Time time.Time `json:"time"`
+	// Repeated is how often the same happened again, Last the time of the last one; nil if it did not.
+	Repeated int        `json:"repeated,omitempty"`
+	Last     *time.Time `json:"last,omitempty"`
+	Kind     SyncKind   `json:"kind"`
+	// Causes are the reasons for the sync. A change by another program is in Drift.
+	Causes []Cause `json:"causes"`
+	// Services are those that the sync compiled or wrote.
+	Services Some[string] `json:"services"`
+	// Operations are the successful ones, Skipped those that depend on a failed one or must wait.
+	Operations []OperationCount `json:"operations"`
+	Skipped    int              `json:"skipped,omitempty"`
+	// Seconds is the duration of the sync. It does not include Waited.
+	Seconds float64      `json:"seconds"`
+	Stages  StageSeconds `json:"stages"`
+	// Drift is what another program had changed.
+	Drift Some[string] `json:"drift"`
+	// Failures are the failed operations. Error is the error of the sync, Waiting the rules for which it did not wait.
+	Failures Some[Failure] `json:"failures"`
+	Error    string        `json:"error,omitempty"`
+	Waiting  string        `json:"waiting,omitempty"`
+	// Problems are new, Resolved are no longer there.
+	Problems Some[string] `json:"newProblems"`
+	Resolved Some[string] `json:"resolvedProblems"`
+}
+
+// Failed reports whether the sync or one of its operations failed.
+func (p *PastSync) Failed() bool { return p.Error != "" || p.Failures.Count > 0 }
+
+// Until is when the sync began or, of several, the last one.
+func (p *PastSync) Until() time.Time {
+	if p.Last != nil {
+		return *p.Last
+	}
+	return p.Time
+}
+
+// Some has the first items of a list, and the number of all.
+type Some[T any] struct {
+	Count int `json:"count"`
+	Items []T `json:"items"`
+}
+
+// Failure is an operation that failed.
+type Failure struct {
+	Operation string `json:"operation"`
+	Error     string `json:"error"`
+}
+
+// SyncKind is a kind of sync.
+type SyncKind string
+
+// The kinds of sync.
+const (
+	SyncFull        SyncKind = "full"        // reads the whole kernel first, when the agent starts
+	SyncIncremental SyncKind = "incremental" // compares what a change affects
+	SyncAudit       SyncKind = "audit"       // follows an audit, and found no drift
+	SyncRepair      SyncKind = "repair"      // follows an audit that found drift
+)
+
+// Cause is a reason for a sync. Objects are empty if the reason has none.
+type Cause struct {
+	Reason  Reason       `json:"reason"`
+	Objects Some[string] `json:"objects"`
+}
+
+// Reason is a kind of cause.
+type Reason string
+
+// The reasons for a sync.
+const (
+	ForStart       Reason = "start"       // the agent has started
+	ForServices    Reason = "services"    // Services or their EndpointSlices have changed
+	ForNodes       Reason = "nodes"       // Node objects have changed
+	ForAPIServer   Reason = "apiServer"   // the API server has other addresses
+	ForInvalid     Reason = "invalid"     // an object cannot be read, or can be read again
+	ForSettings    Reason = "settings"    // the configuration has changed
+	ForAddresses   Reason = "addresses"   // the node's addresses or networks have changed
+	ForRetry       Reason = "retry"       // an earlier sync has failed
+	ForRefused     Reason = "refused"     // the kernel has refused an object, which is tried again
+	ForRemainder   Reason = "remainder"   // an earlier sync has left a part of its work
+	ForRules       Reason = "rules"       // a write of rules has failed late
+	ForDraining    Reason = "draining"    // connections of removed endpoints are counted
+	ForSlowStart   Reason = "slowStart"   // the weight of a new endpoint rises
+	ForConnections Reason = "connections" // stale tracked connections were deleted
+)
+
+// OperationCount counts the operations on one kind of object.
+type OperationCount struct {
+	Object string `json:"object"`
+	// Plane is the part of the kernel that has the object: ipvs, ipset, iptables, nftables, address, sysctl or conntrack.
+	Plane   string `json:"plane"`
+	Added   int    `json:"added"`
+	Changed int    `json:"changed"`
+	Removed int    `json:"removed"`
+}
+
+// StageSeconds are the durations of the stages. Waited is the time from the first change in the source to the start of the sync.
+type StageSeconds struct {
+	Waited    float64 `json:"waited"`
+	Gather    float64 `json:"gather"`
+	Bootstrap float64 `json:"bootstrap,omitempty"`
+	Compile   float64 `json:"compile"`
+	Plan      float64 `json:"plan"`
+	Apply     float64 `json:"apply"`
+}
+
+// HistoryFilter selects entries. The zero value selects all.
+type HistoryFilter struct {
+	// Service is NAMESPACE/NAME. An entry that lists only a part of its Services may concern it.
+	Service string
+	// Since is the earliest time.
+	Since time.Time
+	// Repairs selects repairs, and Failed failures. Both select both.
+	Repairs, Failed bool
+	// Limit is the largest number of entries, the latest ones; 0 for no limit.
+	Limit int
+}
+
+// Select returns the selected entries, the oldest first.
+func (f HistoryFilter) Select(entries []*PastSync) []*PastSync {
+	selected := []*PastSync{}
+	for _, e := range entries {
+		if f.selects(e) {
+			selected = append(selected, e)
+		}
+	}
+	if f.Limit > 0 {
+		selected = selected[max(0, len(selected)-f.Limit):]
+	}
+	return selected
+}
+
+func (f HistoryFilter) selects(e *PastSync) bool {
+	s := e.Services
+	return (f.Service == "" || slices.Contains(s.Items, f.Service) || len(s.Items) < s.Count) &&
+		!e.Until().Before(f.Since) &&
+		(!f.Repairs && !f.Failed || f.Repairs && e.Drift.Count > 0 || f.Failed && e.Failed())
+}

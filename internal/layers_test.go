@@ -39,6 +39,7 @@ var layers = map[string]layer{
 		why: "pure (I2): uses no clock, Kubernetes types or backends",
 	},
 	"diff":    {ours: []string{"inet", "kernel", "want"}, forbidden: impure, why: "pure (I2): compares kernel states and does not depend on the cluster"},
+	"bundle":  {ours: []string{"view"}, why: "runs parts within bounds, and writes an archive; independent of the agent and the kernel"},
 	"finding": {forbidden: impure, why: "values only: the findings of preflight, status and doctor, and their text"},
 	"inspect": {ours: []string{"diff", "finding", "inet", "kernel", "model", "view", "want"}, forbidden: impure, why: "pure: renders values"},
 	"view": {
@@ -110,7 +111,7 @@ var layers = map[string]layer{
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},
 	"machine": {
-		ours: []string{"compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs",
+		ours: []string{"bundle", "compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs",
 			"kernel/live", "kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
 		others: []string{"golang.org/x/sys/unix"}, why: "reads the state that commands show; commands are rare, so it opens backends on demand",
 	},

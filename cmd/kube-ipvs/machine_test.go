@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -127,6 +128,10 @@ func newMachine(t *testing.T) *stage {
 		FindProcess: func(string, bool) string { return "" },
 		Counts:      func(context.Context) (inspect.Counts, error) { return inspect.Counts{}, nil },
 		Connect:     func(context.Context, netip.AddrPort) error { return nil },
+		Metrics: func(context.Context, string) (int, string, error) {
+			return http.StatusOK, "kube_ipvs_services 2\n", nil
+		},
+		AgentLog: func(context.Context, io.Writer) error { return errors.New("no journal here") },
 
 		ProxyPatience: 10 * time.Second,
 	}

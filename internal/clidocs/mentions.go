@@ -50,7 +50,7 @@ func CodeLines(page string) (lines []string) {
 
 func check(c *cobra.Command, words []string) error {
 	for _, word := range words {
-		if c.DisableFlagParsing || word == "..." {
+		if c.DisableFlagParsing || word == "..." || word == "-" {
 			return nil
 		}
 		if strings.HasPrefix(word, "-") {

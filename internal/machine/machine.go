@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,6 +52,9 @@ type Machine struct {
 	ProxyModes    []string
 	ProxyHealth   []string
 	ProxyPatience time.Duration
+	// Metrics returns the response of a metrics server. AgentLog writes the end of the agent's log.
+	Metrics  func(ctx context.Context, url string) (status int, body string, err error)
+	AgentLog func(context.Context, io.Writer) error
 	// Connect opens and closes a TCP connection.
 	Connect func(context.Context, netip.AddrPort) error
 	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, its network
@@ -64,7 +68,10 @@ func This() *Machine {
 		Machine: daemon.ThisMachine(), TryLock: takeNodeLock, Kernel: readKernel, Counts: readCounts, Flows: watchFlows, Interfaces: interfaceNames, Release: daemon.KernelRelease,
 		Host:       func(ctx context.Context) doctor.Host { return thisHost{ctx} },
 		ProxyModes: proxyModeURLs, ProxyHealth: proxyHealthURLs, ProxyPatience: proxyPatience, FindProcess: findProcess,
-		Connect: connectTo,
+		Connect: connectTo, AgentLog: agentLog,
+		Metrics: func(ctx context.Context, url string) (int, string, error) {
+			return get(ctx, url, maxMetrics, metricsPatience)
+		},
 	}
 }
 
@@ -106,13 +113,7 @@ func plainBase(mode kernel.Mode, beside bool) want.Base {
 // agentRules returns the rulesets of an agent with iptables. v is nil if no agent responds; agentRules then assumes the
 // default configuration. The rulesets lack only rules that depend on the cluster.
 func agentRules(v *view.View) (all []kernel.Ruleset) {
-	values := map[string]string{}
-	if v != nil {
-		for _, s := range v.Node.Settings {
-			values[s.Name] = s.Value
-		}
-	}
-	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: config.With(values).Compile()}
+	cfg := compile.Config{Host: compile.Host{Families: inet.Families}, Settings: settingsOf(v).Compile()}
 	for _, cfg.SideBySide = range []bool{cfg.SideBySide, true} {
 		all = append(all, compile.Base(cfg).Rulesets...)
 	}

@@ -1,0 +1,90 @@
+package bundle
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// redacted replaces a secret.
+const redacted = "REDACTED"
+
+// Secrets are what must not be in an archive: known values, and whatever looks like a credential.
+type Secrets struct{ known []string }
+
+// shortest is the length of the shortest value that counts as a secret. Shorter ones are also parts of other words.
+const shortest = 6
+
+// NewSecrets returns Secrets that know these values, in any encoding that the parts use.
+func NewSecrets(values []string) *Secrets {
+	s := &Secrets{}
+	for _, value := range values {
+		if len(value) < shortest {
+			continue
+		}
+		quoted, _ := json.Marshal(value) // of a string, it never fails
+		s.known = append(s.known, value, strings.Trim(string(quoted), `"`))
+	}
+	slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) }) // one may contain another
+	s.known = slices.Compact(s.known)
+	return s
+}
+
+// shape matches a credential. The first group stays, and after follows what replaces the rest.
+type shape struct {
+	*regexp.Regexp
+	after string
+	// hints are in lower case. A text without any of them has no match: a search for words is much faster.
+	hints []string
+}
+
+var shapes = []shape{
+	{regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), "", []string{"private key-----"}},
+	{regexp.MustCompile(`()\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?`), "", []string{"eyj"}}, // a JSON web token
+	{
+		regexp.MustCompile(`(?i)(\bauthorization\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic|negotiate|digest)\s+)?)[^\s"'\\]+`),
+		"", []string{"authorization"},
+	},
+	{regexp.MustCompile(`(?i)(\bbearer\s+)[\w+/=.~-]{8,}`), "", []string{"bearer"}},
+	{regexp.MustCompile(`(?i)((?:` + strings.Join(words, "|") + `)[\w.-]*\\*["']?\s*[:=]\s*\\*["']?)[^\s"'\\,;&]{6,}`), "", words},
+	{regexp.MustCompile(`(://[^/\s:@]*:)[^@\s/]+@`), "@", []string{"://"}},
+}
+
+// words are in the names of credentials.
+var words = []string{"token", "passwd", "password", "secret", "apikey", "api-key", "api_key", "key-data", "private-key", "private_key", "privatekey", "credential"}
+
+// Redact replaces the secrets in a text, and counts them.
+func (s *Secrets) Redact(text string) (clean string, count int) {
+	for _, value := range s.known {
+		count += strings.Count(text, value)
+		text = strings.ReplaceAll(text, value, redacted)
+	}
+	lower := strings.ToLower(text)
+	for _, shape := range shapes {
+		if !slices.ContainsFunc(shape.hints, func(hint string) bool { return strings.Contains(lower, hint) }) {
+			continue
+		}
+		text = shape.ReplaceAllStringFunc(text, func(found string) string {
+			clean := shape.FindStringSubmatch(found)[1] + redacted + shape.after
+			if clean != found {
+				count++
+			}
+			return clean
+		})
+	}
+	return text, count
+}
+
+// credentials matches the values of a kubeconfig, and of the environment, that are secrets.
+var credentials = regexp.MustCompile(`(?im)^[\s-]*["']?[\w.-]*(?:token|passw(?:or)?d|secret|key|credential|auth)[\w.-]*["']?\s*[:=]\s*["']?([^\s"']+)`)
+
+// Credentials returns the values of names that contain a word such as token, in lines of a file or an environment.
+func Credentials(text string) (values []string) {
+	for _, m := range credentials.FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(m[1], "/") { // the path of a file
+			values = append(values, m[1])
+		}
+	}
+	return values
+}

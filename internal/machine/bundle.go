@@ -1,0 +1,330 @@
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/bundle"
+	"github.com/kube-ipvs/kube-ipvs/internal/compile"
+	"github.com/kube-ipvs/kube-ipvs/internal/config"
+	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// BundleParts are the parts of a bug report that come from this machine. v is nil if no agent responds.
+func (m *Machine) BundleParts(v *view.View) []bundle.Part {
+	return []bundle.Part{
+		{File: "node/kernel.txt", Command: "uname -r; cat /etc/os-release", Write: m.writeRelease},
+		{File: "node/modules.txt", Command: "lsmod", Write: m.writeModules},
+		{File: "node/sysctls.txt", Command: "sysctl", Write: func(ctx context.Context, w io.Writer) error { return m.writeSysctls(ctx, w, v) }},
+		{File: "node/addresses.txt", Command: "ip address", Write: m.writeAddresses},
+		{File: "node/routes.txt", Command: "cat /proc/net/route /proc/net/ipv6_route", Write: m.writeRoutes, Limit: maxRoutes},
+		{File: "node/kernel.log", Command: "dmesg", Write: m.writeKernelLog},
+		{File: "node/agent.log", Command: "journalctl -u kube-ipvs", Write: m.AgentLog},
+		{File: "kernel/sets.txt", Command: "ipset save", Write: m.writeSets},
+		{File: "kernel/rules.txt", Command: "iptables-save", Write: m.writeRules},
+		{File: "kernel/others.txt", Command: "ipset list -n; nft list chains", Write: m.writeOthers},
+		{File: "kernel/connections.txt", Command: "ipvsadm -Lnc", Write: m.writeConnections},
+		{File: "agent/metrics.txt", Command: "curl /metrics", Write: func(ctx context.Context, w io.Writer) error { return m.writeMetrics(ctx, w, v) }},
+	}
+}
+
+const (
+	// maxRoutes bounds the routes, in bytes, and maxCounted the connections that are counted by state.
+	maxRoutes  = 1 << 20
+	maxCounted = 200_000
+)
+
+// all joins the contents of files. A file that does not exist is left out.
+func (m *Machine) all(ctx context.Context, w io.Writer, files ...string) (failed error) {
+	for _, file := range files {
+		text, err := m.Host(ctx).ReadFile(file)
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				failed = errors.Join(failed, err)
+			}
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "# %s\n%s", file, text); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+func (m *Machine) writeRelease(ctx context.Context, w io.Writer) error {
+	fmt.Fprintln(w, m.Release())
+	return m.all(ctx, w, "/etc/os-release")
+}
+
+// modules are the prefixes of modules that concern Services.
+var modules = []string{
+	"ip_vs", "ip_set", "ip_tables", "ip6_tables", "iptable_", "ip6table_", "ipt_", "ip6t_", "x_tables", "xt_", "nf_", "nft_",
+	"nfnetlink", "br_netfilter", "bridge", "dummy",
+}
+
+func (m *Machine) writeModules(ctx context.Context, w io.Writer) error {
+	text, err := m.Host(ctx).ReadFile("/proc/modules")
+	for line := range strings.Lines(string(text)) {
+		if slices.ContainsFunc(modules, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+			_, err = io.WriteString(w, line)
+		}
+	}
+	return err
+}
+
+// sysctls matter beside those that the agent sets and those of IPVS.
+var sysctls = []string{
+	"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/all/disable_ipv6", "net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter",
+	"net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports",
+	"net/ipv4/tcp_keepalive_time", "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
+	"net/ipv4/neigh/default/gc_thresh3", "net/ipv6/neigh/default/gc_thresh3",
+}
+
+func (m *Machine) writeSysctls(ctx context.Context, w io.Writer, v *view.View) error {
+	const root, ofIPVS = "/proc/sys/", "net/ipv4/vs"
+	host, names := m.Host(ctx), slices.Clone(sysctls)
+	base := view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0)
+	if v != nil {
+		base = v.Base
+	}
+	for _, s := range base.Sysctls {
+		names = append(names, s.Name)
+	}
+	inDir, err := host.Names(root + ofIPVS)
+	for _, name := range inDir {
+		names = append(names, path.Join(ofIPVS, name))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		text, unread := host.ReadFile(root + name)
+		value := strings.TrimSpace(string(text))
+		if unread != nil {
+			value = "(" + unread.Error() + ")"
+		}
+		fmt.Fprintf(w, "%s = %s\n", name, value)
+	}
+	return err
+}
+
+func (m *Machine) writeAddresses(ctx context.Context, w io.Writer) error {
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Addresses}})
+	interfaces, err := m.Host(ctx).Interfaces()
+	for _, i := range interfaces {
+		fmt.Fprintf(w, "interface %s: kind %s, MTU %d, up %t\n", i.Name, i.Kind, i.MTU, i.Up)
+	}
+	for _, addr := range k.NodeAddresses {
+		fmt.Fprintf(w, "node address %s\n", addr)
+	}
+	fmt.Fprintf(w, "%s exists: %t\n", kernel.Device, k.Device)
+	for _, addr := range slices.SortedFunc(maps.Keys(k.Addresses), netip.Addr.Compare) {
+		fmt.Fprintf(w, "%s %s\n", kernel.Device, addr)
+	}
+	return errors.Join(err, unreadOf(k))
+}
+
+// unreadOf joins what could not be read.
+func unreadOf(k *explain.Kernel) (err error) {
+	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
+		err = errors.Join(err, fmt.Errorf("%s: %s", part, k.Unread[part].Why))
+	}
+	return err
+}
+
+func (m *Machine) writeRoutes(ctx context.Context, w io.Writer) error {
+	return m.all(ctx, w, "/proc/net/route", "/proc/net/ipv6_route")
+}
+
+// concerns matches messages of the kernel about networks and memory.
+var concerns = regexp.MustCompile(`(?i)ip_?vs|ip_set|netfilter|nf_|nft|xt_|iptables|conntrack|kube-ipvs|neighbou?r|unregister_netdevice|out of memory|oom|BUG:|Oops|Call Trace`)
+
+func (m *Machine) writeKernelLog(ctx context.Context, w io.Writer) error {
+	text, err := m.Host(ctx).KernelLog()
+	for line := range strings.Lines(text) {
+		if concerns.MatchString(line) {
+			_, _ = io.WriteString(w, line)
+		}
+	}
+	return err
+}
+
+// agentLog writes the end of the log of an agent that systemd runs. In a pod, `kubectl logs` has it.
+func agentLog(ctx context.Context, w io.Writer) error {
+	journalctl, err := exec.LookPath("journalctl")
+	if err != nil {
+		return errors.New("no journal here; if the agent runs in a pod, add the output of `kubectl logs`")
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, journalctl, "-u", "kube-ipvs", "-n", "2000", "--no-pager", "-o", "short-iso")
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("journalctl: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return nil
+}
+
+func (m *Machine) writeSets(ctx context.Context, w io.Writer) error {
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Sets}})
+	for _, name := range slices.Sorted(maps.Keys(k.Sets)) {
+		fmt.Fprintf(w, "create %s # %d entries\n", k.Sets[name], len(k.Members[name]))
+		lines := make([]string, 0, len(k.Members[name]))
+		for element := range k.Members[name] {
+			lines = append(lines, fmt.Sprintf("add %s %s\n", name, element))
+		}
+		slices.Sort(lines)
+		if _, err := io.WriteString(w, strings.Join(lines, "")); err != nil {
+			return err
+		}
+	}
+	return unreadOf(k)
+}
+
+// isOurs reports whether a rule is in a chain of the agent, or jumps there.
+func isOurs(r kernel.SavedRule) bool {
+	return slices.Contains(compile.Chains, r.ChainID) || r.Tag != "" || slices.ContainsFunc(compile.Chains, func(c kernel.ChainID) bool {
+		return c.Table == r.Table && slices.Contains(r.Args(), c.Chain)
+	})
+}
+
+func compareChains(a, b kernel.ChainID) int {
+	return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Chain, b.Chain))
+}
+
+// writeRules writes the agent's rules, and how many others there are in each chain: other programs' comments may contain anything.
+func (m *Machine) writeRules(ctx context.Context, w io.Writer) error {
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Rules, explain.Chains}})
+	for _, family := range inet.Families {
+		rules := k.Rules[family].Rules
+		for _, chain := range slices.SortedFunc(maps.Keys(rules), compareChains) {
+			others := 0
+			for _, r := range rules[chain] {
+				if isOurs(r) {
+					fmt.Fprintf(w, "%s %s\n", family, r)
+				} else {
+					others++
+				}
+			}
+			fmt.Fprintf(w, "# %s -t %s %s: policy %s, %d rules of other programs\n", family, chain.Table, chain.Chain, cmp.Or(k.Rules[family].Policies[chain], "-"), others)
+		}
+	}
+	return unreadOf(k)
+}
+
+// writeOthers writes the names of other programs' nftables chains and ipsets, without their content.
+func (m *Machine) writeOthers(ctx context.Context, w io.Writer) error {
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Rules, explain.Chains}})
+	for _, c := range k.Chains {
+		fmt.Fprintf(w, "nftables table %s %s, chain %s: %s, priority %d, %d rules, drops %t\n", c.Family, c.Table, c.Name, c.Kind, c.Priority, c.Rules, c.Drops)
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.OtherSets)) {
+		fmt.Fprintf(w, "ipset %s: type %s, %d elements\n", name, k.OtherSets[name].Type, len(k.OtherSets[name].Elements))
+	}
+	return unreadOf(k)
+}
+
+// writeConnections counts connections by protocol and state, and by virtual server.
+func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
+	servers := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}})
+	total := uint64(0)
+	for _, key := range slices.SortedFunc(maps.Keys(servers.Servers), kernel.ServerKey.Compare) {
+		active, inactive := uint64(0), uint64(0)
+		for _, d := range servers.Servers[key].Destinations {
+			active, inactive = active+uint64(d.Stats.Active), inactive+uint64(d.Stats.Inactive)
+		}
+		total += active + inactive
+		if active+inactive > 0 {
+			fmt.Fprintf(w, "%s: %d active, %d inactive\n", key, active, inactive)
+		}
+	}
+	if total > maxCounted {
+		return errors.Join(fmt.Errorf("%d connections are too many to count them by state", total), unreadOf(servers))
+	}
+	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}})
+	states := map[string]int{}
+	for _, c := range k.Connections {
+		states[c.Protocol+" "+c.State]++
+	}
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		fmt.Fprintf(w, "%s: %d\n", state, states[state])
+	}
+	return unreadOf(k)
+}
+
+const (
+	maxMetrics      = 8 << 20 // bytes
+	metricsPatience = 10 * time.Second
+)
+
+func (m *Machine) writeMetrics(ctx context.Context, w io.Writer, v *view.View) error {
+	address := settingsOf(v).MetricsAddress
+	if address == "" {
+		return errors.New("the metrics server is off (metricsBindAddress)")
+	}
+	for from, to := range map[string]string{"0.0.0.0:": "127.0.0.1:", "[::]:": "[::1]:"} {
+		if port, is := strings.CutPrefix(address, from); is {
+			address = to + port
+		}
+	}
+	status, body, err := m.Metrics(ctx, "http://"+address+"/metrics")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, body)
+	return err
+}
+
+// settingsOf are the settings of the agent, or the defaults if none responds.
+func settingsOf(v *view.View) *config.Settings {
+	values := map[string]string{}
+	if v != nil {
+		for _, s := range v.Node.Settings {
+			values[s.Name] = s.Value
+		}
+	}
+	return config.With(values)
+}
+
+// serviceAccountToken is the token of the agent's pod.
+const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// Secrets are the credentials that this machine's agent and this process know. A bundle contains none of them. file is the agent's
+// configuration; empty if there is none.
+func (m *Machine) Secrets(ctx context.Context, v *view.View, file string) *bundle.Secrets {
+	host := m.Host(ctx)
+	read := func(file string) string {
+		text, _ := host.ReadFile(file) // what cannot be read here cannot be in the bundle
+		return strings.TrimSpace(string(text))
+	}
+	kubeconfig := read(settingsOf(v).Kubeconfig)
+	if loaded, err := (&config.Flags{File: file}).Load(); err == nil {
+		kubeconfig += "\n" + read(loaded.Settings.Kubeconfig)
+	}
+	values := slices.Concat(bundle.Credentials(strings.Join(os.Environ(), "\n")), bundle.Credentials(kubeconfig), []string{read(serviceAccountToken)})
+	for _, m := range tokenFile.FindAllStringSubmatch(kubeconfig, -1) {
+		values = append(values, read(m[1]))
+	}
+	return bundle.NewSecrets(values)
+}
+
+// tokenFile matches the names of files with tokens in a kubeconfig.
+var tokenFile = regexp.MustCompile(`(?m)^[\s-]*tokenFile:\s*["']?(/[^\s"']+)`)

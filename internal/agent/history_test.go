@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
@@ -81,6 +82,29 @@ func TestHistory(t *testing.T) {
 		w.sleep(time.Second)
 		if e := w.past(first[0].ID + 1); len(e) != 1 || !strings.Contains(told(e[0]), "; retry") || e[0].Failed() {
 			t.Errorf("after the failure: %d entries, %v", len(e), e)
+		}
+	})
+}
+
+// TestHistoryNamesChangedSettings: after a reload, the history has the settings that led to the changes.
+func TestHistoryNamesChangedSettings(t *testing.T) {
+	calmBubble(t, func(w *world) {
+		reload := make(chan agent.Reload)
+		w.config.Reload = reload
+		w.services = all(web("10.244.0.1"))
+		w.start()
+		next := w.config.Compile.Settings
+		next.Scheduler = "wlc"
+		reload <- agent.Reload{
+			Settings: agent.Settings{Compile: next, AuditInterval: auditInterval, DrainTimeout: drainTimeout}, Changed: []string{"ipvs.scheduler"},
+		}
+		synctest.Wait()
+		const want = "incremental; settings ipvs.scheduler; default/web; ipvs virtual servers +0 ~1 -0"
+		if entries := w.past(1); len(entries) != 1 || told(entries[0]) != want {
+			t.Errorf("%d entries, want %s", len(entries), want)
+			for _, e := range entries {
+				t.Log(told(e))
+			}
 		}
 	})
 }

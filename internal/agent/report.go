@@ -72,6 +72,8 @@ type Report struct {
 	LoopbackAddresses []netip.Addr
 	// Period is the maximum time until the next sign of life from the loop: a full sync or a successful quick check.
 	Period time.Duration
+	// NextAudit is the time from the start of the last full sync to the next regular one.
+	NextAudit time.Duration
 	// Programmed are the triggers whose changes are complete in the kernel after this sync.
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.

@@ -144,6 +144,7 @@ func (a *Agent) scheduleNext(s *syncRun) {
 		outcome.Calm, outcome.Took = s.report.Drift == 0 && a.checks.watch(), s.audit.took
 	}
 	a.schedule.Finish(outcome)
+	s.report.NextAudit = a.schedule.Distance()
 	if failed {
 		s.report.RetryAfter = time.Until(a.schedule.RetryAt())
 	}

@@ -41,6 +41,7 @@ type metrics struct {
 	operations   *prometheus.CounterVec
 	syncs        *prometheus.CounterVec
 	lastFull     prometheus.Gauge
+	fullInterval prometheus.Gauge
 	drift        *prometheus.CounterVec
 	foreign      prometheus.Gauge
 	leftovers    *prometheus.GaugeVec
@@ -56,7 +57,9 @@ type metrics struct {
 	client       *clientMetrics
 	source       Source
 	loopback     func() forward.Counts
-	dataPlane    string
+	tables       tables // nil if they are not read
+	// dataPlane and rules are empty while the agent waits for the node lock.
+	dataPlane, rules string
 
 	families []inet.Family
 	// countedIn contains the noLocal series in which each Service is counted. Only the loop uses it.
@@ -159,6 +162,8 @@ func newMetrics(cfg Config) *metrics {
 			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
 			"Unix time at which the last successful full sync ended, with the kernel in the wanted state; 0 before the first."),
+		fullInterval: gauge("kube_ipvs_full_sync_interval_seconds",
+			"Time from the start of the last full sync to the next regular one: --ipvs-sync-period, or longer if full syncs take long; 0 before the first."),
 		drift: counters("kube_ipvs_drift_repairs_total",
 			"Differences in the kernel that other programs caused and the agent repaired, since it started, by part of the kernel and kind.", labelPart, labelKind),
 		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs at the address and port of a Service, which is not served there."),
@@ -180,7 +185,7 @@ func newMetrics(cfg Config) *metrics {
 		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
 		source:       cfg.Source,
-		loopback:     cfg.Loopback, dataPlane: cfg.DataPlane,
+		loopback:     cfg.Loopback, tables: cfg.Tables, dataPlane: cfg.DataPlane, rules: cfg.Rules,
 		families:  cfg.Families,
 		countedIn: map[model.ServiceID][]prometheus.Gauge{},
 	}
@@ -261,7 +266,7 @@ func (m *metrics) initialize(cfg Config) {
 
 func (m *metrics) register(r prometheus.Registerer) {
 	r.MustRegister(m.stopped, m.syncDuration, m.syncLast, m.syncQueued, m.restoreFailures, m.programming, m.noLocal, m.healthz, m.livez,
-		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.syncs, m.lastFull, m.drift, m.foreign, m.leftovers,
+		m.services, m.servers, m.endpoints.count, m.stages, m.refused, m.compiled, m.problems, m.operations, m.syncs, m.lastFull, m.fullInterval, m.drift, m.foreign, m.leftovers,
 		m.retryPending, m.retryWait, m.stuckSince, m.events, m.build, m.waiting, m.endedFlows, m.healthPorts, m.healthChecks)
 	if m.traffic != nil {
 		r.MustRegister(m.traffic)
@@ -269,7 +274,10 @@ func (m *metrics) register(r prometheus.Registerer) {
 	m.client.register(r)
 	m.source.register(r)
 	registerLoopback(r, m.loopback)
-	registerDataPlane(r, m.dataPlane)
+	registerMode(r, m.dataPlane, m.rules)
+	if m.tables != nil {
+		r.MustRegister(m.tables)
+	}
 }
 
 // registerRuntime adds the series that every Go program exports.
@@ -358,6 +366,7 @@ func (m *metrics) observeOutcome(r *agent.Report, ended float64) {
 		m.retryPending.Set(0)
 		m.retryWait.Set(0)
 		m.lastFull.Set(ended)
+		m.fullInterval.Set(r.NextAudit.Seconds())
 		m.leftovers.WithLabelValues(leftoverServer).Set(float64(len(r.Leftovers.Servers)))
 		m.leftovers.WithLabelValues(leftoverAddress).Set(float64(len(r.Leftovers.Addresses)))
 	}

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testConfig() Config {
 	return Config{
-		DataPlane: "ipvs",
-		Version:   "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, Period: 30 * time.Second, Log: zap.NewNop(),
+		DataPlane: "ipvs", Rules: "iptables",
+		Version: "v1.2.3", Commit: "abc", Node: "node-1", Families: inet.Families, Period: 30 * time.Second, Log: zap.NewNop(),
 	}
 }
 
@@ -115,7 +115,7 @@ func busy() agent.Report {
 			dns: {NoLocal: []compile.NoLocal{{Family: inet.IPv4}}},
 		},
 		VirtualServers: 5, Draining: 1, Stages: agent.Stages{Compile: time.Millisecond, Plan: 10 * time.Millisecond, Apply: 20 * time.Millisecond},
-		EndedFlows: 3, Period: 30 * time.Second,
+		EndedFlows: 3, Period: 30 * time.Second, NextAudit: 30 * time.Second,
 		Programmed: []model.Trigger{{Family: inet.IPv6, At: start.Add(-2 * time.Second), Received: start.Add(-time.Second)}},
 		Err:        errIO, RetryAfter: 200 * time.Millisecond,
 	}
@@ -123,7 +123,7 @@ func busy() agent.Report {
 
 // quiet returns the report of a full sync without changes.
 func quiet(at time.Time) agent.Report {
-	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2, Period: 30 * time.Second}
+	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2, Period: 30 * time.Second, NextAudit: time.Minute}
 }
 
 func registryOf(m *metrics) *prometheus.Registry {
@@ -147,7 +147,7 @@ func values(t *testing.T, m *metrics) map[string]float64 {
 				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
 			}
 			v := metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-			if v != 0 && f.GetName() != "kube_ipvs_build_info" && f.GetName() != "kube_ipvs_data_plane" {
+			if v != 0 && f.GetName() != "kube_ipvs_build_info" && f.GetName() != "kube_ipvs_data_plane" && f.GetName() != "kube_ipvs_rules" {
 				all[name] = v
 			}
 		}
@@ -171,6 +171,10 @@ func complete() *metrics {
 			Endpoints: map[netip.AddrPort]CountedEndpoint{netip.MustParseAddrPort("10.244.0.1:8443"): {Counters{Connections: 4}, 2}},
 		}}, nil
 	}}
+	cfg.Tables = func() Tables {
+		tracked, limit, connections, buckets := uint64(2000), uint64(262144), uint64(300), uint64(4096)
+		return Tables{&tracked, &limit, &connections, &buckets}
+	}
 	cfg.Loopback = func() forward.Counts { return forward.Counts{Connections: 3, Flows: 1} }
 	m := newMetrics(cfg)
 	m.traffic.observe(&agent.Report{Served: map[model.ServiceID]compile.Served{web: {Service: webService(), Frontends: webFrontends("10.96.0.1:443")}}})
@@ -237,7 +241,7 @@ func TestDocs(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, f := range families {
-		labels := map[string][]string{"data_plane": {"nftables"}} // each agent has only one of the values
+		labels := map[string][]string{"data_plane": {"nftables"}, "rules": {"nftables"}} // each agent has one of the values
 		var names []string
 		for _, metric := range f.GetMetric() {
 			for _, l := range metric.GetLabel() {
@@ -334,6 +338,7 @@ func TestGaugesFollow(t *testing.T) {
 	observe(agent.Report{Started: start.Add(time.Second), Services: 2})
 	check("after an incremental sync", map[string]float64{
 		"kube_ipvs_retry_pending": 1, "kube_ipvs_problems kind=service": 2, "kube_ipvs_last_full_sync_timestamp_seconds": 0,
+		"kube_ipvs_full_sync_interval_seconds":                                    0,
 		"kubeproxy_sync_proxy_rules_last_timestamp_seconds ip_family=IPv4":        1.8e9 + 1,
 		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds ip_family=IPv4": 1.8e9,
 		"kube_ipvs_syncs_total kind=incremental result=ok":                        1,
@@ -349,7 +354,8 @@ func TestGaugesFollow(t *testing.T) {
 	observe(r)
 	check("after a full sync", map[string]float64{
 		"kube_ipvs_retry_pending": 0, "kube_ipvs_retry_wait_seconds": 0, "kube_ipvs_last_full_sync_timestamp_seconds": 1.8e9 + 3,
-		"kube_ipvs_problems kind=service": 1, "kube_ipvs_problems kind=endpointslice": 0, "kube_ipvs_problems kind=file": 1,
+		"kube_ipvs_full_sync_interval_seconds": 60,
+		"kube_ipvs_problems kind=service":      1, "kube_ipvs_problems kind=endpointslice": 0, "kube_ipvs_problems kind=file": 1,
 		"kube_ipvs_leftovers kind=address": 1, "kube_ipvs_leftovers kind=server": 0, "kube_ipvs_foreign_servers": 0,
 		"kubeproxy_sync_proxy_rules_no_local_endpoints_total ip_family=IPv4 traffic_policy=internal": 1,
 		"kubeproxy_sync_proxy_rules_no_local_endpoints_total ip_family=IPv4 traffic_policy=external": 0,

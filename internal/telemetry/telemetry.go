@@ -27,12 +27,14 @@ type Config struct {
 	// Families are the families that this node serves. NotServed contains the reason for each other family.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
-	// DataPlane names the subsystem that balances connections: ipvs or nftables.
-	DataPlane string
+	// DataPlane is what balances connections, ipvs or nftables, and Rules where sets and rules are, iptables or nftables.
+	DataPlane, Rules string
 	// Source is the source of Services.
 	Source Source
 	// Traffic configures the traffic metrics of Service ports.
 	Traffic Traffic
+	// Tables returns how full the kernel's connection tables are; nil for no such metrics.
+	Tables func() Tables
 	// Loopback returns the counts of loopback node port clients; nil disables their metrics.
 	Loopback func() forward.Counts
 	// Configuration returns the current configuration as JSON, for /configz; nil disables the path.

@@ -28,8 +28,9 @@ type Intervals struct {
 type Schedule struct {
 	Intervals
 
-	// auditAt is zero until a sync has ended.
-	auditAt time.Time
+	// auditAt is zero until a sync has ended. distance is the time between the last audit and the next regular one.
+	auditAt  time.Time
+	distance time.Duration
 	// retryAt is the time at which the failed sync is retried; zero if the last sync succeeded.
 	retryAt  time.Time
 	backoff  time.Duration
@@ -92,8 +93,11 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// distance returns the time until the next audit.
-func (s *Schedule) distance(o Outcome) time.Duration {
+// Distance is the time from the start of the last full sync to the next regular one; 0 before the first.
+func (s *Schedule) Distance() time.Duration { return s.distance }
+
+// distanceAfter is the time until the next audit.
+func (s *Schedule) distanceAfter(o Outcome) time.Duration {
 	if !o.Calm || o.Failed {
 		return s.Audit
 	}
@@ -103,7 +107,8 @@ func (s *Schedule) distance(o Outcome) time.Duration {
 // Finish schedules the next audit and the retry.
 func (s *Schedule) Finish(o Outcome) {
 	if o.Full || !s.Started() { // the first sync may fail before it reads the kernel
-		s.auditAt = o.Started.Add(s.distance(o))
+		s.distance = s.distanceAfter(o)
+		s.auditAt = o.Started.Add(s.distance)
 		if !s.next.IsZero() && s.next.Before(s.auditAt) {
 			s.auditAt = s.next
 		}

@@ -44,8 +44,8 @@ func TestLongAuditsAreRare(t *testing.T) {
 	} {
 		s := newSchedule()
 		s.Finish(Outcome{Started: start, Ended: start, Full: true, Failed: c.failed, Calm: c.calm, Took: c.took})
-		if got := s.auditAt.Sub(start); got != c.want {
-			t.Errorf("%+v: the next audit after %s", c, got)
+		if got := s.auditAt.Sub(start); got != c.want || s.Distance() != c.want {
+			t.Errorf("%+v: the next audit after %s, reported as %s", c, got, s.Distance())
 		}
 	}
 	s := newSchedule()

@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+)
+
+func TestReadNumber(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nf_conntrack_count")
+	if n := readNumber(file); n != nil {
+		t.Errorf("%d from a missing file", *n)
+	}
+	for text, want := range map[string]uint64{"241011\n": 241011, "0\n": 0} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n := readNumber(file); n == nil || *n != want {
+			t.Errorf("%q: %v, want %d", text, n, want)
+		}
+	}
+}
+
+// Virtual servers from before a switch of the data plane stay in the kernel; their table does not matter.
+func TestNoIPVSTableWhereNFTablesBalances(t *testing.T) {
+	got := (&tables{mode: kernel.NFTablesOnly}).read()
+	if got.Connections != nil || got.Buckets != nil {
+		t.Errorf("%+v", got)
+	}
+}

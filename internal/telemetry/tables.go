@@ -1,0 +1,45 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Tables are the sizes of the kernel's connection tables. A value is nil if it is unknown.
+type Tables struct {
+	// Tracked is the number of tracked connections; a TrackedLimit of 0 means no limit.
+	Tracked, TrackedLimit *uint64
+	// Connections is the number of IPVS connections, Buckets the size of the hash table that holds them.
+	Connections, Buckets *uint64
+}
+
+// tables is a collector of the sizes. They are read at each scrape.
+type tables func() Tables
+
+var (
+	trackedDesc = prometheus.NewDesc("kube_ipvs_conntrack_entries",
+		"Connections that the kernel tracks on this node; absent without the module nf_conntrack.", nil, nil)
+	trackedLimitDesc = prometheus.NewDesc("kube_ipvs_conntrack_entries_limit",
+		"Maximum number of tracked connections (nf_conntrack_max). At the limit, the kernel drops new connections. Absent without a limit.", nil, nil)
+	connectionsDesc = prometheus.NewDesc("kube_ipvs_connections",
+		"Open and closing IPVS connections through all virtual servers of this node, foreign ones included; absent where nftables balances.", nil, nil)
+	bucketsDesc = prometheus.NewDesc("kube_ipvs_connection_table_buckets",
+		"Hash buckets of IPVS's connection table (conn_tab_bits). Each packet searches one bucket. Absent where nftables balances.", nil, nil)
+)
+
+func (f tables) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{trackedDesc, trackedLimitDesc, connectionsDesc, bucketsDesc} {
+		out <- desc
+	}
+}
+
+func (f tables) Collect(out chan<- prometheus.Metric) {
+	t := f()
+	if t.TrackedLimit != nil && *t.TrackedLimit == 0 {
+		t.TrackedLimit = nil
+	}
+	for desc, value := range map[*prometheus.Desc]*uint64{
+		trackedDesc: t.Tracked, trackedLimitDesc: t.TrackedLimit, connectionsDesc: t.Connections, bucketsDesc: t.Buckets,
+	} {
+		if value != nil {
+			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*value))
+		}
+	}
+}

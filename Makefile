@@ -293,8 +293,9 @@ control-plane-test: $(if $(prepared),,upstream) ## Test the control plane that t
 	@KUBE_IPVS_E2E=1 $(recording) go test ./e2e/testbed/controlplane ./e2e/testbed/upstream
 
 .PHONY: chart-test
-chart-test: $(if $(prepared),,upstream) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
+chart-test: $(if $(prepared),,upstream lab-bin) ## Test the Helm chart, the plain manifests, the image's files, and the quick parts of a release
 	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./e2e/stories/image # make e2e runs the tests that need a kernel
+	@$(lab_bin) install chart
 	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./...
 	@cd e2e/release && $(recording) go test -short ./...
 

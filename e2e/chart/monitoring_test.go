@@ -23,8 +23,8 @@ type metric struct {
 	labels map[string][]string
 }
 
-// targetLabels are the labels that Prometheus adds.
-var targetLabels = []string{"job", "instance", "namespace", "pod", "node"}
+// targetLabels are the labels that Prometheus adds, and one that tells clusters apart in a common database.
+var targetLabels = []string{"job", "instance", "namespace", "pod", "node", "cluster"}
 
 // exported returns the metrics of the agent. The tests of internal/telemetry keep docs/metrics.md up to date.
 func exported(t *testing.T) map[string]metric {
@@ -182,7 +182,10 @@ var (
 )
 
 // words are used by the query language and by Grafana in these queries.
-var words = []string{"absent", "and", "count", "histogram_quantile", "increase", "label_values", "max", "or", "rate", "sum", "time", "vector"}
+var words = []string{
+	"absent", "and", "clamp_min", "count", "histogram_quantile", "increase", "label_values", "max", "or", "quantile", "rate",
+	"slo", "sum", "time", "topk", "vector",
+}
 
 // checkQuery looks for unexported metrics, labels and label values.
 func checkQuery(query string, metrics map[string]metric) (errs []error) {

@@ -33,13 +33,13 @@ func programsOf(groups ...string) []program {
 	return programs
 }
 
-// installCommand installs the host programs needed by the lab and by a cluster with kubelets.
+// installCommand installs the host programs needed by a cluster with kubelets or by the tests of the chart.
 func installCommand(args []string) (int, error) {
-	if len(args) != 1 || args[0] != "nodes" {
-		return 0, userErrorf("unexpected arguments; use lab install nodes")
+	if len(args) != 1 || !slices.Contains([]string{"nodes", "chart"}, args[0]) {
+		return 0, userErrorf("unexpected arguments; use lab install nodes or lab install chart")
 	}
 	addSbin()
-	return 0, ensurePrograms("nodes")
+	return 0, ensurePrograms(args[0])
 }
 
 // addSbin appends the sbin directories to PATH, which an unprivileged user's PATH often lacks.

@@ -16,6 +16,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
        lab shell [flags] [--] [COMMAND [ARG...]]  start an interactive shell, or run a command on this terminal
        lab kernel-test [flags]                 run the tests that need a kernel
        lab install nodes                       install the host programs that a cluster with kubelets needs
+       lab install chart                       install promtool, for the chart's tests
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 

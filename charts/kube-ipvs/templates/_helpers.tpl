@@ -98,3 +98,28 @@ logging.format: {{ . }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* An alert, or nothing if it is off. The argument is a list: the alert in files/alerts.yaml, and the values of the rule. */}}
+{{- define "kube-ipvs.alert" -}}
+{{- $alert := index . 0 }}{{ $rule := index . 1 }}
+{{- with get $rule.alerts $alert.alert }}
+{{- if .enabled }}
+{{- $expr := $alert.expr }}{{ if $rule.clusterLabel }}{{ $expr = $alert.perCluster | default $expr }}{{ end }}
+{{- $texts := dict "summary" (include "kube-ipvs.alert-text" (list $alert.summary . $rule)) "description" $alert.description }}
+{{- with $rule.runbookURL }}{{ $_ := set $texts "runbook_url" (print . (lower $alert.alert)) }}{{ end }}
+{{- dict "alert" $alert.alert "expr" (include "kube-ipvs.alert-text" (list $expr . $rule)) "for" .for
+  "labels" (merge (dict "severity" .severity) $rule.additionalAlertLabels)
+  "annotations" (merge $texts $rule.additionalAlertAnnotations) | list | toYaml }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A text of an alert with the values of the alert and of the rule. The argument is a list of all three. */}}
+{{- define "kube-ipvs.alert-text" -}}
+{{- $alert := index . 1 }}{{ $rule := index . 2 }}{{ $label := $rule.clusterLabel }}
+{{- $clusters := $rule.clusters | default (printf "max_over_time((count by (%s) (up{job=\"kube-ipvs\"} == 1))[1d:10m])" $label) }}
+{{- first . | replace "<threshold>" (toString $alert.threshold) | replace "<wanted>" (toString $alert.wanted)
+  | replace "<clusters>" (printf "count by (%s) (%s)" $label $clusters) | replace "<label>" $label
+  | replace "<cluster>" (empty $label | ternary "" (print $label ", "))
+  | replace "<of-cluster>" (empty $label | ternary "" (printf " of cluster {{ $labels.%s }}" $label)) }}
+{{- end }}

@@ -75,6 +75,11 @@ var refusedBySchema = refused{
 	{"metrics: {prometheusRule: {interval: 1m}}", "interval"},
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrfit: {enabled: false}}}}", "KubeIPVSDrfit"},
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrift: {for: soon}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDrift/for"},
+	{"metrics: {prometheusRule: {alerts: {KubeIPVSDown: {threshold: 3}}}}", "threshold"}, // it compares with none
+	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrift: {threshold: many}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDrift/threshold"},
+	{"metrics: {prometheusRule: {alerts: {KubeIPVSDataPlane: {wanted: ebpf}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDataPlane/wanted"},
+	{"metrics: {prometheusRule: {clusterLabel: k8s-cluster}}", "/metrics/prometheusRule/clusterLabel"},
+	{"metrics: {prometheusRule: {runbookURL: docs}}", "/metrics/prometheusRule/runbookURL"},
 	{"metrics: {podMonitor: {relabelings: {a: b}}}", "/metrics/podMonitor/relabelings"},
 	{"revisionHistoryLimit: -1", "/revisionHistoryLimit"},
 	{"global: {imageRegistry: example.com/team}", "/global/imageRegistry"},

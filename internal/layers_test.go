@@ -111,7 +111,8 @@ var layers = map[string]layer{
 		why:    "connects the parts, for the program and for tests; makes no decisions",
 	},
 	"machine": {
-		ours: []string{"bundle", "compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/foreign", "kernel/ipset", "kernel/iptables", "kernel/ipvs",
+		ours: []string{"bundle", "compile", "config", "daemon", "doctor", "explain", "inet", "inspect", "kernel", "kernel/conntrack", "kernel/foreign", "kernel/ipset", "kernel/iptables",
+			"kernel/ipvs",
 			"kernel/live", "kernel/netdev", "kernel/nft", "nodelock", "preflight", "view", "want"},
 		others: []string{"golang.org/x/sys/unix"}, why: "reads the state that commands show; commands are rare, so it opens backends on demand",
 	},

@@ -81,7 +81,7 @@ func (f *flowCommand) run() error {
 	if f.list.output == asTable && !f.list.headless {
 		fmt.Fprintln(f.out, inspect.FlowTitles())
 	}
-	print := func(e inspect.FlowEvent) {
+	print := func(e view.FlowEvent) {
 		if f.limit > 0 && f.printed == f.limit {
 			return
 		}
@@ -90,7 +90,7 @@ func (f *flowCommand) run() error {
 			stop()
 		}
 	}
-	lost := func() { print(inspect.FlowEvent{Time: time.Now(), Event: inspect.FlowsLost}) }
+	lost := func() { print(view.FlowEvent{Time: time.Now(), Event: view.FlowsLost}) }
 	take := func(e kernel.FlowEvent) {
 		if f.event != "" && e.Ended != (f.event == "ended") {
 			return
@@ -98,7 +98,7 @@ func (f *flowCommand) run() error {
 		if time.Since(f.asked) >= askAgain {
 			_ = f.learn(false) // the names of before are better than none
 		}
-		if event, is := f.names.Event(e, time.Now()); is {
+		if event, is := f.names.Event(e); is {
 			print(event)
 		}
 	}
@@ -139,10 +139,10 @@ func (f *flowCommand) learn(first bool) error {
 	return nil
 }
 
-func (f *flowCommand) print(e inspect.FlowEvent) error {
+func (f *flowCommand) print(e view.FlowEvent) error {
 	if f.list.output == asJSON {
 		return errors.Join(json.NewEncoder(f.out).Encode(e), f.out.Flush())
 	}
-	_, err := io.WriteString(f.out, e.String()+"\n")
+	_, err := io.WriteString(f.out, inspect.FlowLine(e)+"\n")
 	return errors.Join(err, f.out.Flush())
 }

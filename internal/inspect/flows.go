@@ -4,42 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
-)
-
-// FlowEvent is a line of the command flows: the beginning or the end of a connection to a Service.
-type FlowEvent struct {
-	Time time.Time `json:"time"`
-	// Event is NEW, ENDED, or LOST if the kernel had no room for some events; a LOST event has no connection.
-	Event     string `json:"event"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-	Port      string `json:"port,omitempty"`
-	Protocol  string `json:"protocol,omitempty"`
-	// ClientPod is the client if it is an endpoint of a Service; Pod and Node are those of the endpoint.
-	Client    netip.AddrPort `json:"client,omitzero"`
-	ClientPod string         `json:"clientPod,omitempty"`
-	Virtual   netip.AddrPort `json:"virtual,omitzero"`
-	Endpoint  netip.AddrPort `json:"endpoint,omitzero"`
-	Pod       string         `json:"pod,omitempty"`
-	Node      string         `json:"node,omitempty"`
-	// Answered is true if the endpoint has replied. Seconds and the counters are those of an ended connection, if the kernel records them.
-	Answered *bool    `json:"answered,omitempty"`
-	Seconds  *float64 `json:"seconds,omitempty"`
-	Packets  *uint64  `json:"packets,omitempty"`
-	BytesIn  *uint64  `json:"bytesIn,omitempty"`
-	BytesOut *uint64  `json:"bytesOut,omitempty"`
-}
-
-// The events.
-const (
-	FlowNew   = "NEW"
-	FlowEnded = "ENDED"
-	FlowsLost = "LOST"
 )
 
 // FlowNames has the names of the Services and pods that connections lead to and come from.
@@ -77,13 +45,13 @@ func FlowNamesOf(services, all []view.Service) FlowNames {
 }
 
 // Event describes a connection. It returns false for one that leads to no Service.
-func (n FlowNames) Event(e kernel.FlowEvent, now time.Time) (out FlowEvent, ok bool) {
+func (n FlowNames) Event(e kernel.FlowEvent) (out view.FlowEvent, ok bool) {
 	to, known := n.frontends[e.Key]
 	if !known {
 		return out, false
 	}
-	out = FlowEvent{
-		Time: now, Event: FlowNew, Namespace: to.service.Namespace, Name: to.service.Name, Port: to.frontend.Port, Protocol: e.Key.Protocol.String(),
+	out = view.FlowEvent{
+		Time: e.At, Event: view.FlowNew, Namespace: to.service.Namespace, Name: to.service.Name, Port: to.frontend.Port, Protocol: e.Key.Protocol.String(),
 		Client: e.Client, ClientPod: n.pods[e.Client.Addr()], Virtual: e.Key.Addr,
 	}
 	if e.Endpoint != e.Key.Addr { // the connection has an endpoint
@@ -93,7 +61,7 @@ func (n FlowNames) Event(e kernel.FlowEvent, now time.Time) (out FlowEvent, ok b
 	if !e.Ended {
 		return out, true
 	}
-	out.Event, out.Answered = FlowEnded, &e.Answered
+	out.Event, out.Answered = view.FlowEnded, &e.Answered
 	if seconds := e.Lasted.Seconds(); seconds > 0 {
 		out.Seconds = &seconds
 	}
@@ -108,10 +76,10 @@ func FlowTitles() string {
 	return flowLine("TIME", "EVENT", "SERVICE", "CLIENT", "ENDPOINT", "DETAILS")
 }
 
-// String is the line of the table.
-func (e FlowEvent) String() string {
+// FlowLine is a line of the table.
+func FlowLine(e view.FlowEvent) string {
 	at := e.Time.Format("15:04:05.000")
-	if e.Event == FlowsLost {
+	if e.Event == view.FlowsLost {
 		return flowLine(at, e.Event, "", "", "", "the kernel had no room for some events")
 	}
 	service := fmt.Sprintf("%s/%s:%s", e.Namespace, e.Name, e.Port)
@@ -122,10 +90,10 @@ func (e FlowEvent) String() string {
 	if e.Endpoint.IsValid() {
 		endpoint = named(e.Pod, e.Endpoint)
 	}
-	return flowLine(at, e.Event, service+"/"+e.Protocol, named(e.ClientPod, e.Client), endpoint, e.details())
+	return flowLine(at, e.Event, service+"/"+e.Protocol, named(e.ClientPod, e.Client), endpoint, flowDetails(e))
 }
 
-func (e FlowEvent) details() string {
+func flowDetails(e view.FlowEvent) string {
 	var parts []string
 	if e.Answered != nil && !*e.Answered {
 		parts = append(parts, "no answer")

@@ -19,6 +19,7 @@ type Flow struct {
 // FlowEvent is the beginning or the end of a tracked connection.
 type FlowEvent struct {
 	Flow
+	At    time.Time
 	Ended bool
 	// Answered is true if the kernel has seen a reply.
 	Answered bool

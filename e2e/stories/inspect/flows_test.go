@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
-	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
 // TestFlows shows connections of a client with the names of Service and endpoint, as they begin and end.
@@ -16,9 +16,9 @@ func TestFlows(t *testing.T) {
 	flows := s.node.MustStart(t, s.binary, "flows", "default/plain", "-o", "json", "--limit", "6", "--status-socket", s.socket)
 	t.Cleanup(flows.Kill)
 	var conns []*cluster.Conn
-	events := func() (all []inspect.FlowEvent, err error) {
+	events := func() (all []view.FlowEvent, err error) {
 		for line := range strings.Lines(flows.Log()) {
-			var e inspect.FlowEvent
+			var e view.FlowEvent
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				return nil, fmt.Errorf("%w: %s", err, line)
 			}
@@ -44,7 +44,7 @@ func TestFlows(t *testing.T) {
 			if e.Name != "plain" || e.Virtual.String() != plainIP+":80" || e.Client.Addr() != s.client.V4 || e.Endpoint.Port() != 8080 {
 				t.Fatalf("%+v", e)
 			}
-			if e.Event == inspect.FlowEnded {
+			if e.Event == view.FlowEnded {
 				return err
 			}
 		}

@@ -64,6 +64,7 @@ func watch(ctx context.Context, sub *nlbatch.Subscription, take func(kernel.Flow
 		}
 		for _, m := range messages {
 			if e, relevant := readEvent(m.Header.Type, m.Data); relevant {
+				e.At = time.Now()
 				take(e)
 			}
 		}

@@ -133,7 +133,7 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestInterruptedNight checks that an interrupted part leaves no line. The next run does not repeat completed targets, and a resumed part
+// TestInterruptedNight checks that an interrupted part adds no line to the record. The next run does not repeat completed targets, and a resumed part
 // keeps testing its first commit.
 func TestInterruptedNight(t *testing.T) {
 	newRepository(t)

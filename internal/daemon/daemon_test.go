@@ -200,7 +200,7 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules. Meanwhile, other goroutines request views and the source changes.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules. Meanwhile, the source changes and other goroutines request views.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))

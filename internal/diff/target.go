@@ -17,8 +17,9 @@ type Target struct {
 	// foreign contains the wanted virtual servers whose keys foreign ones occupy. They are not written (I5), nor is anything that depends
 	// on them.
 	foreign map[kernel.ServerKey]*want.Server
-	// lingering virtual servers keep their connections while a Service's new virtual server exists alongside: the Service changed which
-	// ports share an affinity, and the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
+	// lingering contains old virtual servers that keep their connections beside a Service's new virtual server. They exist if a Service
+	// has changed which of its ports share client affinity, because the kernel cannot change a virtual server's port. lingersAt lists
+	// their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
 	// members contains, for each member, the difference between its number of users here and in the wanted state.

@@ -110,7 +110,7 @@ func (f *Facts) able() (may []string) {
 	return may
 }
 
-// checkDataPlanes finds programs that serve Services instead of IPVS.
+// checkDataPlanes finds programs other than IPVS that handle the traffic of Services.
 func checkDataPlanes(f Facts) []finding.Finding {
 	serves, may := f.serving(), f.able()
 	switch {

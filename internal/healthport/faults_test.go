@@ -101,7 +101,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// refusal returns a fault in which listening on a port fails.
+// refusal is a fault that makes listening on a port fail.
 type refusal struct {
 	address, network string
 	err              error

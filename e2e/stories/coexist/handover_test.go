@@ -220,7 +220,7 @@ func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// proxyPatience is the limit for kube-proxy, which starts a process for each set entry.
+// proxyPatience is how long to wait for kube-proxy, which is slow because it starts a process for each set entry.
 const proxyPatience = 8 * time.Minute
 
 // awaitTheirs waits until the node has kube-proxy's rules.

@@ -61,7 +61,7 @@ func TestAPIServer(t *testing.T) {
 	w.awaitSaved(t, w.node2, s, "-s mh -b mh-fallback,mh-port")
 	w.awaitSaved(t, w.node2, s, "-w 4")
 	apply(notes{"scheduler": "fastest"}, nil)
-	w.awaitSaved(t, w.node2, s, "rr\n") // wrr if the agent receives the Service before the removal of the Node's weight
+	w.awaitSaved(t, w.node2, s, "rr\n") // also matches wrr, which the agent uses until the Node's weight is removed
 	client, err := kubernetes.NewForConfig(api.Client())
 	if err != nil {
 		t.Fatal(err)

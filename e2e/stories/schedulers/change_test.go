@@ -134,7 +134,7 @@ func saved(node *cluster.Node, at string) (string, error) {
 
 var statsLine = regexp.MustCompile(`(?m)^TCP\s+\S+\s+(\d+)`)
 
-// connectionsMade returns the number of connections counted by the first node's TCP server since it was created.
+// connectionsMade returns the number of connections that the first node's TCP virtual server has counted since it was created.
 func (w *world) connectionsMade(t *testing.T, s service, f cluster.Family) int {
 	t.Helper()
 	out := w.node1.MustRun(t, "ipvsadm", "-L", "-n", "--stats", "--exact", "-t", s.at(f))

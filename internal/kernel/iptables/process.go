@@ -106,7 +106,7 @@ func (e *processError) Error() string {
 func (e *processError) Unwrap() error { return e.err }
 
 // save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. If this thread's network
-// namespace has no legacy tables, which is the normal case, it starts no program. Output without a table, or without the table's end, is an error.
+// namespace has no legacy tables, which is the normal case, it starts no program. It returns an error if a table is missing in the output, or its COMMIT line.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
 	if err != nil || v == Legacy && len(tables) == 0 {

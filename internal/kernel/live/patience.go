@@ -139,7 +139,7 @@ func (p *patient) Read(ctx context.Context) (kernel.RulesView, error) {
 // Apply executes an operation on the family's rules.
 func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	p.mu.Lock()
-	p.late = nil // about to be outdated, and so is a read that still runs
+	p.late = nil // about to become stale, as is the result of a read that is still in progress
 	p.writes++
 	p.mu.Unlock()
 	var failure error

@@ -276,7 +276,7 @@ type draft struct {
 	dests []kernel.Destination
 }
 
-// apply applies one operation. changes is false if the draft already was as the operation requests.
+// apply applies one operation. changes is false if the draft was already in the state that the operation requests.
 func (d *draft) apply(op kernel.Op) (changes bool, err error) {
 	switch o := op.Object.(type) {
 	case kernel.Server:

@@ -204,3 +204,13 @@ func FuzzJudge(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkReadEvent measures the work for one event, without that of the kernel.
+func BenchmarkReadEvent(b *testing.B) {
+	payload := message(there, back)
+	for b.Loop() {
+		if _, is := readEvent(0, payload); !is {
+			b.Fatal("not read")
+		}
+	}
+}

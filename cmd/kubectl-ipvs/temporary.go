@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-// temporaryTimeout is how long a node may take by default, with the time for pulling an image.
+// temporaryTimeout is the default time limit for a node, including the time to pull an image.
 const temporaryTimeout = 2 * time.Minute
 
 // addTemporary adds the flags for pods that exist only while the command runs.
@@ -30,7 +30,7 @@ func (o *options) addCompare(cmd *cobra.Command) {
 		"with --compare: ConfigMap with kube-proxy's configuration in the key config.conf; empty for the agent's defaults")
 }
 
-// takeCompare applies these flags to a question.
+// takeCompare applies the flags of addCompare to a question.
 func (o *options) takeCompare(q *fleet.Question) {
 	if o.compare {
 		q.Extra = append(q.Extra, "--compare")

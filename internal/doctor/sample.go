@@ -8,10 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Sample chooses virtual servers to which doctor follows packets if no agent tells it about Services.
+// Sample selects the virtual servers to which doctor traces packets if no agent responds.
 type Sample struct{ keys []kernel.ServerKey }
 
-// ofEachFamily is how many virtual servers of a family a sample has.
+// ofEachFamily limits the number of virtual servers of each family in a sample.
 const ofEachFamily = 4
 
 // Take reports whether the sample includes a virtual server. It is called once for each.

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// FlowNames has the names of the Services and pods that connections lead to and come from.
+// FlowNames contains the names of Services by frontend, and the names of pods by address.
 type FlowNames struct {
 	frontends map[kernel.ServerKey]flowTarget
 	pods      map[netip.Addr]string
@@ -21,8 +21,8 @@ type flowTarget struct {
 	frontend view.Frontend
 }
 
-// FlowNamesOf collects the names in the Services of an agent. Connections to other Services have none. Clients may be endpoints of any Service
-// among all.
+// FlowNamesOf collects the names in the Services of an agent. Connections to other Services are left out. Clients may be endpoints of any
+// Service in all.
 func FlowNamesOf(services, all []view.Service) FlowNames {
 	n := FlowNames{map[kernel.ServerKey]flowTarget{}, map[netip.Addr]string{}}
 	for _, s := range services {

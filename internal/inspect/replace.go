@@ -12,11 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// mostReplaced bounds the frontends that one finding lists.
+// mostReplaced limits the number of Services that one finding lists.
 const mostReplaced = 100
 
-// Replaces finds what clients will notice if an agent takes over the virtual servers of another proxy. v is what the agent would serve, have are
-// the virtual servers of the kernel. Frontends with the same difference share a finding.
+// Replaces finds what clients will notice if an agent takes over another proxy's virtual servers. v describes what the agent would serve, and
+// have contains the kernel's virtual servers. Services with the same difference share a finding.
 func Replaces(v *view.View, have map[kernel.ServerKey]kernel.ObservedServer) []finding.Finding {
 	r := replacing{have: have, used: map[kernel.ServerKey]bool{}, found: map[string]*finding.Finding{}}
 	for _, s := range v.Services {
@@ -89,6 +89,12 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 	key := kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 	now, exists := r.have[key]
 	r.used[key] = true
+	if f.AllPorts {
+		r.used[key.AllPorts()] = true
+		if !exists { // an agent has already replaced the virtual servers of single ports
+			now, exists = r.have[key.AllPorts()]
+		}
+	}
 	name := fmt.Sprintf("%s at %s/%s", s.ID(), f.Address, f.Protocol)
 	switch {
 	case f.State == view.Conflict && exists && s.ID() != f.Owner: // the owner's frontend is compared
@@ -116,10 +122,15 @@ func (r *replacing) compare(name string, f view.Frontend, now kernel.ObservedSer
 	if f.Affinity != timeout {
 		r.add(finding.Warning, fmt.Sprintf("session affinity would change from %s to %s", seconds(timeout), seconds(f.Affinity)), name, annotate)
 	}
-	if f.AllPorts {
+	switch {
+	case !f.AllPorts:
+		r.compareEndpoints(name, f, now)
+	case now.Key != now.Key.AllPorts():
 		r.add(finding.Notice, "one virtual server would serve all ports of the address", name, "nothing to do")
-		return
 	}
+}
+
+func (r *replacing) compareEndpoints(name string, f view.Frontend, now kernel.ObservedServer) {
 	wanted, kept := map[string]bool{}, 0
 	for _, e := range f.Endpoints {
 		if e.Wanted != nil {
@@ -149,7 +160,7 @@ func seconds(n uint32) string {
 	return fmt.Sprintf("%d s", n)
 }
 
-// unused is a virtual server that the agent would not serve. A problem that names its address says why.
+// unused adds a finding about a virtual server that the agent would not serve. The reason is a problem that names its address, if there is one.
 func (r *replacing) unused(v *view.View, key kernel.ServerKey) {
 	reason, shown := "", fmt.Sprintf("%s/%s", key.Addr, key.Protocol)
 	for _, s := range v.Services {

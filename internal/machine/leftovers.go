@@ -70,7 +70,7 @@ func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) 
 	return ""
 }
 
-// servesMode says that kube-proxy serves its mode, or may; empty if it does not. The agent may serve its own there.
+// servesMode returns the evidence that kube-proxy serves its mode, or "" if there is none. The agent may serve its own mode on the same port.
 func (m *Machine) servesMode(ctx context.Context, v *view.View) string {
 	for _, s := range v.Node.Settings {
 		if s.Name != "metricsBindAddress" || strings.HasSuffix(s.Value, proxyModePort) {

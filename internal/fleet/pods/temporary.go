@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// temporaryLabel is on pods that run one command. Its value is not that of agents, which must not be taken for them.
+	// temporaryLabel marks pods that run a single command. Its value differs from that of agents, so that find does not select these pods.
 	temporaryLabel = "app.kubernetes.io/name"
 	temporaryName  = "kube-ipvs-once"
-	// extraTime is how long a pod may exist after the command has stopped waiting for it.
+	// extraTime is added to the deadline of a pod, so that a pod that nobody deletes still ends.
 	extraTime = time.Minute
 	pollEvery = 500 * time.Millisecond
 )
@@ -58,7 +58,7 @@ func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interf
 	return nil
 }
 
-// askTemporary runs the command in a pod of its own.
+// askTemporary runs the command in a new pod and deletes the pod.
 func (cfg *Config) askTemporary(all context.Context, client kubernetes.Interface, node string, q fleet.Question, line []string) (answer fleet.Answer) {
 	answer.Node = node
 	ctx, cancel := context.WithTimeout(all, cfg.Timeout)
@@ -142,7 +142,7 @@ func (cfg *Config) readLog(ctx context.Context, client kubernetes.Interface, q f
 	return nil
 }
 
-// splitLog separates a document from the messages in a log, which mixes stdout and stderr. Messages begin with a letter.
+// splitLog separates the document on stdout from the messages on stderr, because a log contains both. Only messages begin with a letter.
 func splitLog(text []byte) (document, messages []byte) {
 	for line := range bytes.Lines(text) {
 		if bytes.ContainsAny(line[:1], "{}[] ") {

@@ -81,7 +81,6 @@ func TestDocsNameFiles(t *testing.T) {
 	}
 }
 
-// pages returns the text of the documentation's pages, keyed by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -101,7 +100,6 @@ func pages(t *testing.T) map[string]string {
 	return all
 }
 
-// testsOf returns the names of the tests in the given directories, and the text of their files.
 func testsOf(t *testing.T, folders ...string) (names map[string]bool, sources string) {
 	t.Helper()
 	names = map[string]bool{}

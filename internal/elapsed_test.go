@@ -49,7 +49,6 @@ func eachFile(t *testing.T, visit func(path string, file *ast.File, at func(toke
 	}
 }
 
-// onVirtualClock reports whether a file's tests run in a synctest bubble or in a virtual machine.
 func onVirtualClock(file *ast.File) bool {
 	return slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool {
 		return slices.ContainsFunc([]string{"testing/synctest", "internal/kernel/labtest", "e2e/testbed/cluster"}, func(end string) bool {

@@ -39,7 +39,6 @@ func TestExportedNamesHaveUsers(t *testing.T) {
 	}
 }
 
-// declaredIn returns the functions and variables that a file declares.
 func declaredIn(file *ast.File) (names []*ast.Ident) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {

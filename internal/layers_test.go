@@ -23,7 +23,7 @@ type layer struct {
 	why   string
 }
 
-// impure lists packages of the standard library that do I/O, or whose results do not depend on their input only.
+// impure lists packages of the standard library that do I/O, or whose results depend on more than their input.
 var impure = []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "sync", "syscall", "time", "unsafe"}
 
 var layers = map[string]layer{
@@ -161,10 +161,8 @@ var layers = map[string]layer{
 	},
 }
 
-// noClock is the reason for the restrictions on the agent's parts.
 const noClock = "a part of the loop without I/O or clock: the loop passes the current time"
 
-// sourceOnly is the reason for the restrictions on the sources.
 const sourceOnly = "I1: sources do not know how the agent uses their objects"
 
 func backend(others ...string) layer {
@@ -225,7 +223,6 @@ func TestLayersExist(t *testing.T) {
 	}
 }
 
-// TestPackageDocs requires a package comment for every package.
 func TestPackageDocs(t *testing.T) {
 	for _, pkg := range packages(t) {
 		if pkg.doc == "" {

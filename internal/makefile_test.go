@@ -69,7 +69,6 @@ func makeHelp(t *testing.T, target string) string {
 	return string(out)
 }
 
-// names returns the first group of each match.
 func names(pattern *regexp.Regexp, text string) []string {
 	var found []string
 	for _, m := range pattern.FindAllStringSubmatch(text, -1) {

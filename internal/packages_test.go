@@ -50,7 +50,6 @@ func TestOneListOfPackages(t *testing.T) {
 	}
 }
 
-// listedPackages returns the Debian packages in the list and the base names of its programs.
 func listedPackages(t *testing.T) (packages, programs []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", packageList))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// counts is an exception: its loop ends because it counts the iterations that the time permits.
+// The loop in counts ends even if the clock does not advance, because each iteration increments a counter.
 const counts = "../e2e/stories/scale/latency_test.go"
 
 // TestLoopsInGuestsPause: a virtual clock does not advance while a program runs. A loop that waits for a time or for
@@ -55,7 +55,6 @@ func waits(loop *ast.ForStmt) (found bool) {
 	return found
 }
 
-// pauses reports whether a loop sleeps or receives from a channel.
 func pauses(loop *ast.ForStmt) (found bool) {
 	inLoop(loop, func(n ast.Node) {
 		switch n := n.(type) {

@@ -39,7 +39,7 @@ func TestNobodyRecommendsTheCleanupOfKubeProxy(t *testing.T) {
 		}
 	}
 	if warnings == 0 {
-		t.Error("no page warns of it")
+		t.Error("no page warns against kube-proxy's own cleanup")
 	}
 }
 

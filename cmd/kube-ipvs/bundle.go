@@ -28,9 +28,9 @@ history and metrics, the virtual servers, sets and rules of kube-ipvs, modules, 
 and the end of logs. manifest.json lists every file, with its command, its duration and its error. A part
 that fails or takes too long does not stop the others.
 
-It contains names and addresses of Services, pods and nodes. It contains no credentials: no kubeconfig, token,
-environment, private key or annotation of another program. Values that look like credentials are replaced by
-REDACTED. Of other programs' rules, sets and tables, it has only the names and numbers.
+The archive contains names and addresses of Services, pods and nodes. It contains no credentials: no kubeconfig,
+token, environment, private key or annotation of another program. Values that look like credentials are replaced
+by REDACTED. For rules, sets and tables of other programs, it contains only names and counts.
 
 FILE is readable only by its owner. The default is kube-ipvs-bundle-NODE-TIME.tar.gz in the current directory.
 With -, the archive goes to stdout. The exit status is 0 if the archive is written, even if parts of it failed.`,
@@ -81,7 +81,7 @@ func (b *bundleCommand) run(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// commands are the parts that are commands of this program.
+// commands returns the parts of the bundle that this program's commands print.
 func (b *bundleCommand) commands() (parts []bundle.Part) {
 	socket, file := []string{"--status-socket", b.socket}, []string{}
 	if b.file != "" {
@@ -115,7 +115,6 @@ func (b *bundleCommand) commands() (parts []bundle.Part) {
 	return parts
 }
 
-// execute runs a command of this program.
 func (b *bundleCommand) execute(ctx context.Context, args []string, w io.Writer) error {
 	var stderr strings.Builder
 	status := execute(ctx, b.machine, args, w, &stderr)

@@ -22,7 +22,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// filesOf returns the content of an archive by name.
 func filesOf(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
 	uncompressed, err := gzip.NewReader(bytes.NewReader(archive))
@@ -46,7 +45,6 @@ func filesOf(t *testing.T, archive []byte) map[string]string {
 	}
 }
 
-// bundled runs bundle and returns the files of the archive.
 func bundled(t *testing.T, s *stage, args ...string) (map[string]string, bundle.Manifest) {
 	t.Helper()
 	out, stderr, status := s.inspect(t, append([]string{"bundle", "-"}, args...)...)
@@ -69,7 +67,6 @@ func bundled(t *testing.T, s *stage, args ...string) (map[string]string, bundle.
 	return files, index
 }
 
-// TestBundle: the archive has what a bug report needs.
 func TestBundle(t *testing.T) {
 	s := newStage(t)
 	files, index := bundled(t, s)
@@ -94,7 +91,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestBundleWithoutAgent: the kernel's part is complete, and the index says why the agent's is not.
+// TestBundleWithoutAgent: the kernel's part is complete, and the index explains why the agent's part is missing.
 func TestBundleWithoutAgent(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -109,16 +106,14 @@ func TestBundleWithoutAgent(t *testing.T) {
 	}
 }
 
-// planted are secrets by the place where a test puts them.
+// planted contains secrets, keyed by the place where a test puts them.
 type planted map[string]string
 
-// at returns a secret for a place.
 func (p planted) at(place string) string {
 	p[place] = "s3cr3t-0f-" + strings.ReplaceAll(place, " ", "-")
 	return p[place]
 }
 
-// write writes a file and returns its name.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
@@ -127,11 +122,11 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// token looks like one of a ServiceAccount.
+// token looks like the token of a ServiceAccount.
 const token = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJlLW9mLWEtdG9rZW4"
 
-// secretStage is a stage with secrets wherever a part of the bundle reads. It returns two configurations; only the valid one names the
-// kubeconfig.
+// secretStage returns a stage with secrets in everything that a bundle reads, and two configurations. Only the
+// valid configuration names the kubeconfig.
 func secretStage(t *testing.T, secrets planted) (s *stage, valid, invalid string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -178,11 +173,11 @@ func secretStage(t *testing.T, secrets planted) (s *stage, valid, invalid string
 	return s, valid, invalid
 }
 
-// TestBundleHasNoSecrets searches the whole archive for secrets from everywhere.
+// TestBundleHasNoSecrets searches the whole archive for every planted secret.
 func TestBundleHasNoSecrets(t *testing.T) {
 	secrets := planted{}
 	s, valid, invalid := secretStage(t, secrets)
-	known := secrets["kubeconfig token"] // in no shape of a credential
+	known := secrets["kubeconfig token"] // the log contains only its value
 	inLog := "request failed, Authorization: Basic " + secrets.at("agent log") + " with %s, " + token +
 		"\n-----BEGIN PRIVATE KEY-----\n" + secrets["key"] + "\n-----END PRIVATE KEY-----\npassword=" + secrets.at("logged password") + "\n"
 	for _, file := range []string{valid, invalid} {
@@ -195,7 +190,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 		for name, text := range files {
 			for place, value := range secrets {
 				if strings.Contains(text, value) {
-					t.Errorf("with %s, %s has the secret of: %s\n%s", file, name, place, text)
+					t.Errorf("with %s, %s contains the secret from: %s\n%s", file, name, place, text)
 				}
 			}
 		}
@@ -208,7 +203,6 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	}
 }
 
-// loggingHost is a host with messages of the kernel.
 type loggingHost struct {
 	fakeHost
 	log string
@@ -216,7 +210,7 @@ type loggingHost struct {
 
 func (h loggingHost) KernelLog() (string, error) { return h.log, nil }
 
-// TestBundleFile: the file is the owner's alone and replaces no other, and the command names it.
+// TestBundleFile: only the owner can read the file, it replaces no other file, and the command prints its name.
 func TestBundleFile(t *testing.T) {
 	s := newStage(t)
 	path := filepath.Join(t.TempDir(), "b.tar.gz")

@@ -259,7 +259,6 @@ func TestVersionForms(t *testing.T) {
 	}
 }
 
-// TestValidateInYAML: the YAML has the same content as the JSON.
 func TestValidateInYAML(t *testing.T) {
 	args := []string{"config", "validate", "--config", "testdata/config/bad.yaml"}
 	inJSON, _, _ := call(t, append(args, "-o", "json")...)

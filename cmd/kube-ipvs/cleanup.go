@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// cleaning contains the flags of cleanup.
 type cleaning struct {
 	dryRun, keepServices, leftovers bool
 	inspection

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shells maps each supported shell to the generator of its completion script.
 var shells = map[string]func(*cobra.Command, io.Writer) error{
 	"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
 	"zsh":  func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },

@@ -68,10 +68,8 @@ kube-ipvs on stderr.`,
 	return cmd
 }
 
-// configForms are the output formats of a configuration.
 var configForms = []string{asYAML, asJSON}
 
-// printConfig loads a configuration and prints it as YAML or JSON.
 func printConfig(cmd *cobra.Command, flags *config.Flags, output string, yaml, json func(*config.Loaded) ([]byte, error)) error {
 	loaded, err := flags.Load()
 	if err != nil {

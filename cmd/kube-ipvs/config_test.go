@@ -67,7 +67,6 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// TestBadConfigIsRejected: commands that load a configuration reject an invalid one.
 func TestBadConfigIsRejected(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "--manifests", "testdata/web"}, {"plan", "-f", "testdata/web"}, {"preflight"},

@@ -96,7 +96,6 @@ func TestPagesNameCommands(t *testing.T) {
 	}
 }
 
-// handwritten returns the pages that are not generated.
 func handwritten(t *testing.T) map[string]string {
 	t.Helper()
 	pages := map[string]string{}

@@ -72,7 +72,6 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 	return cmd
 }
 
-// doctorDocument is the JSON and YAML output of doctor.
 type doctorDocument struct {
 	view.Header
 	doctor.Report

@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// TestDoctorCommand: each verdict has its own exit status.
 func TestDoctorCommand(t *testing.T) {
 	s := newStageOf(t, "testdata/web") // no Service has a Problem
 	args := append(withFlags("doctor"), "--status-socket", s.socket)
@@ -72,7 +71,6 @@ func TestDoctorWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutRoot: doctor gives no verdict.
 func TestDoctorWithoutRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root can open every socket; run this test as another user")

@@ -24,7 +24,7 @@ const statusUnknown = statusError(1)
 // statusUnclear is the exit status if the answer depends on the client, or on rules that explain cannot evaluate.
 const statusUnclear = statusError(4)
 
-// statusOf maps each verdict to its exit status. All others are a success.
+// statusOf maps each verdict to its exit status. All other verdicts mean success.
 var statusOf = []struct {
 	verdicts []explain.Verdict
 	status   statusError
@@ -90,7 +90,6 @@ the Service.`,
 	return cmd
 }
 
-// parseClient parses the flags that describe the client.
 func parseClient(from, by string, interfaces func() ([]string, error)) (explain.Question, error) {
 	client := explain.Question{Interface: by}
 	if by != "" {

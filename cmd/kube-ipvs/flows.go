@@ -19,7 +19,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// flowCommand prints connections as they begin and end.
 type flowCommand struct {
 	machine *machine.Machine
 	list    listFlags
@@ -43,10 +42,10 @@ func newFlows(m *machine.Machine) *cobra.Command {
 client with the name of its pod, the Service, and the endpoint with the name of its pod. It runs until you
 interrupt it. With -o json, each line is a JSON document.
 
-The events are those of connection tracking in the kernel, which sends them only while the command runs. An
-end tells how long the connection existed and how much it carried, if the sysctls nf_conntrack_timestamp and
-nf_conntrack_acct are 1. If events arrive faster than they can be printed, some are lost, and a line with the
-event LOST says so. A client has the name of a pod if the pod is an endpoint of a Service.`,
+The events come from connection tracking in the kernel, which sends them only while the command runs. ENDED
+lines show the duration and the traffic of the connection if the sysctls nf_conntrack_timestamp and
+nf_conntrack_acct are 1. If events arrive faster than flows can print them, some are lost, and flows prints a
+line with the event LOST. flows shows the name of a client's pod only if the pod is an endpoint of a Service.`,
 		Example: "  kube-ipvs flows\n  kube-ipvs flows -n shop --event ended\n  kube-ipvs flows shop/cart -o json --limit 100",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,7 +56,7 @@ event LOST says so. A client has the name of a pod if the pod is an endpoint of 
 	f.list.addFlags(cmd)
 	cmd.Flags().StringVar(&f.event, "event", "", "show only this event: new or ended")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "end after this number of lines; 0 for no limit")
-	_ = cmd.Flags().MarkHidden("sort-by") // a stream has no order but time
+	_ = cmd.Flags().MarkHidden("sort-by") // a stream is always in chronological order
 	addCheck(cmd, func() error {
 		switch {
 		case f.event != "" && f.event != "new" && f.event != "ended":
@@ -65,7 +64,7 @@ event LOST says so. A client has the name of a pod if the pod is an endpoint of 
 		case f.limit < 0:
 			return fmt.Errorf("--limit %d: use 0 or more", f.limit)
 		case f.list.sortBy != "":
-			return errors.New("--sort-by: the lines are in the order of time")
+			return errors.New("--sort-by: the lines are always in chronological order")
 		}
 		return nil
 	})
@@ -86,7 +85,7 @@ func (f *flowCommand) run() error {
 			return
 		}
 		f.printed++
-		if f.print(e) != nil || f.limit > 0 && f.printed == f.limit { // nobody reads the output, or all is printed
+		if f.print(e) != nil || f.limit > 0 && f.printed == f.limit { // the output is closed, or the limit is reached
 			stop()
 		}
 	}
@@ -96,7 +95,7 @@ func (f *flowCommand) run() error {
 			return
 		}
 		if time.Since(f.asked) >= askAgain {
-			_ = f.learn(false) // the names of before are better than none
+			_ = f.learn(false) // earlier names are better than none
 		}
 		if event, is := f.names.Event(e); is {
 			print(event)

@@ -24,10 +24,11 @@ func newHistory() *cobra.Command {
 each ran, the Services that it touched, what it added (+), changed (~) and removed (-), how long it took, and
 how it ended. -o wide adds the duration of each stage and the kinds of objects; -o json has all details.
 
-The agent remembers about the last thousand of these syncs, and nothing from before its start. A failure or a
-repair that happens again and again is one line.
+The agent remembers about a thousand of these syncs, and none from before its start. Consecutive syncs with the
+same failure or repair share one line.
 
-An entry lists at most 50 Services. --service also shows the entries that touched more.`,
+An entry lists at most 50 Services. --service also shows entries with more Services, because their lists are
+incomplete.`,
 		Example: `  kube-ipvs history --since 1h
   kube-ipvs history --service shop/cart -o wide
   kube-ipvs history --repairs --failed
@@ -58,11 +59,11 @@ type historyCommand struct {
 func (h *historyCommand) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&h.filter.Service, "service", "", "show only syncs that touched this Service (NAMESPACE/NAME)")
-	flags.DurationVar(&h.since, "since", 0, "show only syncs in this time before now, such as 10m; 0 for all")
+	flags.DurationVar(&h.since, "since", 0, "show only syncs newer than this duration, such as 10m; 0 for all")
 	flags.BoolVar(&h.filter.Repairs, "repairs", false, "show only syncs that repaired drift; with --failed, also those that failed")
 	flags.BoolVar(&h.filter.Failed, "failed", false, "show only syncs that failed; with --repairs, also those that repaired drift")
 	flags.IntVar(&h.filter.Limit, "limit", 0, "show at most this many syncs, the latest ones; 0 for all")
-	flags.BoolVarP(&h.watch, "watch", "w", false, "continue with the syncs that follow")
+	flags.BoolVarP(&h.watch, "watch", "w", false, "after the list, show new syncs as they happen")
 	flags.BoolVar(&h.headless, "no-headers", false, "print tables without column titles")
 	h.inspection.addFlags(cmd)
 	addCheck(cmd, func() error {
@@ -118,7 +119,6 @@ func news(now, before []*view.PastSync) []*view.PastSync {
 	})
 }
 
-// watchInterval is the time between two questions of --watch.
 const watchInterval = 2 * time.Second
 
 // follow shows the entries, and then new ones until the command is interrupted.

@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// sameInYAML compares a YAML document with a JSON document.
 func sameInYAML(t *testing.T, inJSON, inYAML string) {
 	t.Helper()
 	if !json.Valid([]byte(inJSON)) {
@@ -32,7 +31,6 @@ func sameInYAML(t *testing.T, inJSON, inYAML string) {
 	}
 }
 
-// TestInspectionCommands runs each command in each output format.
 func TestInspectionCommands(t *testing.T) {
 	s := newStage(t)
 	for _, c := range []struct {
@@ -71,7 +69,6 @@ func TestInspectionCommands(t *testing.T) {
 	}
 }
 
-// errNoIPVS is the error if the kernel lacks the module ip_vs.
 var errNoIPVS = fmt.Errorf("open IPVS: %w: the module ip_vs is not loaded; run `modprobe ip_vs`", kernel.ErrUnavailable)
 
 // TestWithoutIPVS: if the kernel lacks ip_vs, commands show what they can, and name the command that loads the module.
@@ -151,8 +148,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestAgentBesideAnotherProxy: an agent beside another proxy omits some rules. If it does not respond, explain does not
-// report them as missing.
+// TestAgentBesideAnotherProxy: an agent beside another proxy omits some rules. Even if this agent does not respond,
+// explain does not report these rules as missing.
 func TestAgentBesideAnotherProxy(t *testing.T) {
 	s := newStage(t)
 	s.socket = filepath.Join(t.TempDir(), "no-agent.sock")
@@ -169,7 +166,6 @@ func TestAgentBesideAnotherProxy(t *testing.T) {
 	}
 }
 
-// TestDocumentHeaders: every JSON document starts with its apiVersion and kind.
 func TestDocumentHeaders(t *testing.T) {
 	s := newStage(t)
 	look := "--status-socket=" + s.socket

@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// listFlags has the flags that list commands share with kubectl get.
+// listFlags contains the flags that list commands share with kubectl get.
 type listFlags struct {
 	inspection
 	namespace, sortBy  string
@@ -36,7 +36,6 @@ func (l *listFlags) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// table returns the table options.
 func (l *listFlags) table() inspect.Table {
 	return inspect.Table{Wide: l.output == asWide, NoHeaders: l.headless, SortBy: l.sortBy}
 }
@@ -60,7 +59,7 @@ func (l *listFlags) query(cmd *cobra.Command, args []string) (agent.Query, error
 	return agent.Query{Service: id}, nil
 }
 
-// only returns the Services of the namespace.
+// only removes the Services of other namespaces from the list.
 func (l *listFlags) only(list *inspect.ServiceList) error {
 	if l.namespace == "" {
 		return nil

@@ -38,12 +38,10 @@ import (
 // stage is a machine with a fake kernel. Its agent serves the Services in testdata/inspect.
 type stage struct {
 	*machine.Machine
-	fake *kerneltest.Fake
-	// socket is the agent's status socket.
+	fake   *kerneltest.Fake
 	socket string
 }
 
-// inMemory is a fake kernel that the daemon can open.
 type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
@@ -66,13 +64,11 @@ var (
 	nodeAddr = netip.MustParseAddr("192.0.2.1")
 )
 
-// newStage returns a stage whose agent runs until the test ends.
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	return newStageOf(t, "testdata/inspect")
 }
 
-// newStageOf returns a stage whose agent serves the manifests in a directory.
 func newStageOf(t *testing.T, dir string) *stage {
 	t.Helper()
 	s := newMachine(t)
@@ -103,7 +99,6 @@ func newStageOf(t *testing.T, dir string) *stage {
 	return s
 }
 
-// newMachine returns a machine without an agent.
 func newMachine(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{fake: kerneltest.New(compile.Chains...), socket: filepath.Join(t.TempDir(), "agent.sock")}
@@ -179,7 +174,6 @@ func (fakeHost) Leftovers() ([]kernel.Leftover, error) { return nil, nil }
 
 func (fakeHost) ClockSynchronized() (bool, error) { return true, nil }
 
-// settingsOf returns the settings of commandFlags.
 func settingsOf(t *testing.T) *config.Loaded {
 	t.Helper()
 	cmd, flags := newRun(machine.This()), config.Flags{}
@@ -237,7 +231,6 @@ var someConnections = []kernel.Connection{
 	},
 }
 
-// explained converts the fake kernel's state to the form that explain reads.
 func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	k := &explain.Kernel{
 		State: fake.State(), Rules: map[inet.Family]kernel.RuleListing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
@@ -249,7 +242,6 @@ func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	return k
 }
 
-// listing returns a ruleset in the format of iptables.
 func listing(r kernel.Ruleset) kernel.RuleListing {
 	l := kernel.RuleListing{Rules: map[kernel.ChainID][]kernel.SavedRule{}, Policies: map[kernel.ChainID]string{}}
 	add := func(id kernel.ChainID, rule kernel.Rule) {
@@ -269,7 +261,6 @@ func listing(r kernel.Ruleset) kernel.RuleListing {
 	return l
 }
 
-// call runs a command line on the stage.
 func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -277,7 +268,6 @@ func (s *stage) call(t *testing.T, args ...string) (stdout, stderr string, statu
 	return out.String(), err.String(), status
 }
 
-// inspect runs an inspection command.
 func (s *stage) inspect(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	return s.call(t, append(slices.Clone(args), "--status-socket", s.socket)...)

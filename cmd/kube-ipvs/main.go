@@ -24,8 +24,8 @@ func main() {
 	os.Exit(execute(ctx, machine.This(), arguments(os.Args), os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and returns its exit status: 0 for success, 1 for a failure, 2 for an invalid command line, 3 if plan found
-// a difference or explain found that a packet does not arrive. doctor returns its verdict as the exit status.
+// execute runs one command line and returns its exit status: 0 for success, 1 for failure, 2 for an invalid command
+// line, or the verdict of plan, explain, status or doctor.
 func execute(ctx context.Context, m *machine.Machine, args []string, stdout, stderr io.Writer) int {
 	root := newRoot(m)
 	root.SetArgs(args)
@@ -51,7 +51,6 @@ func execute(ctx context.Context, m *machine.Machine, args []string, stdout, std
 	return 1
 }
 
-// usageError is an invalid command line.
 type usageError struct {
 	error
 	command string
@@ -125,7 +124,6 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// asUsageErrors turns flag and argument errors of all commands into usage errors.
 func asUsageErrors(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if c.HasAvailableSubCommands() && c.Flags().NArg() > 0 { // report the unknown command, not its flag

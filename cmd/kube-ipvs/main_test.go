@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// call runs a command line in this process.
 func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -128,7 +127,6 @@ func TestInvalidCommandLines(t *testing.T) {
 	}
 }
 
-// TestHelpHasExamples walks every command.
 func TestHelpHasExamples(t *testing.T) {
 	for _, cmd := range newRoot(machine.This()).Commands() {
 		if cmd.Hidden {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// oneShot has the kube-proxy flags that make run do one task and exit, so kube-proxy's manifests keep working. Most tasks are
+// oneShot contains the kube-proxy flags that make run do one task and exit, so kube-proxy's manifests keep working. Most tasks are
 // also commands.
 type oneShot struct {
 	cleanup, initOnly      bool

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The output formats.
 const (
 	asTable = "table"
 	asWide  = "wide"
@@ -25,12 +24,11 @@ const (
 	asName  = "name"
 )
 
-// textForms are the output formats of commands that print text, not a table.
 var textForms = []string{asText, asJSON, asYAML}
 
 func addOutput(cmd *cobra.Command, output *string) { addForms(cmd, output, textForms) }
 
-// addForms adds --output. The first is the default.
+// addForms adds --output. The first format is the default.
 func addForms(cmd *cobra.Command, output *string, forms []string) {
 	cmd.Flags().StringVarP(output, "output", "o", forms[0], strings.Join(forms, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
@@ -57,7 +55,6 @@ func addCheck(cmd *cobra.Command, check func() error) {
 	}
 }
 
-// list is a document with items.
 type list[T any] struct {
 	view.Header
 	Items []T `json:"items"`

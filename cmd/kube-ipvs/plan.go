@@ -18,7 +18,7 @@ func newPlan(m *machine.Machine) *cobra.Command {
 	var dir, output string
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show the wanted kernel state, or the differences of this node's kernel",
+		Short: "Show the wanted kernel state, or how this node's kernel differs from it",
 		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
 It requires no cluster, no root privileges and no IPVS. Node ports appear at the addresses of the Node
 manifest that --hostname-override names; without that manifest, there are no node ports.
@@ -77,7 +77,8 @@ func planDir(cmd *cobra.Command, settings *config.Settings, dir string, output s
 // errDiffers selects plan's exit status if there is a difference.
 var errDiffers = errors.New("the kernel differs from the wanted state")
 
-// sayNFTables prints a note if the agent uses nftables, so it does not run the plan's commands as shown.
+// sayNFTables prints a note if the agent uses nftables: the plan shows ipset and iptables commands that the agent
+// does not run.
 func sayNFTables(cmd *cobra.Command, node *daemon.Node) {
 	if node.Mode.RulesInNFTables() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "kube-ipvs: sets and rules are kept in %s; they are shown as ipset and iptables commands\n", node.Rules())
@@ -92,7 +93,6 @@ func checkManifests(settings *config.Settings) (err error) {
 	return err
 }
 
-// planNode prints the difference between this node's kernel and the wanted state.
 func planNode(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, output string) error {
 	if err := checkManifests(settings); err != nil {
 		return err

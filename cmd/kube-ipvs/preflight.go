@@ -30,7 +30,7 @@ module. The exit status is 1 if the node lacks something that every Service need
 With --compare, it also reads the Services, from the API server or from --manifests, and compares the
 virtual servers of this node's kernel with those that an agent would serve. On a node that kube-proxy
 serves in ipvs mode, this finds what clients would notice: other schedulers and affinity timeouts, and
-ports that would no longer be served, for which the exit status is 1, too.
+ports that would no longer be served. The exit status is also 1 if there are such ports.
 
 preflight accepts all flags of an agent. Flags that are not listed have no effect.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json\n" +
@@ -72,7 +72,7 @@ func compareServices(cmd *cobra.Command, m *machine.Machine, settings *config.Se
 	}
 	defer node.Close(log)
 	if node.Mode.NFTablesBalances() {
-		return nil, errors.New("--compare: nftables would balance on this node, where no virtual server of the kernel is used")
+		return nil, errors.New("--compare: nftables would balance connections on this node, so there are no virtual servers to compare")
 	}
 	v, have, err := node.Preview(cmd.Context(), settings, version, log)
 	if err != nil {

@@ -76,7 +76,6 @@ type topCommand struct {
 // askAgain is the interval at which the Services are requested again: on a large node, the agent's answer is large.
 const askAgain = 10 * time.Second
 
-// document reports whether the output is JSON or YAML.
 func (t *topCommand) document() bool { return t.list.output == asJSON || t.list.output == asYAML }
 
 // next reads the counters, and returns the changes since the previous reading.
@@ -97,7 +96,6 @@ func (t *topCommand) next() (inspect.TopList, error) {
 	return inspect.TopOf(t.services, before, now, t.at.Sub(at).Seconds()), nil
 }
 
-// print prints tables or documents, one after another.
 func (t *topCommand) print() error {
 	if _, err := t.next(); err != nil {
 		return err
@@ -140,7 +138,6 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// live shows a full-screen view that the user controls with keys.
 func (t *topCommand) live(out *os.File) (err error) {
 	in := int(os.Stdin.Fd())
 	before, err := term.MakeRaw(in)
@@ -194,7 +191,6 @@ func draw(out *os.File, screen *inspect.TopScreen, list inspect.TopList) {
 	fmt.Fprint(out, goHome+strings.Join(screen.Lines(list, title, width, height), clearLine+"\r\n")+clearLine+clearBelow)
 }
 
-// readKeys sends each key to the channel until the input ends.
 func readKeys(in io.Reader, keys chan<- rune) {
 	defer close(keys)
 	buffer := make([]byte, 64)
@@ -230,5 +226,4 @@ func parseKeys(text string) (keys []rune) {
 	return keys
 }
 
-// sequence matches the escape sequence of one key.
 var sequence = regexp.MustCompile(`^\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])`)

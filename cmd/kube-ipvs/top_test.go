@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/machine"
 )
 
-// TestTopCommand: without a terminal, top prints tables or one document. If it cannot count, it explains why.
+// TestTopCommand: without a terminal, top prints tables or one document. If it cannot read the counters, it explains why.
 func TestTopCommand(t *testing.T) {
 	s := newStage(t)
 	read := uint64(0)

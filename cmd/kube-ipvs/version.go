@@ -17,7 +17,6 @@ var (
 	commit  string
 )
 
-// versionInfo is the JSON and YAML output of version.
 type versionInfo struct {
 	view.Header
 	Version  string `json:"version"`

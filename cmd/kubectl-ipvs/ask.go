@@ -19,7 +19,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet/pods"
 )
 
-// The output formats.
 const (
 	asTable = "table"
 	asWide  = "wide"
@@ -30,7 +29,6 @@ const (
 
 var forms = []string{asTable, asWide, asJSON, asYAML, asName}
 
-// check returns an error if the flags are invalid.
 func (o *options) check(q fleet.Question) error {
 	switch {
 	case !slices.Contains(forms, o.output):
@@ -212,7 +210,6 @@ func (p *progress) update(arrived, missing, asking int) {
 	}
 }
 
-// end clears the line.
 func (p *progress) end() {
 	if p != nil {
 		fmt.Fprint(p.w, "\r\x1b[K")

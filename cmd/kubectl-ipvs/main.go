@@ -59,7 +59,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// usageError is an invalid command line.
 type usageError struct{ error }
 
 // options are the flags that all commands share.
@@ -121,7 +120,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to ask")
 	flags.BoolVar(&o.ask.All, "all-nodes", false, fmt.Sprintf("query all nodes, even if there are more than %d", fleet.MaxNodes))
 	flags.IntVar(&o.ask.Parallel, "parallel", 10, "number of nodes to query at the same time")
-	flags.DurationVar(&o.ask.Timeout, "node-timeout", 30*time.Second, "how long a node may take")
+	flags.DurationVar(&o.ask.Timeout, "node-timeout", 30*time.Second, "time limit for each node")
 	explainFlags := []string{"from", "interface"}
 	preflight := o.command("preflight", "Check whether the nodes can serve Services, even before kube-ipvs is installed", nil)
 	cleanup := o.command("cleanup", "Remove all objects of kube-ipvs from nodes without an agent", []string{"dry-run", "keep-services"})
@@ -138,7 +137,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 		o.command("status", "Show which agents are well", nil),
 		o.command("doctor", "Diagnose the nodes and their agents", nil),
 		preflight, cleanup,
-		o.command("plan", "Show the differences of the nodes' kernels from the wanted state", nil),
+		o.command("plan", "Show how the nodes' kernels differ from the wanted state", nil),
 		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
 		o.history(),
 		o.command("version", "Show the kube-ipvs version on each node", nil),
@@ -184,7 +183,6 @@ func (o *options) command(use, short string, extra []string) *cobra.Command {
 	return cmd
 }
 
-// history is a command whose flags select entries.
 func (o *options) history() *cobra.Command {
 	cmd := o.command("history", "Show what the agents changed, repaired and failed to do, and why", []string{"since", "service", "repairs", "failed", "limit"})
 	for _, flag := range []string{"repairs", "failed"} {

@@ -129,7 +129,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestPageNamesCommands: every kubectl ipvs command line and flag in its page exists.
+// TestPageNamesCommands: every kubectl ipvs command line and flag in docs/kubectl.md exists.
 func TestPageNamesCommands(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubectl.md")
 	if err != nil {

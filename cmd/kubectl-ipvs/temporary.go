@@ -21,16 +21,14 @@ func (o *options) addTemporary(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.agentFlags, "agent-flag", nil, "with --image: flag of the agents that will run, such as --agent-flag=--data-plane=nftables; can be repeated")
 }
 
-// addCompare adds the flags for comparing Services with what kube-proxy serves.
 func (o *options) addCompare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&o.compare, "compare", false, "with --image: also list for each Service what clients would notice if agents took over from kube-proxy in ipvs mode")
-	flags.StringVar(&o.compareAs.Account, "service-account", "kube-proxy", "with --compare: ServiceAccount of the temporary pods; it must be allowed what kube-proxy is allowed")
+	flags.StringVar(&o.compareAs.Account, "service-account", "kube-proxy", "with --compare: ServiceAccount of the temporary pods; it needs the permissions of kube-proxy")
 	flags.StringVar(&o.compareAs.KubeProxy, "kube-proxy-config", "kube-proxy",
 		"with --compare: ConfigMap with kube-proxy's configuration in the key config.conf; empty for the agent's defaults")
 }
 
-// takeCompare applies the flags of addCompare to a question.
 func (o *options) takeCompare(q *fleet.Question) {
 	if o.compare {
 		q.Extra = append(q.Extra, "--compare")
@@ -38,7 +36,6 @@ func (o *options) takeCompare(q *fleet.Question) {
 	}
 }
 
-// checkTemporary returns what is wrong with these flags.
 func (o *options) checkTemporary(q fleet.Question, dryRun bool) error {
 	switch {
 	case o.ask.Image == "" && (o.ask.PullSecret != "" || len(o.agentFlags) > 0):

@@ -17,22 +17,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// caseVariable names the measurement: PROGRAM/SERVICES, or PROGRAM/SERVICES/packets for the cost of packets only.
+// caseVariable is PROGRAM/SERVICES, or PROGRAM/SERVICES/packets to measure only the cost of packets.
 const caseVariable = "KUBE_IPVS_BENCH"
 
 const (
 	startLimit = 10 * time.Minute
-	// sampled is the number of Services that are probed. Probing all of them would be too slow: every unusable Service
-	// costs a request in each round.
+	// sampled is the number of Services that are probed. In each round, every unusable Service costs a request, so
+	// probing all of them would be too slow.
 	sampled = 40
-	// mostChanges is the maximum number of measured changes. Fewer are measured if changesTime runs out first.
+	// mostChanges is the maximum number of changes within changesTime.
 	mostChanges  = 100
 	changesTime  = 3 * time.Minute
 	fewestChange = 20
 	changeLimit  = 10 * time.Minute
 )
 
-// TestPeers measures one program with the given number of Services.
+// TestPeers measures one program with a number of Services.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
 	which := os.Getenv(caseVariable)
@@ -88,7 +88,6 @@ type bench struct {
 	process  *cluster.Process
 }
 
-// used returns the CPU time of the program and its children.
 func (b *bench) used(t *testing.T) time.Duration {
 	t.Helper()
 	return cluster.CPUTime(t, b.process.PID) + cluster.ChildrenTime(t, b.process.PID)
@@ -123,7 +122,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		t.Fatal(a.err)
 	}
 	never := func(d time.Duration) bool { return d == 0 }
-	// nth returns the time at which the given number of sampled Services had become usable.
+	// nth returns the time when n sampled Services were usable.
 	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {
@@ -175,7 +174,7 @@ func (b *bench) memory(t *testing.T) Megabytes {
 	return 0
 }
 
-// idle covers two sync periods: all programs check their state every 30 seconds.
+// idle covers two sync periods, because all programs check their state every 30 seconds.
 func (b *bench) idle(t *testing.T, result *Result) {
 	began, used := time.Now(), b.used(t)
 	time.Sleep(time.Minute)
@@ -208,7 +207,7 @@ func (b *bench) changes(t *testing.T, result *Result) {
 		before := b.used(t)
 		took = append(took, b.flip(t, n%2))
 		used = append(used, b.used(t)-before)
-		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // keeps the changes out of step with periodic work
+		time.Sleep(time.Duration(b.random.Int64N(int64(2 * time.Second)))) // random, so that changes do not coincide with periodic work
 	}
 	percentile := func(all []time.Duration, p int) Milliseconds {
 		return InMilliseconds(slices.Sorted(slices.Values(all))[(len(all)*p+99)/100-1])
@@ -219,7 +218,6 @@ func (b *bench) changes(t *testing.T, result *Result) {
 	}
 }
 
-// rollout replaces 250 endpoints, ten at a time.
 func (b *bench) rollout(t *testing.T, result *Result) {
 	used, began := b.used(t), monotonic()
 	for part := range rolloutEndpoints / 50 {
@@ -232,7 +230,7 @@ func (b *bench) rollout(t *testing.T, result *Result) {
 	if result.Changes.Count%2 == 1 {
 		to = 0
 	}
-	b.flip(t, to) // the last change
+	b.flip(t, to) // returns when the program has processed all earlier changes
 	took := monotonic() - began
 	idle := time.Duration(float64(result.Idle.CPU) / 100 * float64(took))
 	result.Rollout = &Rollout{CPU: InSeconds(max(0, b.used(t)-used-idle)), Took: InSeconds(took)}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// chart is a line chart with the number of Services on the x-axis and one line per program. Both axes are logarithmic.
+// chart is a line chart over the number of Services. Both axes are logarithmic.
 type chart struct {
 	title string
 	value func(Result) float64 // 0 if missing
@@ -30,7 +30,6 @@ var colors = map[string]string{
 	"kube-ipvs": "#1b6ac9", "kube-proxy iptables": "#d14b1f", "kube-proxy ipvs": "#8a4fb8", "kube-proxy nftables": "#2f854c",
 }
 
-// point is a program's value at one number of Services.
 type point struct{ services, value float64 }
 
 func (c chart) points(all []measured, program string) (points []point) {
@@ -42,18 +41,18 @@ func (c chart) points(all []measured, program string) (points []point) {
 	return points
 }
 
-// shows reports whether the chart has a line to draw. A single number of Services appears only in the table.
+// shows reports whether there is a line to draw. Results for a single number of Services appear only in the table.
 func (c chart) shows(all []measured) bool {
 	return slices.ContainsFunc(programs, func(program string) bool { return len(c.points(all, program)) > 1 })
 }
 
-// Coordinates in a picture.
+// Coordinates in a chart.
 const (
 	left, right, top, bottom = 60, 580, 70, 320
 	width, height            = 600, 370
 )
 
-// draw uses a white background, so that the chart is readable on light and dark pages.
+// draw uses a white background, which is readable on light and dark pages.
 func (c chart) draw(all []measured) string {
 	var every []point
 	for _, program := range programs {
@@ -94,7 +93,7 @@ func (c chart) draw(all []measured) string {
 	return b.String() + "</svg>\n"
 }
 
-// axis maps whole decades to a range of coordinates.
+// axis maps decades to a range of coordinates.
 type axis struct{ low, high, from, to float64 }
 
 func scale(points []point, of func(point) float64, from, to float64) axis {

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	nodeName = "node-1"
-	// endpointsEach is the number of endpoints of an ordinary Service.
+	nodeName      = "node-1"
 	endpointsEach = 10
 	// rolloutEndpoints is the number of endpoints of the large Service.
 	rolloutEndpoints = 250
@@ -27,11 +26,10 @@ var (
 	flippedService = netip.MustParseAddrPort("10.96.0.20:80")
 	largeService   = netip.MustParseAddrPort("10.96.0.21:80")
 	datagramSvc    = netip.MustParseAddrPort("10.96.0.22:80")
-	// endpointRange is the range of endpoint addresses. A single pod answers on all of them.
+	// endpointRange contains the addresses of endpoints. A single pod answers on all of them.
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10")
-	// flipped contains the two endpoints between which the flipped Service alternates.
-	flipped = [2]netip.Addr{special(1), special(2)}
-	// datagramEndpoint receives one-way datagrams.
+	// flipped contains the alternating endpoints of the flipped Service.
+	flipped          = [2]netip.Addr{special(1), special(2)}
 	datagramEndpoint = special(3)
 )
 
@@ -40,17 +38,16 @@ func ordinary(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 100, byte(n / 250), byte(n%250 + 1)}), servicePort)
 }
 
-// endpoint returns the i-th endpoint of the n-th ordinary Service.
 func endpoint(n, i int) netip.Addr { return inRange(n*16 + i + 1) }
 
-// special returns the endpoints of the flipped and the large Service.
+// special returns an endpoint of the flipped or the large Service.
 func special(i int) netip.Addr { return inRange(3<<20 + i) }
 
 func inRange(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 128 + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// objects returns a cluster with the given number of ordinary Services.
+// objects returns a cluster with a number of ordinary Services.
 func objects(services int, node, api netip.AddrPort) []runtime.Object {
 	all := []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
@@ -79,12 +76,11 @@ func objects(services int, node, api netip.AddrPort) []runtime.Object {
 	return all
 }
 
-// flippedSlice returns a slice with the flipped Service's only endpoint.
 func flippedSlice(which int) *discoveryv1.EndpointSlice {
 	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
 }
 
-// largeSlice returns a slice with 50 of the large Service's endpoints. The first ones are replaced.
+// largeSlice returns a slice with 50 endpoints of the large Service. The first ones have new addresses.
 func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
 	var at []netip.Addr
 	for i := range 50 {

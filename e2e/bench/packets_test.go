@@ -8,7 +8,7 @@ import (
 
 const packetsSent = 10_000
 
-// packets measures the cost of packets from the pod to a ClusterIP and directly to the endpoint.
+// packets measures the cost of packets from a pod to a ClusterIP and directly to the endpoint.
 func (b *bench) packets(t *testing.T, result *Result) {
 	cost := func(kind string, at ...netip.AddrPort) (direct, served Cost) {
 		times, err := probe{Kind: kind, At: at, Limit: time.Minute, Count: packetsSent}.on(b.client)
@@ -24,7 +24,7 @@ func (b *bench) packets(t *testing.T, result *Result) {
 	result.Packets = &p
 }
 
-// serveAlone makes the kernel serve only what packets needs, without rules and without conntrack. This is the floor.
+// serveAlone configures the kernel for packets, without rules and conntrack. No program can be cheaper.
 func (b *bench) serveAlone(t *testing.T) {
 	b.node.MustRun(t, "ip", "link", "add", "alone", "type", "dummy")
 	b.node.MustRun(t, "ip", "address", "add", datagramSvc.Addr().String(), "dev", "alone")

@@ -11,13 +11,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// PagePath and PicturesPath are the paths of the page and its pictures, relative to the root of the repository.
+// PagePath and PicturesPath are relative to the root of the repository.
 const (
 	PagePath     = "docs/performance.md"
 	PicturesPath = "docs/images"
 )
 
-// measured is a result together with its origin.
+// measured is a result with its origin.
 type measured struct {
 	Result
 	where string
@@ -26,7 +26,7 @@ type measured struct {
 // Shows reports whether the page uses a result.
 func Shows(t record.Test) bool { return t.Package == "e2e/bench" && len(t.Figures) > 0 }
 
-// read selects this package's results from all test results, sorted by size, with kube-ipvs first.
+// read returns this package's results, sorted by size, with kube-ipvs first.
 func read(tests []record.Test) (all []measured, err error) {
 	for _, t := range tests {
 		if !Shows(t) {
@@ -44,14 +44,14 @@ func read(tests []record.Test) (all []measured, err error) {
 	return all, nil
 }
 
-// programs lists the compared programs in the order of table rows and chart legends.
+// programs lists the compared programs in the order of rows and legends.
 var programs = []string{"kube-ipvs", "IPVS alone", "kube-proxy iptables", "kube-proxy ipvs", "kube-proxy nftables"}
 
 // table is a generated part of the page between <!-- table NAME --> and <!-- end -->. Pictures use the same markers.
 type table struct {
 	columns []string
-	// row returns the cells of a result, or none if the result has no data for the table. floor is the cost of packets
-	// with IPVS alone.
+	// row returns the cells of a result, or nil if the result has no data for the table. floor is the cost with IPVS
+	// alone.
 	row func(r Result, floor Packets) []string
 }
 
@@ -94,7 +94,7 @@ var tables = map[string]table{
 	},
 }
 
-// packet returns the cost of a packet in microseconds and its ratio to IPVS alone.
+// packet formats the cost of a packet in microseconds and its ratio to IPVS alone.
 func packet(cost, floor Cost) string {
 	return fmt.Sprintf("%s (%.2f)", number(cost/1000), float64(floor/cost))
 }
@@ -109,7 +109,6 @@ func floor(all []measured) Packets {
 	return Packets{}
 }
 
-// generated matches the generated parts of the page.
 var generated = regexp.MustCompile(`(?s)(<!-- (table|picture) ([\w.-]+) -->\n).*?(<!-- end -->)`)
 
 // Page replaces the tables and pictures of a page. It returns the new page, and its pictures by name.
@@ -155,7 +154,7 @@ func (t table) text(all []measured) string {
 	return b.String()
 }
 
-// reached formats the time at which a state was reached, or notes that it was not reached.
+// reached formats a time, or notes that the state was not reached.
 func reached(s Seconds, start *Start) string {
 	if s == 0 {
 		return fmt.Sprintf("not within %.0f", float64(start.Limit))
@@ -163,7 +162,7 @@ func reached(s Seconds, start *Start) string {
 	return number(s)
 }
 
-// number formats a value with about three significant digits.
+// number formats a value with three significant digits.
 func number[T ~float64](v T) string {
 	switch {
 	case v >= 100:

@@ -16,23 +16,23 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probe is a measurement by a process in a pod. It runs in a separate process at idle priority, so that it never delays
-// the measured program.
+// probe is a measurement by a process in a pod. The process has idle priority, so that it never delays the measured
+// program.
 type probe struct {
 	Kind string `json:"kind"`
-	// At contains the addresses and ports of Services or endpoints.
+	// At contains addresses of Services or endpoints.
 	At []netip.AddrPort `json:"at"`
-	// Backend is the endpoint that a connection must reach. An invalid address accepts all.
+	// Backend is the endpoint that a connection must reach; invalid for any.
 	Backend netip.Addr `json:"backend"`
-	// Begin is the start time by CLOCK_MONOTONIC.
+	// Begin is the start time on CLOCK_MONOTONIC.
 	Begin time.Duration `json:"begin"`
 	Limit time.Duration `json:"limit"`
 	Count int           `json:"count"`
-	// APIServer is the process whose CPU time is subtracted: in a cluster, it has its own CPUs.
+	// APIServer is a process whose CPU time is subtracted, because an API server in a cluster has its own CPUs.
 	APIServer int `json:"apiServer"`
 }
 
-// probeVariable makes the test binary run a probe.
+// With probeVariable, the test binary runs a probe.
 const probeVariable = "KUBE_IPVS_BENCH_PROBE"
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,6 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// on runs the probe in a pod.
 func (p probe) on(pod *cluster.Pod) ([]time.Duration, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p probe) run() ([]time.Duration, error) {
 	return nil, fmt.Errorf("unknown probe %q", p.Kind)
 }
 
-// usable returns the time until each Service became usable, or zero if the limit passed first.
+// usable returns the time until each Service was usable, or 0 if it was not within the limit.
 func (p probe) usable() ([]time.Duration, error) {
 	times := make([]time.Duration, len(p.At))
 	own, err := cluster.UsedCPU(p.APIServer)
@@ -113,7 +112,7 @@ func (p probe) usable() ([]time.Duration, error) {
 	return times, nil
 }
 
-// lands returns the time at which a connection first reached the backend.
+// lands returns the time when a connection first reached the backend.
 func (p probe) lands() ([]time.Duration, error) {
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
 		return nil, fmt.Errorf("sched_setattr: %w", err)
@@ -131,7 +130,7 @@ func (p probe) lands() ([]time.Duration, error) {
 	return nil, fmt.Errorf("no connection to %s reached %s within %s", p.At[0], p.Backend, p.Limit)
 }
 
-// connect opens a TCP connection, uses it and resets it. The reset leaves no state that would cost CPU time later.
+// connect opens a TCP connection, uses it and resets it. A reset connection costs no CPU time later.
 func connect(at netip.AddrPort, use func(fd int) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -153,7 +152,7 @@ func connect(at netip.AddrPort, use func(fd int) error) error {
 	return use(fd)
 }
 
-// first sends the first packets of the given number of UDP flows to each address and returns how long that took.
+// first measures the first packets of UDP flows to each address.
 func (p probe) first() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
 		for range p.Count {
@@ -170,7 +169,7 @@ func (p probe) first() ([]time.Duration, error) {
 	})
 }
 
-// later sends the given number of packets of one UDP flow.
+// later measures further packets of a UDP flow.
 func (p probe) later() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
 		fd, err := datagrams(at)
@@ -182,7 +181,7 @@ func (p probe) later() ([]time.Duration, error) {
 	})
 }
 
-// each measures every address, after one round to warm the caches.
+// each measures every address. A first round warms the caches.
 func (p probe) each(do func(netip.AddrPort) error) ([]time.Duration, error) {
 	var times []time.Duration
 	for _, at := range p.At {
@@ -220,7 +219,6 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
 }
 
-// monotonic returns the guest's clock, which all processes share.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -12,15 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// clusterCIDR contains the client's address. The endpoints' addresses are outside this range. For a pod's packets, this
-// makes no difference.
+// clusterCIDR contains the client's address, but not those of the endpoints. This does not affect a pod's packets.
 const clusterCIDR = "10.244.0.0/16"
 
 type program struct {
 	name, version string
 	command       []string
-	// files are state files that the program writes while it runs. If there are any, the command is a script that
-	// writes them.
+	// files are loaded into the page cache before the start. The command itself may be a script that runs one of
+	// them.
 	files []string
 }
 
@@ -49,7 +48,7 @@ func programOf(t *testing.T, name, kubeconfig string) program {
 	return program{"kube-proxy " + name, versionOf(t, path, "--version"), []string{path, "--config", config}, nil}
 }
 
-// kubeProxyConfig uses the defaults, except for conntrack limits, which only the initial network namespace may set.
+// kubeProxyConfig contains defaults, except for conntrack limits, which only the initial network namespace may set.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -59,7 +58,7 @@ clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// versionOf returns the second word of a program's version output.
+// versionOf returns the second word of the command's output.
 func versionOf(t *testing.T, command ...string) string {
 	t.Helper()
 	out, err := exec.Command(command[0], command[1:]...).Output()

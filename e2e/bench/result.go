@@ -7,7 +7,7 @@ package bench
 
 import "time"
 
-// Result contains one program's measurements at a given number of Services.
+// Result contains one program's measurements with a number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
 	Version  string `json:"version,omitempty"`
@@ -21,7 +21,7 @@ type Result struct {
 	Packets *Packets `json:"packets,omitempty"`
 }
 
-// Start is measured from the start of the program until a pod's connections succeed. Zero means not within Limit.
+// Start contains times from the start of the program until a pod can connect. Zero means not within Limit.
 type Start struct {
 	API   Seconds `json:"api"`  // through the API server's Service
 	DNS   Seconds `json:"dns"`  // through kube-dns
@@ -37,12 +37,12 @@ type Memory struct {
 	Idle    Megabytes `json:"idle"`
 }
 
-// Idle is measured over a minute without changes.
+// Idle is measured during a minute without changes.
 type Idle struct {
 	CPU Percent `json:"cpu"`
 }
 
-// Changes are measured one at a time: from the moment a Service's only endpoint changes in the API server until a new
+// Changes are measured one at a time: from the change of a Service's only endpoint in the API server until a
 // connection reaches the new endpoint.
 type Changes struct {
 	Count  int          `json:"count"`
@@ -55,14 +55,14 @@ type Changes struct {
 // Rollout is a rolling update of a Service with 250 endpoints, ten at a time.
 type Rollout struct {
 	CPU  Seconds `json:"cpu"`
-	Took Seconds `json:"took"` // until a connection reaches the endpoint changed last
+	Took Seconds `json:"took"` // until a connection reaches the last endpoint
 }
 
-// Packets is the cost of sending a datagram from a pod, to a ClusterIP and directly to the endpoint.
+// Packets is the cost of sending a datagram from a pod, to a ClusterIP or directly to the endpoint.
 type Packets struct {
 	First       Cost `json:"first"` // first packet of a flow
 	DirectFirst Cost `json:"directFirst"`
-	Later       Cost `json:"later"` // a later packet of an unanswered flow
+	Later       Cost `json:"later"` // a later packet of a flow without replies
 	Direct      Cost `json:"direct"`
 }
 
@@ -75,7 +75,7 @@ type (
 	Megabytes float64
 	// Percent of the CPU.
 	Percent float64
-	// Cost is in nanoseconds of the guest's clock, each of which is one instruction.
+	// Cost is in nanoseconds of the guest's clock. A nanosecond is one instruction.
 	Cost float64
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// world contains a node with a client pod, and a second node whose pod answers on the addresses of all endpoints.
+// world contains a node with a client pod, and a second node whose pod has the addresses of all endpoints.
 type world struct {
 	node       *cluster.Node
 	client     *cluster.Pod
@@ -24,7 +24,7 @@ type world struct {
 
 func newWorld(t *testing.T, services int) *world {
 	t.Helper()
-	// Each measured flow leaves a conntrack entry for a while.
+	// Each flow leaves a conntrack entry for a while.
 	if err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_max", []byte("1000000"), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func newWorld(t *testing.T, services int) *world {
 	backend.MustRun(t, "ip", "route", "add", "local", endpointRange.String(), "dev", "lo")
 	c.Nodes[1].MustRun(t, "ip", "route", "add", endpointRange.String(), "via", backend.V4.String(), "dev", backend.Veth, "onlink")
 	w.node.MustRun(t, "ip", "route", "add", endpointRange.String(), "via", c.Nodes[1].V4.String())
-	// With this route, a pod's connections fail immediately until the Service is served.
+	// Connections fail immediately until a Service is served.
 	w.node.MustRun(t, "ip", "route", "add", "unreachable", "10.96.0.0/13")
 	respond(t, listen(t, backend.Host, netip.AddrPortFrom(netip.IPv4Unspecified(), endpointPort)))
 	sink(t, backend.Host)
@@ -63,7 +63,7 @@ func listen(t *testing.T, host *cluster.Host, at netip.AddrPort) (l net.Listener
 	return l
 }
 
-// respond sends every client the address that it reached, then echoes each byte.
+// respond sends each client the address that it reached, and then echoes its data.
 func respond(t *testing.T, l net.Listener) {
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -86,7 +86,7 @@ func respond(t *testing.T, l net.Listener) {
 	}()
 }
 
-// sink receives datagrams but never reads them, so that only sending is measured.
+// sink never reads the datagrams that it receives, so that only sending is measured.
 func sink(t *testing.T, host *cluster.Host) {
 	t.Helper()
 	err := host.Do(func() error {
@@ -95,7 +95,7 @@ func sink(t *testing.T, host *cluster.Host) {
 			return err
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		return conn.SetReadBuffer(16 << 10) // fills soon in every measurement
+		return conn.SetReadBuffer(16 << 10) // full soon after the start of a measurement
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,10 +16,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy in ipvs mode.
+// kubeadmConfigMap is the ConfigMap of kubeadm for kube-proxy in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// program builds the agent with the Dockerfile's flags.
 func program(t *testing.T) string {
 	t.Helper()
 	recipe, err := image.Read(root)
@@ -33,7 +32,6 @@ func program(t *testing.T) string {
 	return filepath.Join(dir, "kube-ipvs")
 }
 
-// TestAgentTakesItsArguments passes the chart's arguments and configuration to the agent.
 func TestAgentTakesItsArguments(t *testing.T) {
 	file := program(t)
 	for name, v := range map[string]values{
@@ -56,8 +54,8 @@ func TestAgentTakesItsArguments(t *testing.T) {
 	}
 }
 
-// arguments returns the container's arguments as the kubelet expands them, with the configuration at a path that this test can
-// write.
+// arguments returns the container's arguments as the kubelet expands them, but with the configuration at a path that
+// the test can write.
 func arguments(t *testing.T, container *corev1.Container, objects []runtime.Object) []string {
 	t.Helper()
 	if container.Args[0] != "run" {
@@ -73,7 +71,6 @@ func arguments(t *testing.T, container *corev1.Container, objects []runtime.Obje
 	return args
 }
 
-// configFile returns the chart's configuration, or kubeadm's.
 func configFile(t *testing.T, objects []runtime.Object) string {
 	t.Helper()
 	for _, o := range objects {
@@ -90,7 +87,7 @@ func configFile(t *testing.T, objects []runtime.Object) string {
 	return kubeadmConfigMap
 }
 
-// checkPorts checks that the agent listens on the addresses to which the probes and Prometheus connect.
+// checkPorts checks that the agent listens on the addresses of the probes and of Prometheus.
 func checkPorts(t *testing.T, file string, args []string, container *corev1.Container) {
 	t.Helper()
 	var stderr bytes.Buffer

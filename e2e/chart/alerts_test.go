@@ -12,7 +12,7 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// TestRunbook checks that the runbook has a heading for each alert, and no other.
+// TestRunbook: the runbook has a heading for each alert, and no other heading.
 func TestRunbook(t *testing.T) {
 	var named []string
 	for _, m := range regexp.MustCompile(`(?m)^## (KubeIPVS\w+)$`).FindAllStringSubmatch(guide(t, "alerts.md"), -1) {
@@ -29,7 +29,7 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// allRules returns the alerts, also those that are off by default. more are values of prometheusRule.
+// allRules returns all alerts, including those that are off by default. more are values of prometheusRule.
 func allRules(t *testing.T, more string) map[string]monitoringv1.Rule {
 	t.Helper()
 	all := map[string]monitoringv1.Rule{}
@@ -49,37 +49,37 @@ func renderedRule(t *testing.T, more string) *monitoringv1.PrometheusRule {
 	return only[*monitoringv1.PrometheusRule](t, decode(t, mustRender(t, v).Manifest))
 }
 
-// alertCase is a fault of one node, and a smaller one that must not raise the alert. Both map series of the agent to the values that they have
-// there once a minute, in promtool's notation.
+// alertCase is a fault of one node, and a smaller one that must not raise the alert. Both map series of the agent to
+// their values once a minute, in promtool's notation.
 type alertCase struct {
 	fires, near map[string]string
-	// labels are those of the alert besides node and cluster. cluster is true for an alert without a node.
+	// labels are the alert's labels besides node and cluster. cluster is true for an alert without a node.
 	labels  string
 	cluster bool
 }
 
-// verdictAt is when the alerts are compared, in minutes. The values of the cases end later.
+// verdictAt is the minute at which the alerts are compared. The values of the cases continue after it.
 const verdictAt = 100
 
 var alertCases = map[string]alertCase{
 	"KubeIPVSAgentDown": {
 		fires: map[string]string{"up": "0+0x200"},
-		near:  map[string]string{"up": "1+0x90 0+0x50"}, // for nine minutes
+		near:  map[string]string{"up": "1+0x90 0+0x50"}, // down for nine minutes
 	},
 	"KubeIPVSOutOfSync": {
-		fires: map[string]string{"kube_ipvs_last_full_sync_timestamp_seconds": "0+0x200"}, // never
-		near: map[string]string{ // less than two intervals ago
+		fires: map[string]string{"kube_ipvs_last_full_sync_timestamp_seconds": "0+0x200"}, // never synced
+		near: map[string]string{ // synced less than two intervals ago
 			"kube_ipvs_last_full_sync_timestamp_seconds": "0+0x200", "kube_ipvs_full_sync_interval_seconds": "4000+0x200",
 		},
 	},
 	"KubeIPVSOperationsFailing": {
 		fires:  map[string]string{`kube_ipvs_operations_total{kind="server",result="failed",verb="create"}`: "0+1x200"},
-		near:   map[string]string{`kube_ipvs_operations_total{kind="server",result="failed",verb="create"}`: "0+0x92 9+0x50"}, // once
+		near:   map[string]string{`kube_ipvs_operations_total{kind="server",result="failed",verb="create"}`: "0+0x92 9+0x50"}, // failed once
 		labels: `kind="server"`,
 	},
 	"KubeIPVSDrift": {
 		fires: map[string]string{`kube_ipvs_drift_repairs_total{kind="missing",part="sets"}`: "0+1x200"},
-		near:  map[string]string{`kube_ipvs_drift_repairs_total{kind="missing",part="sets"}`: "0+0x50 1+1x50"}, // for 50 minutes
+		near:  map[string]string{`kube_ipvs_drift_repairs_total{kind="missing",part="sets"}`: "0+0x50 1+1x50"}, // repaired for 50 minutes
 	},
 	"KubeIPVSForeignServers": {
 		fires: map[string]string{"kube_ipvs_foreign_servers": "1+0x200"},
@@ -95,7 +95,7 @@ var alertCases = map[string]alertCase{
 			`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="16.384"}`: "0+1x200",
 			`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="+Inf"}`:   "0+1x200",
 		},
-		near: map[string]string{ // all within eight seconds
+		near: map[string]string{ // all syncs took less than nine seconds
 			`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="8.192"}`:  "0+1x200",
 			`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="16.384"}`: "0+1x200",
 			`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="+Inf"}`:   "0+1x200",
@@ -103,7 +103,7 @@ var alertCases = map[string]alertCase{
 	},
 	"KubeIPVSSourceStale": {
 		fires: map[string]string{`kube_ipvs_source_last_heard_timestamp_seconds{kind="endpointslice"}`: "0+60x80 4800+0x100"},
-		near:  map[string]string{`kube_ipvs_source_last_heard_timestamp_seconds{kind="endpointslice"}`: "0+60x92 5520+0x100"}, // for 8 minutes
+		near:  map[string]string{`kube_ipvs_source_last_heard_timestamp_seconds{kind="endpointslice"}`: "0+60x92 5520+0x100"}, // silent for eight minutes
 	},
 	"KubeIPVSConfigurationRefused": {
 		fires: map[string]string{"kube_ipvs_configuration_refused": "1+0x200"},
@@ -134,7 +134,8 @@ var alertCases = map[string]alertCase{
 	},
 }
 
-// TestAlertsFire gives each alert its fault, and a smaller one, on one of two nodes, and then on one of two clusters in one database.
+// TestAlertsFire: each alert fires for its fault, but not for a smaller one. One of two nodes has the fault. If a
+// database contains two clusters, one of them has the fault.
 func TestAlertsFire(t *testing.T) {
 	agent := withTarget(recorded(t))
 	for name, label := range map[string]string{"one cluster": "", "two clusters in one database": "cluster"} {
@@ -142,7 +143,7 @@ func TestAlertsFire(t *testing.T) {
 			rules := allRules(t, "clusterLabel: '"+label+"'")
 			p := newPromtool(t, "clusterLabel: '"+label+"'")
 			for alert := range rules {
-				if _, ok := alertCases[alert]; !ok && alert != "KubeIPVSDown" { // TestAlertsOfClustersWithoutAgents
+				if _, ok := alertCases[alert]; !ok && alert != "KubeIPVSDown" { // TestAlertsOfClustersWithoutAgents covers this alert
 					t.Errorf("%s has no case", alert)
 				}
 			}
@@ -165,7 +166,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// firing lists the alerts that fire.
+// firing selects the firing alerts.
 const firing = `count without (__name__, alertstate, severity, job, instance, namespace, pod) (ALERTS{alertstate="firing"})`
 
 // withTarget adds the series that Prometheus itself creates for a target.
@@ -174,7 +175,8 @@ func withTarget(agent map[string]float64) map[string]float64 {
 	return agent
 }
 
-// database returns the series of two nodes, of which the first has a fault. With a label there are two clusters, of which the second is well.
+// database returns the series of two nodes, of which the first has a fault. With a label, there is also a second
+// cluster without faults.
 func database(t *testing.T, agent map[string]float64, label string, fault map[string]string) map[string]string {
 	t.Helper()
 	series := map[string]string{}
@@ -205,13 +207,13 @@ func database(t *testing.T, agent map[string]float64, label string, fault map[st
 	return series
 }
 
-// healthy returns the values of an agent that keeps working, from minute 0 on. Its times advance, and its counters stay.
+// healthy returns the values of an agent that keeps working. Its times advance, and its counters do not change.
 func healthy(agent map[string]float64) map[string]string {
 	values := map[string]string{}
 	for s, v := range agent {
 		name, _, _ := strings.Cut(s, "{")
 		switch {
-		case strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "rest_client_"): // not used
+		case strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "rest_client_"): // unused
 		case strings.HasSuffix(name, "_timestamp_seconds") && v > 0:
 			values[s] = "0+60x200"
 		default:
@@ -221,7 +223,7 @@ func healthy(agent map[string]float64) map[string]string {
 	return values
 }
 
-// exports reports whether the agent has this series, or one of the same metric with other values of the same labels.
+// exports reports whether the agent has this series, apart from the values of labels.
 func exports(agent map[string]float64, series string) bool {
 	value := regexp.MustCompile(`"[^"]*"`)
 	for s := range agent {
@@ -240,7 +242,6 @@ func labeled(series, labels string) string {
 	return name + "{" + labels + "}"
 }
 
-// up returns the series "up" of a cluster's agent.
 func up(clusterName string) string {
 	return `up{cluster="` + clusterName + `",instance="192.0.2.1:10249",job="kube-ipvs",node="node-1"}`
 }
@@ -274,7 +275,7 @@ func TestAlertsOfClustersWithoutAgents(t *testing.T) {
 	listed.run()
 }
 
-// TestKubeProxyDown evaluates the alert of kubernetes-mixin.
+// TestKubeProxyDown tests the alert of kubernetes-mixin.
 func TestKubeProxyDown(t *testing.T) {
 	const mixin = `absent(up{job="kube-proxy"} == 1)`
 	agents := map[string]string{`up{job="kube-ipvs",node="node-1"}`: "1+0x200"}
@@ -287,11 +288,10 @@ func TestKubeProxyDown(t *testing.T) {
 	recording.run()
 }
 
-// variables are values of the dashboard's variables.
+// variables sets the dashboard's variables.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$slo", "1", "$cluster", ".*", "$node", ".*", "$namespace", ".*", "$service", ".*")
 
-// TestDashboardShowsData evaluates the dashboard with the series of agents that work and have traffic. Queries that show only what is wrong end in
-// "> 0".
+// TestDashboardShowsData: the panels show the traffic of working agents. Queries that end in "> 0" show only faults.
 func TestDashboardShowsData(t *testing.T) {
 	agent := withTarget(recorded(t))
 	for _, label := range []string{"", "cluster"} {
@@ -312,7 +312,6 @@ func TestDashboardShowsData(t *testing.T) {
 	}
 }
 
-// TestQueriesParse lets promtool parse the queries of the alerts and of the dashboard.
 func TestQueriesParse(t *testing.T) {
 	p := newPromtool(t, "clusterLabel: cluster")
 	p.promtool("check", "rules", "rules.yaml")
@@ -329,7 +328,6 @@ func TestQueriesParse(t *testing.T) {
 	p.promtool("check", "rules", "--lint=none", "queries.yaml")
 }
 
-// TestAlertTexts checks values in texts: the label of clusters, thresholds, and what users add to every alert.
 func TestAlertTexts(t *testing.T) {
 	rule := allRules(t, `clusterLabel: k8s_cluster, additionalAlertLabels: {team: network}, additionalAlertAnnotations: {chat: "#network"},
 runbookURL: "https://wiki.example/", alerts: {KubeIPVSRules: {enabled: true}, KubeIPVSSyncSlow: {threshold: 2.5}}`)["KubeIPVSSyncSlow"]

@@ -18,7 +18,7 @@ import (
 
 const releaseName = "kube-ipvs"
 
-// apiServer is a real API server with Helm. No controllers run, so a DaemonSet has no pods.
+// apiServer is a real API server. No controllers run, so a DaemonSet has no pods.
 type apiServer struct {
 	*controlplane.ControlPlane
 	admin   *kubernetes.Clientset
@@ -77,7 +77,6 @@ var kinds = []schema.GroupVersionResource{
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 }
 
-// objects lists the chart's objects in the cluster.
 func (s *apiServer) objects(t *testing.T) []string {
 	t.Helper()
 	var found []string

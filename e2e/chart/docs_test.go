@@ -19,7 +19,6 @@ func guide(t *testing.T, name string) string {
 	return string(text)
 }
 
-// documentedPatch returns the patch for kube-proxy's DaemonSet in docs/replace-kube-proxy.md.
 func documentedPatch(t *testing.T) string {
 	t.Helper()
 	m := regexp.MustCompile(`patch daemonset kube-proxy --type merge -p '(.*)'`).FindStringSubmatch(guide(t, "replace-kube-proxy.md"))
@@ -36,7 +35,7 @@ func TestGuideAndNotesAgree(t *testing.T) {
 	}
 }
 
-// TestGuideNamesWhatExists checks that the guide's presets exist, and that its sed command matches the manifest.
+// TestGuideNamesWhatExists: the guide's presets exist, and its sed command matches the manifest.
 func TestGuideNamesWhatExists(t *testing.T) {
 	text := guide(t, "install.md")
 	files, err := filepath.Glob(filepath.Join(chartDir, "presets", "*.yaml"))
@@ -59,7 +58,6 @@ func TestGuideNamesWhatExists(t *testing.T) {
 	}
 }
 
-// TestValuesOnPages renders the chart with the values shown in docs.
 func TestValuesOnPages(t *testing.T) {
 	pages, err := guides.Pages(root)
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// TestInstall runs Helm against a real API server.
 func TestInstall(t *testing.T) {
 	s := startAPIServer(t)
 	t.Run("every preset", s.testPresets)
@@ -53,7 +52,7 @@ func (s *apiServer) testPresets(t *testing.T) {
 	}
 }
 
-// testUpgrade upgrades from the defaults to all features, except for kinds defined by the Prometheus operator.
+// testUpgrade upgrades from the defaults to all features, except for kinds of the Prometheus operator.
 func (s *apiServer) testUpgrade(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
 		t.Fatal(err)
@@ -94,8 +93,8 @@ func (s *apiServer) testPlainManifests(t *testing.T) {
 	}
 }
 
-// testPodsAreAdmitted creates the pods that the DaemonSet's controller would create. Helm itself does not report pods
-// that the API server rejects.
+// testPodsAreAdmitted creates the pods of the DaemonSet. Helm itself does not report pods that the API server
+// rejects.
 func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	for name, v := range map[string]values{"default": {}, "everything": parse(t, everything)} {
 		template := daemonSet(t, v).Spec.Template
@@ -113,7 +112,7 @@ func (s *apiServer) testPodsAreAdmitted(t *testing.T) {
 	}
 }
 
-// testRights compares the agent's rights with the expected rights, ignoring rights that every account has. It then runs
+// testRights compares the agent's rights with the expected ones, ignoring rights that every account has. It then runs
 // the agent's watches.
 func (s *apiServer) testRights(t *testing.T) {
 	if err := s.install(t, values{}); err != nil {
@@ -133,7 +132,7 @@ func (s *apiServer) testRights(t *testing.T) {
 	s.watches(t)
 }
 
-// reviews returns every verb on every resource of the API server, in the notation of the table of rights.
+// reviews returns a review for every verb on every resource of the API server.
 func (s *apiServer) reviews(t *testing.T) map[string]*authorizationv1.ResourceAttributes {
 	t.Helper()
 	_, lists, err := s.admin.Discovery().ServerGroupsAndResources()
@@ -173,7 +172,7 @@ func (s *apiServer) allowed(t *testing.T, account string, ask *authorizationv1.R
 	return answer.Status.Allowed
 }
 
-// watches runs the agent's source with the rights of its ServiceAccount until it has received every resource once.
+// watches runs the agent's source with the rights of its ServiceAccount until it has received every resource.
 func (s *apiServer) watches(t *testing.T) {
 	t.Helper()
 	name, groups := user("kube-ipvs")
@@ -195,8 +194,8 @@ func (s *apiServer) watches(t *testing.T) {
 	}
 }
 
-// testBesideKubeProxy checks that Helm refuses to install until each node has only one proxy: two proxies on a node
-// undo each other's work.
+// testBesideKubeProxy: Helm refuses to install until each node has only one proxy. Two proxies on a node undo each
+// other's work.
 func (s *apiServer) testBesideKubeProxy(t *testing.T) {
 	proxy := s.kubeProxy(t)
 	if err := s.install(t, values{}); err == nil || !strings.Contains(err.Error(), "kube-proxy runs on 3 nodes") {
@@ -245,7 +244,7 @@ func (s *apiServer) testHelmCommand(t *testing.T) {
 	}
 }
 
-// kubeProxy creates kube-proxy's DaemonSet, running on three nodes.
+// kubeProxy creates kube-proxy's DaemonSet with three running pods.
 func (s *apiServer) kubeProxy(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	sets, labels := s.admin.AppsV1().DaemonSets(namespace), map[string]string{"k8s-app": "kube-proxy"}

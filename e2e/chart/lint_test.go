@@ -15,7 +15,7 @@ func TestLint(t *testing.T) {
 		"everything": parse(t, everything),
 	} {
 		for _, m := range lint.RunAll(chartDir, v, namespace, lint.WithKubeVersion(cluster)).Messages {
-			// Helm recommends an icon, but the chart has none.
+			// The lowest severity is for recommendations, such as an icon.
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", name, m)
 			}
@@ -23,7 +23,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestVersions checks that the chart, the agent, and the chart's default image have the same version.
+// TestVersions: the chart, the agent and the default image have the same version.
 func TestVersions(t *testing.T) {
 	meta := load(t).Metadata
 	if !regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(meta.Version) {

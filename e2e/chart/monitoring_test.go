@@ -17,16 +17,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metric contains the labels of a metric in docs/metrics.md, and the values of labels whose values are fixed.
+// metric is a metric in docs/metrics.md. labels contains the values of each label, or none if they are not fixed.
 type metric struct {
 	kind   string
 	labels map[string][]string
 }
 
-// targetLabels are the labels that Prometheus adds, and one that tells clusters apart in a common database.
+// targetLabels are the labels that Prometheus adds, and a label for the cluster.
 var targetLabels = []string{"job", "instance", "namespace", "pod", "node", "cluster"}
 
-// exported returns the metrics of the agent. The tests of internal/telemetry keep docs/metrics.md up to date.
+// exported returns the metrics in docs/metrics.md. Tests of internal/telemetry keep that page up to date.
 func exported(t *testing.T) map[string]metric {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// decode decodes every object of a manifest into its API type. Unknown fields are an error.
+// decode decodes a manifest into API types. Unknown fields are an error.
 func decode(t *testing.T, manifest string) []runtime.Object {
 	t.Helper()
 	known := runtime.NewScheme()
@@ -89,7 +89,7 @@ func TestObjectsAreStrictlyValid(t *testing.T) {
 	}
 }
 
-// TestPodsAreFound checks that the selectors of the DaemonSet, the Service and the monitors match the pods' labels.
+// TestPodsAreFound: the selectors of the DaemonSet, the Service and the monitors match the pods.
 func TestPodsAreFound(t *testing.T) {
 	objects := decode(t, mustRender(t, parse(t, everything)).Manifest)
 	ds := only[*appsv1.DaemonSet](t, objects)

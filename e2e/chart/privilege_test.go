@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights maps each of the agent's rights in the cluster to the reason for it.
+// rights maps each right of the agent in the cluster to its reason.
 var rights = map[string]string{
 	"list services":                         "Services to serve; and the UID of a Service for an Event",
 	"watch services":                        "Services to serve",
@@ -48,7 +48,7 @@ func TestRightsInTheCluster(t *testing.T) {
 	}
 }
 
-// flatten writes a rule as "verb resource.group".
+// flatten returns the rights of a rule as "verb resource.group".
 func flatten(rule rbacv1.PolicyRule) []string {
 	var all []string
 	for _, group := range rule.APIGroups {
@@ -103,7 +103,6 @@ func TestPrivilegesOnTheNode(t *testing.T) {
 	}
 }
 
-// hostPaths lists the host paths in the container.
 func hostPaths(spec *corev1.PodSpec) []string {
 	var paths []string
 	for _, volume := range spec.Volumes {
@@ -119,8 +118,8 @@ func hostPaths(spec *corev1.PodSpec) []string {
 	return paths
 }
 
-// TestAgentFindsTheSysctls checks that the chart and the agent use the same path outside /proc: runtimes refuse mounts inside
-// it.
+// TestAgentFindsTheSysctls: the chart and the agent use the same path outside /proc, because runtimes refuse mounts
+// inside /proc.
 func TestAgentFindsTheSysctls(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "internal/kernel/netdev/sysctl.go"))
 	if err != nil {
@@ -139,14 +138,14 @@ func TestAgentFindsTheSysctls(t *testing.T) {
 	t.Error("no sysctls are mounted")
 }
 
-// TestProbesDoNotRestartADrainingNode checks that no probe uses /healthz, which fails on a node that load balancers
-// should avoid.
+// TestProbesDoNotRestartADrainingNode: no probe uses /healthz, which fails on a node that load balancers should
+// avoid.
 func TestProbesDoNotRestartADrainingNode(t *testing.T) {
 	c := daemonSet(t, values{}).Spec.Template.Spec.Containers[0]
 	if p := c.LivenessProbe.HTTPGet.Path; p != "/livez" {
 		t.Errorf("liveness probe uses %s, want /livez", p)
 	}
-	// An agent that has not reached the API server yet reports that it is not live, but a restart would not help.
+	// An agent that has not reached the API server is not live, but a restart would not help.
 	if p := c.StartupProbe; p.HTTPGet.Path != "/readyz" || p.PeriodSeconds*p.FailureThreshold < 12*60*60 {
 		t.Errorf("startup probe uses %s for %d s, want /readyz for 12 hours", p.HTTPGet.Path, p.PeriodSeconds*p.FailureThreshold)
 	}

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// promtool collects tests of rules.
 type promtool struct {
 	*testing.T
 	dir   string
@@ -43,7 +42,7 @@ type promtoolSample struct {
 	Value  float64 `json:"value"`
 }
 
-// newPromtool returns a promtool for the chart's rules with the given values of prometheusRule.
+// newPromtool returns a promtool for the chart's rules with values of prometheusRule.
 func newPromtool(t *testing.T, values string) *promtool {
 	t.Helper()
 	p := &promtool{T: t, dir: t.TempDir()}
@@ -62,7 +61,7 @@ func (p *promtool) write(name string, content any) {
 	}
 }
 
-// add adds a query at a minute, with the series in its result. The value of each is 1.
+// add adds a test with a query at a minute. Each series in its result must have the value 1.
 func (p *promtool) add(name string, series map[string]string, minute int, query string, want ...string) {
 	test := promtoolTest{Name: name, Interval: "1m"}
 	for _, s := range slices.Sorted(maps.Keys(series)) {
@@ -72,7 +71,6 @@ func (p *promtool) add(name string, series map[string]string, minute int, query 
 	p.ask(minute, query, want...)
 }
 
-// ask adds a query to the last test.
 func (p *promtool) ask(minute int, query string, want ...string) {
 	q := promtoolQuery{Expr: query, EvalTime: (time.Duration(minute) * time.Minute).String()}
 	for _, labels := range want {
@@ -82,7 +80,6 @@ func (p *promtool) ask(minute int, query string, want ...string) {
 	test.Queries = append(test.Queries, q)
 }
 
-// run runs the tests that were added.
 func (p *promtool) run() {
 	p.Helper()
 	p.write("tests.yaml", map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": p.tests})

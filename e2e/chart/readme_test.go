@@ -35,7 +35,7 @@ To install without Helm, use the rendered manifests in [charts/manifests](../man
 |---|---|---|
 `
 
-// documented is a value of the chart with its default and the comment above it.
+// documented is a value of the chart, its default, and the comment above it.
 type documented struct{ path, value, meaning string }
 
 func TestReadme(t *testing.T) {
@@ -60,7 +60,7 @@ func documentedValues(t *testing.T) []documented {
 	return walk(t, "", file.Content[0])
 }
 
-// walk collects the values that have a comment. A value without a comment must be a group of commented values.
+// walk returns the values that have a comment. A value without a comment must be a group.
 func walk(t *testing.T, prefix string, mapping *yaml.Node) (all []documented) {
 	t.Helper()
 	for i := 0; i < len(mapping.Content); i += 2 {
@@ -92,7 +92,7 @@ func compact(t *testing.T, n *yaml.Node) string {
 	return string(text)
 }
 
-// TestSchemaKnowsEveryValue checks that the schema and values.yaml contain the same values.
+// TestSchemaKnowsEveryValue: the schema and values.yaml contain the same values.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {

@@ -26,15 +26,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/preflight"
 )
 
-// inMemory is a fake kernel as the daemon opens it.
 type inMemory struct{ *kerneltest.Fake }
 
 func (inMemory) Watch(ctx context.Context, _, _ func()) { <-ctx.Done() }
 func (inMemory) LimitWaits()                            {}
 func (inMemory) Close() error                           { return nil }
 
-// recorded returns the series of an agent that has synced: the whole daemon, on a kernel in memory. Series that need an API server or a
-// kernel module are those in the golden file of internal/telemetry, which contains every series.
+// recorded returns the series of an agent that has synced with a fake kernel. Series that need an API server or a
+// kernel module come from the golden file of internal/telemetry, which contains every series.
 func recorded(t *testing.T) map[string]float64 {
 	t.Helper()
 	every, err := os.ReadFile(filepath.Join(root, "internal/telemetry/testdata/metrics.golden"))
@@ -103,7 +102,7 @@ func runAgent(t *testing.T, args ...string) {
 	})
 }
 
-// scrape returns nothing until the agent listens.
+// scrape returns nil until the agent listens.
 func scrape(t *testing.T, url string) map[string]float64 {
 	t.Helper()
 	response, err := http.Get(url)
@@ -118,7 +117,6 @@ func scrape(t *testing.T, url string) map[string]float64 {
 	return samples(t, string(text))
 }
 
-// samples parses the text format of Prometheus.
 func samples(t *testing.T, text string) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPodsRestartForWhatNeedsIt checks that only settings that need a restart replace the pods. The agent applies most
-// configuration changes while running.
+// TestPodsRestartForWhatNeedsIt: only settings that need a restart replace the pods. The agent applies other changes
+// while it runs.
 func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/configuration.md"))
 	if err != nil {

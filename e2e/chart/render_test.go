@@ -30,10 +30,10 @@ const (
 	namespace = "kube-system"
 )
 
-// cluster is the Kubernetes version to render for. It is also the version of these tests' API server.
+// cluster is the Kubernetes version of the tests' API server.
 var cluster = &common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
 
-// values are user-supplied values, which override the chart's defaults.
+// values override the chart's defaults.
 type values = map[string]any
 
 // golden compares a file with generated text, or rewrites it with -update.
@@ -65,7 +65,7 @@ func load(t *testing.T) *chartv2.Chart {
 	return c
 }
 
-// presets merges values files of the chart, like several -f flags of Helm.
+// presets merges values files of the chart, as Helm does.
 func presets(t *testing.T, names ...string) values {
 	t.Helper()
 	merged := values{}
@@ -85,7 +85,7 @@ func with(base values, more values) values {
 	return merged
 }
 
-// parse parses values from text, as --set and values files provide them.
+// parse parses values as in a values file.
 func parse(t *testing.T, text string) values {
 	t.Helper()
 	v := values{}
@@ -100,7 +100,7 @@ func render(t *testing.T, v values) (*release.Release, error) {
 	t.Helper()
 	install := action.NewInstall(action.NewConfiguration(action.ConfigurationSetLogger(slog.NewTextHandler(io.Discard, nil))))
 	install.ReleaseName, install.Namespace, install.DryRunStrategy = "kube-ipvs", namespace, action.DryRunClient
-	install.KubeVersion = cluster // Helm assumes 1.20 in tests
+	install.KubeVersion = cluster // the default in tests is 1.20
 	r, err := install.RunWithContext(t.Context(), load(t), v)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ metrics:
   dashboard: {enabled: true, annotations: {k8s-sidecar-target-directory: Network}}
 `
 
-// plain returns the plain manifests by file name, for users without Helm.
+// plain returns the manifests for users without Helm, by file name.
 func plain(t *testing.T) map[string]struct {
 	values  values
 	comment string
@@ -177,7 +177,7 @@ func TestPlainManifests(t *testing.T) {
 	}
 }
 
-// withoutHelm removes the labels and annotations by which Helm identifies the objects that it manages.
+// withoutHelm removes Helm's labels and annotations.
 func withoutHelm(manifest string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(manifest) {

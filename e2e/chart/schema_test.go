@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// refused contains invalid values, and the text expected in the error.
+// refused contains invalid values and the expected error.
 type refused []struct{ values, want string }
 
-// refusedBySchema contains values that are invalid regardless of other values.
+// refusedBySchema contains values that are invalid regardless of others.
 var refusedBySchema = refused{
 	{"nodeselector: {a: b}", "nodeselector"},
 	{"image: {tagg: v1}", "tagg"},
@@ -75,7 +75,7 @@ var refusedBySchema = refused{
 	{"metrics: {prometheusRule: {interval: 1m}}", "interval"},
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrfit: {enabled: false}}}}", "KubeIPVSDrfit"},
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrift: {for: soon}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDrift/for"},
-	{"metrics: {prometheusRule: {alerts: {KubeIPVSDown: {threshold: 3}}}}", "threshold"}, // it compares with none
+	{"metrics: {prometheusRule: {alerts: {KubeIPVSDown: {threshold: 3}}}}", "threshold"}, // this alert has no threshold
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDrift: {threshold: many}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDrift/threshold"},
 	{"metrics: {prometheusRule: {alerts: {KubeIPVSDataPlane: {wanted: ebpf}}}}", "/metrics/prometheusRule/alerts/KubeIPVSDataPlane/wanted"},
 	{"metrics: {prometheusRule: {clusterLabel: k8s-cluster}}", "/metrics/prometheusRule/clusterLabel"},
@@ -108,7 +108,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: no error, want one that contains %q", c.values, c.want)
 			continue
 		}
-		// Helm's validator uses either separator in paths.
+		// Helm's validator separates fields in a path by "." or "/".
 		if said := strings.ReplaceAll(err.Error(), ".", "/"); !strings.Contains(said, strings.ReplaceAll(c.want, ".", "/")) {
 			t.Errorf("%s: the error does not contain %q: %v", c.values, c.want, err)
 		}

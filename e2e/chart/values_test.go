@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// With a liveness probe but no health server, the kubelet would restart the agent endlessly.
+// TestProbesFollowTheHealthAddress: with a liveness probe but no health server, the kubelet would restart the agent
+// endlessly.
 func TestProbesFollowTheHealthAddress(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"{}", ":10256"},
 		{"config: {healthzBindAddress: ''}", ""},
-		{"kubeProxyConfig: {healthzBindAddress: ''}", ":10256"}, // kube-proxy uses an empty address for its default
+		{"kubeProxyConfig: {healthzBindAddress: ''}", ":10256"}, // in kube-proxy, an empty address means the default
 		{"extraArgs: ['--healthz-bind-address=']", ""},
 		{"extraArgs: [--healthz-port=0]", ""},
 		{"{config: {healthzBindAddress: ''}, extraArgs: ['--healthz-bind-address=0.0.0.0:10256']}", ":10256"},
@@ -44,7 +45,7 @@ func TestProbesFollowTheHealthAddress(t *testing.T) {
 	}
 }
 
-// target returns the host and port that a probe connects to, or empty strings if there is no probe.
+// target returns the host and port of a probe, or empty strings if there is no probe.
 func target(c *corev1.Container, p *corev1.Probe) string {
 	if p == nil {
 		return ""
@@ -57,7 +58,7 @@ func target(c *corev1.Container, p *corev1.Probe) string {
 	return "no port " + p.HTTPGet.Port.StrVal
 }
 
-// Strict YAML parsers reject duplicate keys. Lenient parsers silently use one of the values.
+// TestLabelsOfUsersAppearOnce: strict YAML parsers reject duplicate keys, and others use one of the values.
 func TestLabelsOfUsersAppearOnce(t *testing.T) {
 	v := with(parse(t, everything), parse(t, `
 commonLabels: {team: network, release: all, k8s-app: all}
@@ -130,7 +131,7 @@ relabelings: [{action: labeldrop, regex: pod}], metricRelabelings: [{action: dro
 		"PodMonitor":     {pod.RelabelConfigs, pod.MetricRelabelConfigs},
 		"ServiceMonitor": {service.RelabelConfigs, service.MetricRelabelConfigs},
 	} {
-		// The node label comes first, so that a user's relabelings can change it.
+		// The node label comes first, so that users' relabelings can change it.
 		if len(of[0]) != 2 || of[0][0].TargetLabel != "node" || of[0][1].Action != "labeldrop" {
 			t.Errorf("relabelings of the %s: %+v", kind, of[0])
 		}
@@ -196,7 +197,7 @@ type sccRule struct {
 	SELinuxOptions *corev1.SELinuxOptions `json:"seLinuxOptions,omitempty"`
 }
 
-// The constraints allow exactly what the pod needs.
+// TestOpenShiftConstraints: the constraints allow exactly what the pod needs.
 func TestOpenShiftConstraints(t *testing.T) {
 	var got scc
 	var others []string
@@ -218,7 +219,7 @@ func TestOpenShiftConstraints(t *testing.T) {
 		RunAsUser: anyone, FSGroup: anyone, SupplementalGroups: anyone,
 		SELinuxContext:  sccRule{Type: "MustRunAs", SELinuxOptions: container.SELinuxOptions},
 		SeccompProfiles: []string{"runtime/default"},
-		// The token is a projected volume. extraVolumes usually have one of the other types.
+		// The token is a projected volume. The other types are common for extraVolumes.
 		Volumes: []string{"configMap", "hostPath", "projected", "secret"},
 		Users:   []string{"system:serviceaccount:kube-system:kube-ipvs"},
 	}

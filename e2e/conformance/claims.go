@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Claims maps rows to the tests that prove them, by the names reported by the testing package.
+// Claims maps rows to the names of tests that prove them.
 type Claims map[int][]string
 
 // A test claims rows with a comment in its body, or in the body of a t.Run with a literal name:
@@ -27,8 +27,8 @@ var (
 	claimLine = regexp.MustCompile(`^\s*// proves: (.*)$`)
 )
 
-// FindClaims reads the test files in a directory tree. A claim is an error if it is outside a test, in a subtest with a
-// computed name, or for a row that does not exist.
+// FindClaims reads the test files in a directory tree. A claim must be inside a test or in a subtest with a literal
+// name, and its row must exist.
 func FindClaims(root string) (Claims, error) {
 	claims := Claims{}
 	err := eachTestFile(root, claims.read)
@@ -38,13 +38,12 @@ func FindClaims(root string) (Claims, error) {
 	return claims, err
 }
 
-// scope is a test function or subtest that encloses the current line.
+// scope is a test or subtest that encloses the current line.
 type scope struct {
 	indent int
-	name   string // empty if it is computed
+	name   string // empty if computed
 }
 
-// read adds the claims of one file.
 func (c Claims) read(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -58,7 +57,7 @@ func (c Claims) read(path string) error {
 		text := strings.TrimLeft(line, "\t")
 		indent := len(line) - len(text)
 		test, run, claim := testLine.FindStringSubmatch(line), runLine.FindStringSubmatch(line), claimLine.FindStringSubmatch(line)
-		// A smaller indentation alone does not end a scope, because it may be inside a raw string.
+		// A smaller indentation alone does not end a scope, because the line may be in a raw string.
 		if test != nil || run != nil || claim != nil || strings.HasPrefix(text, "}") {
 			around = slices.DeleteFunc(around, func(s scope) bool { return s.indent >= indent })
 		}
@@ -111,7 +110,6 @@ func subtestName(arguments string) string {
 	return strings.ReplaceAll(name, " ", "_")
 }
 
-// testExists reports whether a directory has the named test function.
 func testExists(root, folder, test string) (bool, error) {
 	found := false
 	err := eachTestFile(filepath.Join(root, folder), func(path string) error {
@@ -125,7 +123,7 @@ func testExists(root, folder, test string) (bool, error) {
 func eachTestFile(root string, do func(path string) error) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && filepath.Base(path) == "conformance" {
-			return filepath.SkipDir // claims in its tests are test data
+			return filepath.SkipDir // its tests contain claims as data
 		}
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err

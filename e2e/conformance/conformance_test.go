@@ -20,7 +20,6 @@ func TestRowsAreNumbered(t *testing.T) {
 	}
 }
 
-// TestEveryRowIsClaimedOrExcused checks that each row has either a test or an excuse.
 func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	claims, err := FindClaims(filepath.Join(root, "e2e"))
 	if err != nil {
@@ -43,7 +42,7 @@ func TestEveryRowIsClaimedOrExcused(t *testing.T) {
 	}
 }
 
-// TestRowSpecs checks that each spec of Kubernetes' tests belongs to only one row, and that its name excludes labels.
+// TestRowSpecs: each spec belongs to only one row, and its name excludes labels.
 func TestRowSpecs(t *testing.T) {
 	rows := map[string]int{}
 	for _, row := range Rows {
@@ -56,8 +55,7 @@ func TestRowSpecs(t *testing.T) {
 	}
 }
 
-// TestContrastsAreComplete checks that no text of a case is missing. If both columns are equal, Right must say why the
-// case is kept.
+// TestContrastsAreComplete: if both columns are equal, Right must say why the case is kept.
 func TestContrastsAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range Contrasts {
@@ -148,7 +146,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestShows checks that the page uses the results that it needs, and ignores results of deleted tests and cases.
+// TestShows: the page uses the results that it needs, and ignores results of deleted tests and cases.
 func TestShows(t *testing.T) {
 	claims := Claims{1: {"TestA/b"}}
 	for _, c := range []struct {

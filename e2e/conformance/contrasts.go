@@ -8,31 +8,32 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Contrast is a case in which kube-proxy's ipvs mode misbehaves, or was reported to misbehave. A story runs it against
-// kube-proxy and against kube-ipvs.
+// Contrast is a case in which kube-proxy's ipvs mode misbehaves, or was reported to misbehave. A story runs it with
+// kube-proxy and with kube-ipvs.
 type Contrast struct {
-	Name   string // story in e2e/stories/kubeproxy
+	Name   string // name of the story in e2e/stories/kubeproxy
 	Title  string
 	Issues []int // in kubernetes/kubernetes
 	// Ours and Theirs are the expected outcomes with kube-ipvs and with kube-proxy.
 	Ours, Theirs string
-	// Right explains why kube-proxy's behavior is correct, if it is. The case is kept because it was reported as a bug.
+	// Right explains why kube-proxy is correct, if it is.
 	Right string
 }
 
-// Contrasts lists the cases in execution order: the first ones change nothing, and the last one stops both programs.
+// Contrasts lists the cases in the order of execution. The first ones change nothing, and the last one stops both
+// programs.
 var Contrasts = []Contrast{
 	{Name: "external Local, a pod", Issues: []int{75262, 92857},
 		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a pod on the node connects to the load balancer's address",
 		Ours:   "answered; the endpoint sees the client",
 		Theirs: "answered; the endpoint sees the client",
-		Right:  "fixed for pods only"},
+		Right:  "kube-proxy fixed this for pods only"},
 	{Name: "external Local, a process of the node", Issues: []int{93456},
-		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a process on the node, or a pod on its network, connects to that address",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a process on the node, or a pod on the host network, connects to the load balancer's address",
 		Ours:   "answered; the endpoint sees the node",
 		Theirs: "no answer"},
 	{Name: "external Local, a client outside", Issues: []int{93456},
-		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: packets from an outside client arrive at this node",
+		Title:  "`externalTrafficPolicy: Local`, no endpoint on the node: a client outside the cluster sends packets to this node",
 		Ours:   "no answer; no endpoint gets the packet",
 		Theirs: "no answer; an endpoint on another node replies with the wrong source address"},
 	{Name: "internal Local", Title: "`internalTrafficPolicy: Local`, no endpoint on the node, a Service of type ClusterIP",
@@ -42,7 +43,7 @@ var Contrasts = []Contrast{
 		Ours:   "no answer",
 		Theirs: "answered; the endpoint sees the client"},
 	{Name: "another node's address", Issues: []int{104679, 93175, 75290, 127410},
-		Title:  "a Service claims another node's address as external IP (IPv4) or load balancer IP (IPv6): a client connects to a daemon there",
+		Title:  "a Service claims another node's address as external IP (IPv4) or load balancer IP (IPv6): a client connects to a daemon on that node",
 		Ours:   "answered by that node",
 		Theirs: "refused"},
 	{Name: "a ClusterIP port like a node port", Issues: []int{132068},
@@ -71,15 +72,15 @@ var Contrasts = []Contrast{
 		Theirs: "the removed endpoint gets nothing more",
 		Right:  "IPVS itself ends the flow; kube-proxy's other modes fail"},
 	{Name: "UDP before the load balancer", Issues: []int{105192, 108065},
-		Title:  "an outside UDP client sends to a load balancer's address before the Service's status lists it",
+		Title:  "a UDP client outside the cluster sends to a load balancer's address before the Service's status lists it",
 		Ours:   "the endpoint sees the node, and its replies return",
 		Theirs: "the endpoint sees the client, which rejects the replies"},
 	{Name: "mh while an endpoint drains", Issues: []int{139497},
-		Title:  "scheduler `mh`, one of two endpoints leaves but keeps an open connection: new connections",
+		Title:  "new connections with scheduler `mh`, while one of two endpoints drains",
 		Ours:   "all answered",
 		Theirs: "some refused"},
 	{Name: "packets outside the window", Issues: []int{74839},
-		Title:  "packets from an endpoint that conntrack considers invalid",
+		Title:  "an endpoint sends packets that conntrack considers invalid",
 		Ours:   "the connection continues, no reset is sent",
 		Theirs: "the connection continues, no reset is sent",
 		Right:  "IPVS translates such packets from its own connection table; kube-proxy's other modes need a rule"},
@@ -88,11 +89,11 @@ var Contrasts = []Contrast{
 		Ours:   "the older one gets it",
 		Theirs: "it alternates between them"},
 	{Name: "unreadable addresses: node ports",
-		Title:  "reading the node's addresses fails for a while (injected fault): a node port",
+		Title:  "a node port, while reading the node's addresses fails (injected fault)",
 		Ours:   "answered",
 		Theirs: "refused"},
 	{Name: "unreadable addresses: health check ports",
-		Title:  "reading the node's addresses fails for a while: a health check port that the host's firewall closes by default",
+		Title:  "a health check port that the host's firewall closes by default, while reading the node's addresses fails",
 		Ours:   "answered",
 		Theirs: "no answer"},
 	{Name: "cleanup", Issues: []int{109286, 96034},
@@ -101,7 +102,7 @@ var Contrasts = []Contrast{
 		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
 }
 
-// Check fails the test unless the outcomes are exactly those of the case. against is kube-proxy and its version.
+// Check fails the test unless both outcomes are those of the case. against is kube-proxy with its version.
 func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	t.Helper()
 	t.Attr(record.Figure, against)
@@ -113,7 +114,7 @@ func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	}
 }
 
-// contrastOf returns the case that a test ran, or nil.
+// contrastOf returns the case of a test, or nil.
 func contrastOf(t record.Test) *Contrast {
 	for i := range Contrasts {
 		if t.Test == "TestContrasts/"+strings.ReplaceAll(Contrasts[i].Name, " ", "_") {
@@ -123,7 +124,7 @@ func contrastOf(t record.Test) *Contrast {
 	return nil
 }
 
-// contrastTable renders the section of the page that compares with kube-proxy.
+// contrastTable renders the comparison with kube-proxy.
 func contrastTable(results []record.Test) string {
 	var b strings.Builder
 	b.WriteString(`

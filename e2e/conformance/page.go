@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// PagePath is the path of the page, relative to the root of the repository.
+// PagePath is relative to the root of the repository.
 const PagePath = "docs/conformance.md"
 
 // State is the verdict on a row.
@@ -113,14 +113,15 @@ func summary(claims Claims, results []record.Test) string {
 	return fmt.Sprintf("Of %d rows: %s.\n", len(Rows), strings.Join(parts, ", "))
 }
 
-// proofs lists the tests that prove a row and where they passed: some with IPVS, all with nftables.
+// proofs lists the tests that prove a row, the kernels on which at least one passed with IPVS, and those on which all
+// passed with nftables.
 func proofs(row Row, claims Claims, results []record.Test) (tests, kernels, without string) {
 	if row.Excuse != "" {
 		return row.Excuse, "", ""
 	}
 	var names []string
-	oldest := map[string]record.Test{} // the newest results of the tests, by kernel
-	passed := map[string]int{}         // tests by kernel
+	oldest := map[string]record.Test{} // the oldest among the newest results of each test, by kernel
+	passed := map[string]int{}         // number of tests by kernel
 	for _, name := range slices.Concat(claims[row.Number], row.UnitTests) {
 		names = append(names, "`"+name+"`")
 	}

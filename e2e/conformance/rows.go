@@ -15,17 +15,17 @@ import (
 type Row struct {
 	Number int
 	Title  string
-	// Excuse explains why a node's proxy is not responsible for the behavior, so that no test is needed.
+	// Excuse explains why the behavior needs no test, because a node's proxy is not responsible.
 	Excuse string
-	// UnitTests are tests that prove the behavior without packets, as "directory.TestName".
+	// UnitTests prove the behavior without packets. Their names are "directory.TestName".
 	UnitTests []string
 	// Specs are the specs of Kubernetes' own tests that exercise the behavior, without the labels at the end of their
 	// names.
 	Specs []string
 }
 
-// Each line of rows.txt is a row: its number and title, followed by fields separated by bars: "excuse: ...", "test:
-// ..." and "spec: ...".
+// Each line of rows.txt is a row: number and title, then fields separated by bars: "excuse: ...", "test: ..." and
+// "spec: ...".
 //
 //go:embed rows.txt
 var rowsText string
@@ -56,10 +56,9 @@ func readRows(text string) (rows []Row) {
 	return rows
 }
 
-// specLabels matches the labels at the end of a spec's name.
 var specLabels = regexp.MustCompile(`( ?\[[^\]]*\])+$`)
 
-// specName returns a spec's name in the form used in Row.Specs.
+// specName removes the prefix and the labels of a spec's name.
 func specName(spec string) string {
 	return specLabels.ReplaceAllString(strings.TrimPrefix(spec, "[sig-network] "), "")
 }

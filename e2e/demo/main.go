@@ -20,7 +20,7 @@ const (
 	serviceIP = "10.96.0.10"
 	podCIDR   = "10.244.0.0/16"
 	podPort   = 8080
-	// patience is for slow machines. Only a failing demo waits for the full timeout.
+	// patience is for slow machines.
 	patience = 60 * time.Second
 )
 
@@ -43,7 +43,7 @@ func run(agent string) error {
 		do    func() error
 	}{
 		{"Two nodes and three pods, each in its own network namespace", d.setUp},
-		{"A Service with the three pods as endpoints, as ordinary manifests", d.writeFirst},
+		{"Manifests of a Service whose endpoints are the three pods", d.writeFirst},
 		{"The agent on both nodes: kube-ipvs run --manifests DIR --cluster-cidr " + podCIDR, d.startAgents},
 		{"A pod on node-1 sends 30 requests to the Service's address " + service, d.balanced},
 		{"A process on the host of node-2 does the same", d.fromHost},
@@ -128,7 +128,7 @@ func (d *demo) writeFirst() (err error) {
 	return d.writeEndpoints()
 }
 
-// writeEndpoints acts as the control plane when pods start, stop, or change their readiness.
+// writeEndpoints acts as the control plane when the state of pods changes.
 func (d *demo) writeEndpoints() error {
 	var b strings.Builder
 	b.WriteString(`apiVersion: discovery.k8s.io/v1
@@ -145,7 +145,7 @@ endpoints:
 	for _, pod := range d.pods {
 		fmt.Fprintf(&b, "- {addresses: [%s], nodeName: %s, conditions: {ready: %t}}\n", pod.V4, pod.Node.Name, pod != d.dead)
 	}
-	// Write a temporary file and rename it, so that the agent never reads half a file.
+	// A rename prevents the agent from reading half a file.
 	aside := filepath.Join(d.dir, ".endpoints.new")
 	if err := os.WriteFile(aside, []byte(b.String()), 0o644); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (d *demo) startAgents() error {
 	return d.table()
 }
 
-// awaitTable waits until node-1 and node-2 both have the given number of destinations that accept new connections.
+// awaitTable waits until both nodes have a number of destinations that accept new connections.
 func (d *demo) awaitTable(destinations int) error {
 	start := time.Now()
 	for _, node := range d.cluster.Nodes {
@@ -220,8 +220,8 @@ func (d *demo) balanced() error { return d.request(d.client.Host, 30, len(d.pods
 
 func (d *demo) fromHost() error { return d.request(d.cluster.Nodes[1].Host, 6, len(d.pods)) }
 
-// request sends requests one after the other. It checks that they are distributed evenly over the given number of pods,
-// or at random with nftables.
+// request sends requests one after the other. It checks that the pods receive equal numbers of requests or, with
+// nftables, random numbers.
 func (d *demo) request(from *cluster.Host, n, pods int) error {
 	counts := map[string]int{}
 	for range n {

@@ -28,17 +28,16 @@ import (
 const (
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 	apiPort  = 6443
-	// drainTimeout is so short that endpoints with open connections expire during the test.
+	// drainTimeout is short, so that endpoints with open connections expire during the test.
 	drainTimeout = "5s"
 )
 
 var apiAddress = netip.MustParseAddr("192.168.50.1")
 
-// targetPorts are the ports that every pod serves.
 var targetPorts = []int32{8080, 8443}
 
-// contender is one of the two programs in its own cluster. Both clusters have identical addresses, so the programs' results
-// from the same objects are directly comparable.
+// contender is one of the two programs, in its own cluster. Both clusters have identical addresses, so the results of
+// the programs are directly comparable.
 type contender struct {
 	*cluster.Cluster
 	name    string
@@ -51,7 +50,6 @@ type contender struct {
 	balancing bool
 }
 
-// newContender creates the cluster, but does not start the program.
 func newContender(t *testing.T, name string) *contender {
 	t.Helper()
 	c := &contender{name: name, Cluster: cluster.New(t, cluster.Config{Name: name, Nodes: 2})}
@@ -68,7 +66,7 @@ func newContender(t *testing.T, name string) *contender {
 	client := c.node.Pod(t, "client")
 	c.clients = map[string]*cluster.Host{
 		client.Name:       client.Host,
-		c.pods[0].Name:    c.pods[0].Host, // can reach itself
+		c.pods[0].Name:    c.pods[0].Host, // is also an endpoint of Services
 		judge.Host:        c.node.Host,
 		c.Clients[0].Name: c.Clients[0],
 	}
@@ -76,15 +74,15 @@ func newContender(t *testing.T, name string) *contender {
 	c.node.AddAddr(t, "eth0", draw.OwnClusterIP().String())
 	for _, prefix := range draw.Virtual() {
 		c.RouteVia(t, prefix.String(), c.node)
-		// A proxy on the other node would bind every virtual address, so the node could not send replies to any of
-		// them.
+		// A proxy on the other node would bind all virtual addresses. Replies to these addresses would then not leave
+		// that node.
 		c.Nodes[1].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
 	return c
 }
 
-// refuseAlways removes the kernel's limit of one ICMP error per second and client. With the limit, an SCTP client might
-// receive no error and report a timeout instead of a refusal, so the outcome would depend on its earlier connections.
+// refuseAlways removes the kernel's limit of one ICMP error per second and client. With the limit, an SCTP client may
+// report a timeout instead of a refusal, depending on its earlier connections.
 func refuseAlways(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	for _, limit := range []string{"net/ipv4/icmp_ratelimit", "net/ipv6/icmp/ratelimit"} {
@@ -94,7 +92,7 @@ func refuseAlways(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// world describes the network that the random objects refer to.
+// world describes the network of the random objects.
 func (c *contender) world() draw.World {
 	here, other := draw.SpecialExternal()
 	w := draw.World{
@@ -118,7 +116,6 @@ func (c *contender) world() draw.World {
 	return w
 }
 
-// bound reads the addresses of kube-ipvs0 without starting a process.
 func (c *contender) bound() (map[netip.Addr]bool, error) {
 	if !c.process.Running() {
 		return nil, fmt.Errorf("%s has ended; its log:\n%s", c.name, c.process.Log())
@@ -140,7 +137,6 @@ func (c *contender) bound() (map[netip.Addr]bool, error) {
 	return addresses, err
 }
 
-// state reads the kernel state that the program created for the objects.
 func (c *contender) state() (judge.State, error) {
 	table := ""
 	if !c.balancing {
@@ -160,7 +156,6 @@ func (c *contender) state() (judge.State, error) {
 	return state, err
 }
 
-// addServers adds the virtual servers in nftables.
 func (c *contender) addServers(to judge.State) error {
 	servers, err := c.node.VirtualServersIn(true)
 	for key, s := range servers {
@@ -174,7 +169,7 @@ func (c *contender) addServers(to judge.State) error {
 	return err
 }
 
-// start starts the program; if it is already running, start stops it first.
+// start starts or restarts the program.
 func (c *contender) start(t *testing.T, command cluster.Command) {
 	t.Helper()
 	if c.process == nil {
@@ -206,9 +201,8 @@ func (c *contender) startOurs(t *testing.T, kubeconfig string, nodePorts []strin
 	c.start(t, cluster.Command{Args: append(args, flags...)})
 }
 
-// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, except for the conntrack limits, which only the
-// initial network namespace may set, and the sync period: a sync takes seconds in an emulated guest, and only the test
-// changes anything.
+// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, with two exceptions. Only the initial network
+// namespace may set the conntrack limits. Periodic syncs are rare, because a sync takes seconds in an emulated guest.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -243,8 +237,8 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 		}
 	}
 	c.start(t, cluster.Command{Args: []string{program, "--config", config, "-v=2"}, Env: c.env})
-	// From then on, kube-proxy handles changes of its zone. It registers its handler for Nodes after it starts its
-	// informers, so it may miss its Node's initial zone, and then ignores hints until the zone changes.
+	// kube-proxy registers its handler for Nodes after it starts its informers. It may therefore miss its Node's
+	// initial zone, and ignore hints until the zone changes.
 	const ready = "Starting node config controller"
 	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {
@@ -263,7 +257,7 @@ func quoted(texts []string) string {
 	return strings.Join(list, ", ")
 }
 
-// relayAPI forwards connections so that a cluster's nodes reach the other cluster's API server at the same address.
+// relayAPI makes one cluster's API server reachable from the other cluster, at the same address.
 func relayAPI(t *testing.T, from, to *contender) {
 	t.Helper()
 	at := netip.AddrPortFrom(apiAddress, apiPort).String()

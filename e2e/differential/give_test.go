@@ -18,11 +18,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/judge"
 )
 
-// requests is the number of concurrent requests to the API server.
 const requests = 16
 
-// give updates the API server so that it contains exactly these objects and the next epoch's marker. It creates the marker
-// last, and then removes the previous marker. A program that has processed this removal has processed all objects.
+// give makes the API server contain exactly these objects and the next marker. It creates the marker last, and then
+// removes the previous marker. A program that has processed this removal has processed all objects.
 func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Helper()
 	s.epoch++
@@ -48,7 +47,7 @@ func (s *stage) give(t *testing.T, set draw.Set) {
 	t.Logf("  %d objects applied and %d removed in %s", written, len(gone), time.Since(begin).Round(100*time.Millisecond))
 }
 
-// unwanted returns the objects to remove and, separately, the previous epoch's marker.
+// unwanted returns the objects to remove and, separately, the previous marker.
 func (s *stage) unwanted(wanted map[string]draw.Document) (gone, before []draw.Document) {
 	for key, d := range s.applied {
 		switch _, still := wanted[key]; {
@@ -62,7 +61,6 @@ func (s *stage) unwanted(wanted map[string]draw.Document) (gone, before []draw.D
 	return gone, before
 }
 
-// changed returns the documents that differ from the API server's objects.
 func (s *stage) changed(docs []draw.Document) []draw.Document {
 	var changed []draw.Document
 	for _, d := range docs {
@@ -73,7 +71,6 @@ func (s *stage) changed(docs []draw.Document) []draw.Document {
 	return changed
 }
 
-// each calls do for every document, at most requests at a time.
 func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context, draw.Document) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -91,8 +88,7 @@ func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context
 	}
 }
 
-// put replaces whole objects, as controllers do. Server-side apply, which would preserve other fields, takes several times as
-// long in an emulated guest.
+// put replaces whole objects, as controllers do. Server-side apply is several times as slow in an emulated guest.
 func (s *stage) put(ctx context.Context, d draw.Document) error {
 	_, exists := s.applied[d.Key]
 	switch o := d.Object.(type) {
@@ -116,7 +112,6 @@ func (s *stage) put(ctx context.Context, d draw.Document) error {
 	return fmt.Errorf("no client for %T", d.Object)
 }
 
-// typed is a client for objects of one kind.
 type typed[T any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -144,8 +139,8 @@ func (s *stage) remove(ctx context.Context, d draw.Document) error {
 	return err
 }
 
-// The marker shows that a program has processed all objects. Its address changes with every epoch, and kube-proxy removes the
-// previous address at the very end of a sync. The leaver keeps its address but changes its only endpoint.
+// The marker shows that a program has processed all objects. Its address changes with every epoch. kube-proxy removes
+// the previous address at the end of a sync. The leaver keeps its address but changes its only endpoint.
 const markerName = "zz-marker"
 
 var leaverAddresses = []netip.Addr{netip.MustParseAddr("10.96.255.2"), netip.MustParseAddr("fd00:10:96::ff02")}
@@ -158,13 +153,12 @@ func markerAddress(epoch int, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, 255, host})
 }
 
-// points reports whether a virtual server belongs to the marker, which no rule covers.
+// points reports whether a virtual server belongs to the marker or the leaver.
 func (s *stage) points(key judge.Key) bool {
 	a := key.Addr.Addr()
 	return slices.Contains(leaverAddresses, a) || a == markerAddress(s.epoch, a.Is6())
 }
 
-// pointerPort is the port of the marker and the leaver.
 const pointerPort = 80
 
 func tcpKey(addr netip.Addr) judge.Key {
@@ -179,7 +173,7 @@ func (s *stage) pointers() (leaver, marker draw.Set) {
 		s.pointer(fmt.Sprintf("%s-%d", markerName, s.epoch), []netip.Addr{markerAddress(s.epoch, false), markerAddress(s.epoch, true)})
 }
 
-// pointer returns a Service with one endpoint.
+// pointer returns a set with a Service that has one endpoint.
 func (s *stage) pointer(name string, ips []netip.Addr) draw.Set {
 	service := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
 	service.Name, service.Namespace = name, metav1.NamespaceDefault

@@ -15,10 +15,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// repaired is the time in which the agent must detect and repair drift: until the next audit, plus the sync.
+// repaired is the maximum time until an audit repairs drift.
 const repaired = 3 * time.Minute
 
-// play triggers an event, waits for it to finish, and checks the node.
+// play triggers an event, waits until it is over, and checks the node.
 func (w *week) play(e event) error {
 	h := happenings[e.what]
 	if h.do != nil {
@@ -30,25 +30,24 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// happenings implements the kinds of events. Kinds that have no entry only change objects.
+// Kinds of events that are not in happenings only change objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
-	within time.Duration // the time in which the node must converge; 0 means settled
+	within time.Duration // the node must converge in this time; 0 means settled
 }{
-	apiAway:       {(*week).apiAway, 6 * time.Minute}, // the agent detects a silent watch after three
+	apiAway:       {(*week).apiAway, 6 * time.Minute}, // the agent detects a silent watch after three minutes
 	apiRestored:   {(*week).restored, 0},
 	agentKilled:   {(*week).killed, 0},
 	agentRestarts: {(*week).restarts, 0},
 	agentStands:   {(*week).stand, 0},
 	nodeReboots:   {(*week).reboot, 0},
 	othersFlush:   {(*week).flush, repaired},
-	programsHang:  {(*week).trouble, 10 * time.Minute}, // a backoff
+	programsHang:  {(*week).trouble, 10 * time.Minute}, // includes a backoff
 	programsFail:  {(*week).trouble, 10 * time.Minute},
 	clockJumps:    {(*week).jump, 0},
 	tokensRenewed: {func(w *week, _ event, _ *rand.Rand) error { return w.renewToken(10 * time.Minute) }, 0},
 }
 
-// restored writes new objects to the API server, and then restores the previous objects from a backup.
 func (w *week) restored(e event, _ *rand.Rand) error {
 	older, version := w.given, w.server.Version()
 	w.give(e.set)
@@ -62,16 +61,15 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 	return nil
 }
 
-// killed kills the agent. The next agent is killed after a random number of writes, unless it performs fewer.
+// killed kills the agent, and the next agent after a random number of writes, unless that agent writes less.
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
-	_, _ = w.process.Wait(time.Minute) // startAgent stops a running agent
+	_, _ = w.process.Wait(time.Minute) // otherwise startAgent would stop the agent first
 	w.startAgent(0)
 	return nil
 }
 
-// restarts changes the objects while no agent runs.
 func (w *week) restarts(e event, rng *rand.Rand) error {
 	if err := w.process.Stop(time.Minute); err != nil {
 		return err
@@ -84,7 +82,7 @@ func (w *week) restarts(e event, rng *rand.Rand) error {
 	return nil
 }
 
-// reboot deletes the kernel state that a reboot would delete.
+// reboot deletes the kernel state.
 func (w *week) reboot(e event, _ *rand.Rand) error {
 	w.disturb(e.what)
 	w.process.Kill()
@@ -110,7 +108,7 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	half := time.Duration(1+rng.IntN(60)) * time.Minute
 	err := w.pass(half)
 	w.give(e.set)
-	w.given = before // the agent cannot receive the new objects
+	w.given = before // the agent does not see the new objects
 	err = errors.Join(err, w.pass(half), w.check(e.seed, settled))
 	close(over)
 	w.mend()
@@ -120,7 +118,6 @@ func (w *week) apiAway(e event, rng *rand.Rand) error {
 	return nil
 }
 
-// outages are the ways in which the API server fails.
 var outages = []func(rw http.ResponseWriter, r *http.Request, over chan struct{}) bool{
 	refuseWith(http.StatusServiceUnavailable), refuseWith(http.StatusTooManyRequests), refuseWith(http.StatusInternalServerError),
 	refuseWith(http.StatusUnauthorized), refuseWith(http.StatusForbidden), refuseWith(http.StatusGone),
@@ -143,7 +140,7 @@ func refuseWith(code int) func(http.ResponseWriter, *http.Request, chan struct{}
 	}
 }
 
-// mend ends the outage. Afterwards, the API server accepts only the current token.
+// mend ends the outage. From then on, the API server accepts only the current token.
 func (w *week) mend() {
 	w.server.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Authorization") == "Bearer "+w.token {
@@ -154,7 +151,7 @@ func (w *week) mend() {
 	})
 }
 
-// renewToken gives the agent a new token. The old token expires later.
+// renewToken gives the agent a new token. The old token expires after later.
 func (w *week) renewToken(later time.Duration) error {
 	w.t.Helper()
 	token := fmt.Sprintf("token-%d", time.Now().UnixNano())
@@ -165,7 +162,7 @@ func (w *week) renewToken(later time.Duration) error {
 	return err
 }
 
-// restore replaces the API server with one that serves a backup's data.
+// restore replaces the API server with one that serves a backup.
 func (w *week) restore(set draw.Set, version int) {
 	w.objects = map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -176,7 +173,7 @@ func (w *week) restore(set draw.Set, version int) {
 	w.server.Restore(version, w.everything()...)
 }
 
-// stand suspends the agent's process (SIGSTOP) while objects change. The kernel keeps forwarding.
+// stand suspends the agent while objects change. The kernel keeps forwarding.
 func (w *week) stand(e event, rng *rand.Rand) error {
 	if err := w.process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -200,7 +197,7 @@ func (w *week) trouble(e event, rng *rand.Rand) error {
 	return errors.Join(w.pass(time.Duration(1+rng.IntN(10))*time.Minute), os.Remove(file))
 }
 
-// Damage by other programs.
+// flushes are commands of other programs that damage the agent's rules.
 var flushes = []string{
 	"for t in filter nat mangle; do iptables -w -t $t -F; iptables -w -t $t -X; ip6tables -w -t $t -F; ip6tables -w -t $t -X; done",
 	"nft flush ruleset",
@@ -211,7 +208,7 @@ var flushes = []string{
 	"conntrack -F",
 }
 
-// everyTable deletes all of the agent's objects, as a reboot does.
+// everyTable deletes everything that a reboot deletes.
 const everyTable = "ipvsadm -C; ip link del kube-ipvs0; nft flush ruleset; for t in filter nat mangle; do iptables -w -t $t -X; ip6tables -w -t $t -X; done; " +
 	"ipset destroy; conntrack -F; true"
 

@@ -11,15 +11,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// event is an event in the life of a node. It depends only on its own fields, so events can be removed from a history.
+// event is an event in the life of a node. It does not depend on other events, so that any of them can be removed
+// from a history.
 type event struct {
 	at   time.Duration
 	what happening
-	seed uint64   // for its details
-	set  draw.Set // the objects after it
+	seed uint64   // for random details of the event
+	set  draw.Set // the objects after the event
 }
 
-// happening is a kind of event.
 type happening string
 
 const (
@@ -40,8 +40,8 @@ const (
 	nothingHappens happening = "nothing, for hours"
 )
 
-// often contains the relative frequency of each kind. Kinds that restart the agent occur only before restartsEnd, so that leaks
-// have time to grow.
+// often contains the relative frequency of each kind. Kinds that restart the agent occur only before restartsEnd, so
+// that leaks can grow until the end.
 var often = map[happening]int{
 	objectsChange: 30, rollingUpdate: 12, nodeDrains: 4, apiAway: 8, apiRestored: 2, agentKilled: 6, agentRestarts: 4, agentStands: 4,
 	nodeReboots: 2, othersFlush: 8, programsHang: 3, programsFail: 3, clockJumps: 4, tokensRenewed: 4, nothingHappens: 6,
@@ -51,12 +51,12 @@ func (h happening) endsAgent() bool {
 	return slices.Contains([]happening{agentKilled, agentRestarts, nodeReboots}, h)
 }
 
-// history draws the events for the given number of days. The same seed always yields the same history.
+// history draws random events for a number of days. Equal arguments yield equal events.
 func history(world draw.World, seed uint64, services int, days float64) (first draw.Set, events []event) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	drawer := draw.New(world, seed, 1)
 	set := drawer.Batch(services)
-	set.NodePorts = nil // changing this setting requires a restart, so it stays the same
+	set.NodePorts = nil // this setting requires a restart, so it never changes
 	first = set
 	end := time.Duration(days * 24 * float64(time.Hour))
 	restartsEnd := end * 3 / 4
@@ -87,7 +87,7 @@ func history(world draw.World, seed uint64, services int, days float64) (first d
 	return first, events
 }
 
-// share reuses equal objects from an earlier set to save memory, because a history contains hundreds of sets.
+// share reuses equal objects from an earlier set, because a history contains hundreds of sets.
 func share(set, earlier draw.Set) {
 	had := map[string]draw.Service{}
 	for _, svc := range earlier.Services {
@@ -116,7 +116,8 @@ func drawKind(rng *rand.Rand, restarts bool) happening {
 	return urn[rng.IntN(len(urn))]
 }
 
-// rolled replaces the endpoints of a Service one by one. Each endpoint terminates in one step and disappears in the next.
+// rolled replaces the endpoints of a Service one by one. Each endpoint terminates in one step and disappears in the
+// next.
 func rolled(before draw.Set, service int) (steps []draw.Set) {
 	for i := range 4 {
 		next := before.Clone()
@@ -136,7 +137,7 @@ func rolled(before draw.Set, service int) (steps []draw.Set) {
 	return append(steps, before)
 }
 
-// drained drains a node: all its endpoints terminate, disappear, and return.
+// drained drains a node: its endpoints terminate, disappear, and return.
 func drained(before draw.Set, node string) []draw.Set {
 	leaving, gone := before.Clone(), before.Clone()
 	here := func(e discovery.Endpoint) bool { return e.NodeName != nil && *e.NodeName == node }

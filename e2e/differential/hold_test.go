@@ -19,11 +19,11 @@ import (
 const (
 	heldConns  = 30 // connections that stay open
 	perCheck   = 40 // probes after each event
-	againCheck = 10 // number of probes by returning clients with affinity
+	againCheck = 10 // probes by returning clients with affinity
 	drainLimit = 15 * time.Minute
 )
 
-// heldConn is an open connection. The connection must not break without a reason.
+// heldConn is an open connection that must not break without a reason.
 type heldConn struct {
 	conn   *cluster.Conn
 	client string
@@ -31,28 +31,27 @@ type heldConn struct {
 	from   string // the Service
 	server netip.AddrPort
 	opened time.Duration
-	// removed is the time when the endpoint was removed. reason explains why the connection may break; it is empty if the connection must
+	// removed is the time when the endpoint was removed. reason says why the connection may break; empty if it must
 	// not break.
 	removed time.Time
 	reason  string
 }
 
-// contact is a client of a Service with affinity.
 type contact struct {
 	client string
 	key    judge.Key
 }
 
-// stuck describes the endpoint that a client with affinity must reach again.
+// stuck is the endpoint that a client with affinity must reach again.
 type stuck struct {
 	server string
 	at     time.Time
 	from   string // the Service
-	object string // the Service, its endpoints and the node; if any of them changes, the client may get another endpoint
+	object string // the Service, its endpoints and the node, to detect changes
 }
 
-// forget deletes the stored endpoints of clients whose Service or endpoints have changed. It runs for every set of objects: a client that
-// connects during a change has lost its endpoint, even if the change is reverted.
+// forget deletes the stored endpoints of clients whose Service or endpoints have changed. It runs for every set of
+// objects, because affinity is lost even if a change is reverted.
 func (w *week) forget() {
 	c, objects := judge.NewCase(w.world, w.given, w.created), map[string]string{}
 	maps.DeleteFunc(w.contacts, func(to contact, s stuck) bool {
@@ -64,7 +63,7 @@ func (w *week) forget() {
 	})
 }
 
-// disturb records that from now on, connections may break and clients may lose their endpoints.
+// disturb records that connections may break and clients may lose their endpoints.
 func (w *week) disturb(what happening) {
 	for _, h := range w.held {
 		h.reason = string(what)
@@ -72,7 +71,7 @@ func (w *week) disturb(what happening) {
 	clear(w.contacts)
 }
 
-// speak sends data over every open connection. A failure needs a reason.
+// speak sends data over every open connection. A connection may fail only for a reason.
 func (w *week) speak() error {
 	w.excuseAll()
 	var kept []*heldConn
@@ -96,7 +95,7 @@ func (w *week) excuseAll() {
 	}
 }
 
-// excuse sets a connection's reason if the current objects explain why it may break.
+// excuse sets the reason if the current objects explain why the connection may break.
 func (h *heldConn) excuse(c *judge.Case) {
 	cl, ok := c.Holder(h.key)
 	if !ok || cl.Service.ID() != h.from {
@@ -117,7 +116,7 @@ func (h *heldConn) excuse(c *judge.Case) {
 	}
 }
 
-// hold opens connections until the wanted number is reached.
+// hold opens connections until there are heldConns of them.
 func (w *week) hold(c *judge.Case) error {
 	rng := rand.New(rand.NewPCG(uint64(len(w.contacts)), uint64(w.probes)))
 	for _, p := range w.pairs(c, rng, 4*heldConns) {
@@ -144,7 +143,7 @@ func (w *week) hold(c *judge.Case) error {
 	return nil
 }
 
-// pairs draws random pairs of a client and a claimed address.
+// pairs draws pairs of a client and a claimed address.
 func (w *week) pairs(c *judge.Case, rng *rand.Rand, n int) (all []pair) {
 	keys := c.Keys()
 	if len(keys) == 0 {

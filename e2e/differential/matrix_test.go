@@ -18,20 +18,19 @@ import (
 )
 
 const (
-	perRule  = 4 // client-server pairs for each rule about connections
+	perRule  = 4 // pairs for each rule about connections
 	atRandom = 24
 	together = 24 // concurrent connections in each cluster
-	// answerWithin is long enough that a slow answer from a loaded, emulated machine is not mistaken for a dropped packet.
+	// answerWithin is long, so that a slow answer of an emulated machine is not mistaken for a dropped packet.
 	answerWithin = 4 * time.Second
 )
 
-// pair is a client and the virtual server that it connects to.
 type pair struct {
 	client string
 	key    judge.Key
 }
 
-// sample picks some pairs for each rule about connections, and some random pairs.
+// sample picks pairs for each rule about connections, and random pairs.
 func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, tally *judge.Tally) []pair {
 	var all []pair
 	for key := range theirs.Servers {
@@ -50,7 +49,7 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 		if id == "" {
 			limit = atRandom
 		}
-		if s.planes { // concurrently, so all pairs take no longer than a single failing pair
+		if s.planes { // pairs run concurrently, so all of them take no longer than the slowest one
 			limit *= 8
 		}
 		tally.Concerned[id]++
@@ -61,7 +60,6 @@ func (s *stage) sample(c *judge.Case, theirs, ours judge.State, rng *rand.Rand, 
 	return picked
 }
 
-// answers reports whether all destinations are existing pods.
 func (s *stage) answers(servers ...judge.Server) bool {
 	for _, server := range servers {
 		if !allAnswer(s.world, server.Serving()) {
@@ -71,7 +69,6 @@ func (s *stage) answers(servers ...judge.Server) bool {
 	return true
 }
 
-// allAnswer reports whether all addresses belong to existing pods.
 func allAnswer(world draw.World, servers []netip.AddrPort) bool {
 	return !slices.ContainsFunc(servers, func(s netip.AddrPort) bool { return podAt(world, s.Addr()) == "" })
 }
@@ -85,7 +82,6 @@ func podAt(world draw.World, a netip.Addr) string {
 	return ""
 }
 
-// connect tries every pair in both clusters.
 func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 	items := make([]judge.Item, len(pairs))
 	var wg sync.WaitGroup
@@ -103,7 +99,7 @@ func (s *stage) connect(pairs []pair, theirs, ours judge.State) []judge.Item {
 			items[n].Kind, items[n].Key, items[n].Client = judge.Connection, p.key, p.client
 			server := side.state.Servers[p.key]
 			turn := &sync.Mutex{}
-			if len(server.Serving()) > 1 && !s.planes { // in sequence, so that round robin reaches every destination
+			if len(server.Serving()) > 1 && !s.planes { // one after the other, so that round robin reaches every destination
 				turn = cmp.Or(turns[p.key], turn)
 				turns[p.key] = turn
 			}
@@ -126,12 +122,12 @@ var protocols = map[corev1.Protocol]cluster.Protocol{
 	corev1.ProtocolTCP: cluster.TCP, corev1.ProtocolUDP: cluster.UDP, corev1.ProtocolSCTP: cluster.SCTP,
 }
 
-// reach connects once per destination of the virtual server. A persistent virtual server chooses only once, and the two programs' choices
-// may differ, so only the source is compared.
+// reach connects once per destination. A persistent virtual server chooses only once, and the choices of the two
+// programs may differ, so only the source is compared.
 func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.State) judge.Reach {
 	client := c.clients[p.client]
 	reach := judge.Reach{Outcome: judge.Answered, Seen: map[string]string{}}
-	// Neither a persistent virtual server nor nftables chooses endpoints in turn.
+	// Persistent virtual servers and nftables do not choose endpoints in turn.
 	persistent := strings.Contains(server.Options, "-p ") || s.planes && len(server.Serving()) > 1
 	times := max(1, len(server.Serving()))
 	if persistent {
@@ -154,8 +150,8 @@ func (s *stage) reach(c *contender, p pair, server judge.Server, state judge.Sta
 	return reach
 }
 
-// byChance is the source that an endpoint sees when a persistent virtual server happens to choose the client itself. The other program
-// may send the client to another endpoint, which sees another source. That is not a difference between the programs.
+// byChance is the source if a persistent virtual server happens to choose the client itself. With the other program,
+// the client may reach another endpoint, which sees another source. This is not a difference.
 const byChance = "itself by chance"
 
 func reachedItself(v judge.Value) bool {
@@ -167,7 +163,6 @@ func reachedItself(v judge.Value) bool {
 	return false
 }
 
-// sourceOf names the source that a server saw.
 func sourceOf(world draw.World, client *cluster.Host, source netip.Addr, state judge.State) string {
 	switch {
 	case slices.Contains(world.Interfaces, source) && !state.Bound[source]:

@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestDataPlanes gives the same objects to an agent with IPVS and to one with nftables. It fails if connections or tables differ in a way
-// that docs/data-planes.md does not list.
+// TestDataPlanes compares an agent with IPVS and one with nftables. Differences must be listed in
+// docs/data-planes.md.
 func TestDataPlanes(t *testing.T) {
 	labtest.Need(t)
 	runOn(t, newStage(t, true))
 }
 
-// planeBugs returns the differences. It ignores draining endpoints: only the agent with IPVS keeps them, because only IPVS counts their connections.
+// planeBugs ignores draining endpoints. Only IPVS counts their connections, so only an agent with IPVS keeps them.
 func planeBugs(items []judge.Item, tally *judge.Tally) (bugs []judge.Bug) {
 	for _, i := range items {
 		if i.Kind == judge.Draining {
@@ -42,7 +42,8 @@ func alikeOnPlanes(i judge.Item) bool {
 	return ipvs.There == nftables.There
 }
 
-// failsOtherwise reports whether the only difference is the error that a process on the node receives at a port without endpoints.
+// failsOtherwise reports whether the only difference is the error that a process on the node gets at a port without
+// endpoints.
 func failsOtherwise(i judge.Item) bool {
 	answered := i.KubeProxy.Reach.Outcome == judge.Answered || i.Ours.Reach.Outcome == judge.Answered
 	return !answered && i.Client == judge.Host && i.Key.Protocol != corev1.ProtocolTCP

@@ -7,13 +7,12 @@ import (
 	"regexp"
 )
 
-// programs lists the programs that kube-proxy starts: one process for each changed set entry, and a hundred more in each sync.
-// In an emulated guest, the root file system is on the host, so these programs spend most of their time opening files and
-// libraries.
+// kube-proxy starts one of these programs for each changed set entry, and a hundred more in each sync. In an emulated
+// guest, the root file system is on the host. The programs would spend most of their time opening files.
 var programs = []string{"ipset", "modprobe", "iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
 
-// inMemory copies the programs with their libraries into a directory in memory, and returns an environment that uses the
-// copies.
+// inMemory copies the programs with their libraries into a directory in memory. It returns an environment that uses
+// the copies.
 func inMemory(dir string) ([]string, error) {
 	libraries, err := filepath.Glob("/usr/lib/*/xtables/*.so")
 	if err != nil {
@@ -24,7 +23,7 @@ func inMemory(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The program may be a multi-call binary, which selects its function by the name it is called by.
+		// A multi-call binary selects its function by its name.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return nil, err
 		}
@@ -52,7 +51,7 @@ func inMemory(dir string) ([]string, error) {
 	return append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "LD_LIBRARY_PATH="+dir, "XTABLES_LIBDIR="+dir), nil
 }
 
-// library finds the files in the output of ldd.
+// library matches files in the output of ldd.
 var library = regexp.MustCompile(`=> (/\S+)`)
 
 func copyTo(dir, path string) error {

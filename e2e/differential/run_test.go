@@ -20,7 +20,7 @@ import (
 
 const variable = "KUBE_IPVS_DIFFERENTIAL_"
 
-// plan contains the settings that the environment variables define.
+// plan contains the settings from environment variables.
 type plan struct {
 	seed                                  uint64
 	first, batches, services, transitions int
@@ -66,16 +66,14 @@ func readPlan(t *testing.T) plan {
 	return p
 }
 
-// record accumulates the results of a run.
 type record struct {
-	Seed     uint64         `json:"seed"`
-	Done     []int          `json:"done"` // numbers of batches
-	Services int            `json:"services"`
-	Features map[string]int `json:"features"`
-	Changes  map[string]int `json:"changes"`
-	// Transitions counts the compared changes of batches.
-	Transitions int          `json:"transitions"`
-	Tally       *judge.Tally `json:"tally"`
+	Seed        uint64         `json:"seed"`
+	Done        []int          `json:"done"` // numbers of batches
+	Services    int            `json:"services"`
+	Features    map[string]int `json:"features"`
+	Changes     map[string]int `json:"changes"`
+	Transitions int            `json:"transitions"`
+	Tally       *judge.Tally   `json:"tally"`
 }
 
 func readRecord(t *testing.T, p plan) *record {
@@ -118,13 +116,12 @@ func (r *record) save(t *testing.T, p plan) {
 	}
 }
 
-// TestDifferential gives both programs the same objects, and fails if no rule explains a difference.
+// TestDifferential fails if the programs differ and no rule explains the difference.
 func TestDifferential(t *testing.T) {
 	labtest.Need(t)
 	runOn(t, newStage(t, false))
 }
 
-// runOn compares on a stage.
 func runOn(t *testing.T, s *stage) {
 	t.Helper()
 	p := readPlan(t)
@@ -138,7 +135,7 @@ func runOn(t *testing.T, s *stage) {
 			r.batch(t, batch)
 		}
 	}
-	if t.Failed() { // only this table includes the unfinished batch
+	if t.Failed() {
 		t.Logf("\n%s", r.record.Tally)
 		return
 	}
@@ -146,15 +143,14 @@ func runOn(t *testing.T, s *stage) {
 	r.report(t)
 }
 
-// run is one run of the comparison.
 type run struct {
 	*stage
 	plan   plan
 	record *record
-	shrunk bool // shrink only once, because it is slow
+	shrunk bool // do not shrink again, because it is slow
 }
 
-// batch draws a batch, changes it, and compares the programs after each step. The record includes only complete batches.
+// batch draws a batch, changes it, and compares after each step. The record includes only complete batches.
 func (r *run) batch(t *testing.T, number int) {
 	t.Helper()
 	drawer := draw.New(r.world, r.plan.seed, number)
@@ -186,12 +182,12 @@ func (r *run) batch(t *testing.T, number int) {
 	r.record.save(t, r.plan)
 }
 
-// label names a step of the run.
+// label identifies a step of the run.
 type label struct{ batch, transition int }
 
 func (l label) String() string { return fmt.Sprintf("batch %d, transition %d", l.batch, l.transition) }
 
-// compare gives a set to both programs, and reports every difference that is a bug.
+// compare gives a set to both programs and reports bugs.
 func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) {
 	t.Helper()
 	begin := time.Now()
@@ -215,8 +211,8 @@ func (r *run) compare(t *testing.T, set draw.Set, at label, tally *judge.Tally) 
 	r.keep(t, before, set, bugs[0], at)
 }
 
-// judge compares both programs' results for the set. Only a lasting difference is a bug. Connections that end, a sync in progress, or
-// a machine that is too busy to answer in time cause temporary differences.
+// judge returns lasting differences. Closing connections, a sync in progress, or a busy machine cause temporary
+// differences.
 func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.Tally) {
 	t.Helper()
 	r.settle(t)
@@ -225,7 +221,7 @@ func (r *run) judge(t *testing.T, set draw.Set, at label) ([]judge.Bug, *judge.T
 		return nil, tally
 	}
 	t.Logf("  %d differences; checking whether they persist; first: %s", len(bugs), r.show(bugs[0]))
-	r.give(t, set) // only the marker changes
+	r.give(t, set) // changes only the marker
 	r.settle(t)
 	lasting, tally := r.findBugs(t, set, at)
 	return slices.DeleteFunc(lasting, func(b judge.Bug) bool { return !isAmong(bugs, b) }), tally
@@ -269,7 +265,7 @@ func (r *run) show(b judge.Bug) string {
 	return b.String()
 }
 
-// keep saves the failing step, and a smaller step that also fails.
+// keep saves the failing step, and a smaller one that also fails.
 func (r *run) keep(t *testing.T, before, now draw.Set, bug judge.Bug, at label) {
 	t.Helper()
 	name := fmt.Sprintf("seed-%d-batch-%d-transition-%d", r.plan.seed, at.batch, at.transition)
@@ -292,7 +288,7 @@ func (r *run) keep(t *testing.T, before, now draw.Set, bug judge.Bug, at label) 
 	}
 }
 
-// save writes a set for KUBE_IPVS_DIFFERENTIAL_REPLAY.
+// save writes a file for KUBE_IPVS_DIFFERENTIAL_REPLAY.
 func (r *run) save(t *testing.T, name string, set draw.Set) string {
 	t.Helper()
 	path := filepath.Join(resultsDir(), name)
@@ -302,7 +298,7 @@ func (r *run) save(t *testing.T, name string, set draw.Set) string {
 	return path
 }
 
-// resultsDir returns a directory that outlives the lab.
+// resultsDir returns a directory that survives the lab.
 func resultsDir() string {
 	if dir := os.Getenv("LAB_OUT"); dir != "" {
 		return dir
@@ -310,7 +306,7 @@ func resultsDir() string {
 	return os.TempDir()
 }
 
-// replay gives saved sets to both programs in sequence.
+// replay applies saved sets one after the other.
 func (r *run) replay(t *testing.T) {
 	t.Helper()
 	for i, path := range r.plan.replay {
@@ -329,7 +325,7 @@ func (r *run) replay(t *testing.T) {
 	}
 }
 
-// report prints the tables, and fails if a feature, change or rule was not covered as required.
+// report prints the tables. It fails if a feature, change or rule was not covered.
 func (r *run) report(t *testing.T) {
 	t.Helper()
 	batches := len(r.record.Done)
@@ -349,7 +345,7 @@ func (r *run) report(t *testing.T) {
 		t.Errorf("below the minimum: %s", strings.Join(missing, "; "))
 	}
 	if r.planes {
-		return // no rule of judge was used
+		return
 	}
 	for _, fault := range r.record.Tally.Faults(batches) {
 		t.Error(fault)

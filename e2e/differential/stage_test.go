@@ -20,23 +20,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience is the maximum time that a program may take to process a set of objects. kube-proxy starts a process for every set
-// entry.
+// patience is the maximum time to process a set of objects. kube-proxy starts a process for every set entry.
 const patience = 15 * time.Minute
 
-// stage contains the two contenders and the API server that they watch.
+// stage contains the two contenders and their API server.
 type stage struct {
 	theirs, ours *contender
-	// planes reports whether both programs are kube-ipvs: one with IPVS ("theirs"), the other with nftables ("ours").
+	// planes is true if both programs are kube-ipvs. "theirs" then uses IPVS, and "ours" nftables.
 	planes    bool
 	world     draw.World
 	api       *controlplane.ControlPlane
 	client    *kubernetes.Clientset
 	applied   map[string]draw.Document // by key
-	given     draw.Set                 // the set that was last applied
-	nodePorts []string                 // the setting of both programs
+	given     draw.Set                 // the last applied set
+	nodePorts []string                 // of both programs
 	epoch     int                      // of the marker
-	held      []*cluster.Conn          // connections to the endpoint that leaves with the next epoch
+	held      []*cluster.Conn          // connections to the endpoint that leaves in the next epoch
 }
 
 func newStage(t *testing.T, planes bool) *stage {
@@ -49,10 +48,10 @@ func newStage(t *testing.T, planes bool) *stage {
 		NetNS:        s.theirs.Router.Namespace(),
 		BindAddress:  apiAddress,
 		Port:         apiPort,
-		ReadyTimeout: 5 * time.Minute, // for a busy emulated machine
+		ReadyTimeout: 5 * time.Minute, // an emulated machine may be busy
 	})
 	admin := s.api.Client()
-	admin.WarningHandler = rest.NoWarnings{} // warnings about deprecated fields, for every object
+	admin.WarningHandler = rest.NoWarnings{} // each object causes warnings about deprecated fields
 	s.client = kubernetes.NewForConfigOrDie(admin)
 	relayAPI(t, s.ours, s.theirs)
 	var namespaces strings.Builder
@@ -62,7 +61,7 @@ func newStage(t *testing.T, planes bool) *stage {
 	if err := s.api.Apply(t.Context(), namespaces.String()); err != nil {
 		t.Fatal(err)
 	}
-	// Initially, the nodes have no zones; the first batch sets them (see startKubeProxy).
+	// At first the nodes have no zones. The first batch sets them (see startKubeProxy).
 	nowhere := slices.Clone(s.world.Nodes)
 	for i := range nowhere {
 		nowhere[i].Zone = ""
@@ -73,8 +72,8 @@ func newStage(t *testing.T, planes bool) *stage {
 	return s
 }
 
-// configure starts or restarts both programs with the given nodePortAddresses. The next objects should change the first
-// node's zone, because kube-proxy may have missed it (see startKubeProxy).
+// configure starts or restarts both programs with the given nodePortAddresses. The next objects should change the
+// first node's zone (see startKubeProxy).
 func (s *stage) configure(t *testing.T, nodePorts []string) {
 	t.Helper()
 	if s.theirs.process != nil {
@@ -98,7 +97,7 @@ func (s *stage) configure(t *testing.T, nodePorts []string) {
 	s.nodePorts = nodePorts
 }
 
-// settle waits until both programs have processed all objects, and logs every half minute what is missing.
+// settle waits until both programs have processed all objects.
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
 	for _, c := range []*contender{s.theirs, s.ours} {
@@ -119,7 +118,7 @@ func (s *stage) settle(t *testing.T) {
 }
 
 func (s *stage) isSettled(c *contender) error {
-	bound, err := c.bound() // unlike reading the table, this does not slow down the program
+	bound, err := c.bound() // faster than reading the table
 	if err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (s *stage) isSettled(c *contender) error {
 	return nil
 }
 
-// hold opens connections to the endpoint that leaves with the next epoch, so that it must drain.
+// hold opens connections to the endpoint that leaves in the next epoch. That endpoint must then drain.
 func (s *stage) hold(t *testing.T) {
 	t.Helper()
 	for _, c := range s.held {
@@ -166,7 +165,6 @@ func (s *stage) hold(t *testing.T) {
 	}
 }
 
-// created returns the time at which the API server created each Service.
 func (s *stage) created(ctx context.Context) (map[string]time.Time, error) {
 	list, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {

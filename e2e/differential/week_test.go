@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// week is a node that runs on the guest's virtual clock, so waiting takes no real time.
+// week is a node on the guest's virtual clock. Waiting takes no real time.
 type week struct {
 	*contender
 	t        *testing.T
@@ -35,21 +35,21 @@ type week struct {
 	token    string
 	given    draw.Set
 	objects  map[string]draw.Document // the objects in the API server
-	created  map[string]time.Time     // Services
+	created  map[string]time.Time
 	births   int
 	began    time.Time
 	held     []*heldConn
 	contacts map[contact]stuck
 	probes   int
-	hasty    bool // limits the time between events to twenty minutes, because few failures take hours to appear
+	hasty    bool // events are at most twenty minutes apart; few failures take hours to appear
 }
 
-// settled is the maximum time that the agent may take to apply a change that nothing delays.
+// settled is the maximum time to apply a change that nothing delays.
 const settled = 30 * time.Second
 
-// TestWeek runs a node through the events of a random week. After each event, it compares tables and connections with the objects.
-// KUBE_IPVS_WEEK_SEED selects another week, and _DAYS its length. After a failure, the test looks for a shorter history that also fails;
-// _EVENTS repeats such a history.
+// TestWeek runs a node through a random week. After each event, it compares tables and connections with the objects.
+// KUBE_IPVS_WEEK_SEED selects another week, and KUBE_IPVS_WEEK_DAYS its length. After a failure, the test looks for a
+// shorter history that also fails. KUBE_IPVS_WEEK_EVENTS repeats that history.
 func TestWeek(t *testing.T) {
 	labtest.Need(t)
 	if kernel, err := os.ReadFile("/proc/cmdline"); err != nil || !strings.Contains(string(kernel), "time-travel=inf-cpu") {
@@ -76,7 +76,6 @@ func TestWeek(t *testing.T) {
 	}
 }
 
-// weekNumber parses a setting.
 func weekNumber(t *testing.T, name string, otherwise float64) float64 {
 	t.Helper()
 	text := os.Getenv("KUBE_IPVS_WEEK_" + name)
@@ -107,8 +106,8 @@ func chosen(t *testing.T, all []event) (kept []event) {
 	return kept
 }
 
-// shorten looks for a smaller number of events that still fail. Each attempt is a new node. Together, the attempts replay at most three
-// times as many events as the history contains.
+// shorten looks for fewer events that still fail. Each attempt uses a new node. The number of
+// replayed events is limited.
 func shorten(t *testing.T, first draw.Set, events []event) []event {
 	t.Helper()
 	left := 3*len(events) + 50
@@ -123,7 +122,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 		return wrong != nil
 	}
 	for part := len(events) / 2; part > 0; part /= 2 {
-		for start := 0; start < len(events)-1 && left > 0; { // the failure appeared at the last event
+		for start := 0; start < len(events)-1 && left > 0; { // the last event must stay, because the failure appeared there
 			end := min(start+part, len(events)-1)
 			if few := slices.Delete(slices.Clone(events), start, end); fails(few) {
 				events = few
@@ -138,7 +137,7 @@ func shorten(t *testing.T, first draw.Set, events []event) []event {
 	return events
 }
 
-// numbers returns the positions of the given events in the history.
+// numbers returns the positions of events in the history.
 func numbers(all, few []event) string {
 	var places []string
 	for _, e := range few {
@@ -186,7 +185,7 @@ func (w *week) write(name, text string) {
 	}
 }
 
-// makePrograms installs wrappers of iptables-restore and ip6tables-restore. The wrappers hang or fail while a certain file exists.
+// makePrograms installs wrappers of iptables-restore that hang or fail while a file exists.
 func (w *week) makePrograms() {
 	w.t.Helper()
 	for _, name := range []string{"iptables-restore", "ip6tables-restore"} {
@@ -208,7 +207,7 @@ func (w *week) startAgent(kill int) {
 	w.start(w.t, cluster.Command{Args: command, Env: append(os.Environ(), "PATH="+w.dir+":"+os.Getenv("PATH"))})
 }
 
-// give replaces the objects in the API server.
+// give replaces all objects in the API server.
 func (w *week) give(set draw.Set) {
 	wanted := map[string]draw.Document{}
 	for _, d := range set.Documents() {
@@ -231,8 +230,8 @@ func (w *week) give(set draw.Set) {
 	w.forget()
 }
 
-// stamped adds the fields that an API server adds to an object. Each Service gets a different creation time, in seconds, so that the
-// oldest one is well-defined.
+// stamped adds fields as an API server does. Each Service gets a different creation time in whole seconds, because
+// the oldest Service takes precedence.
 func (w *week) stamped(d draw.Document) runtime.Object {
 	svc, ok := d.Object.(*corev1.Service)
 	if !ok {
@@ -250,7 +249,7 @@ func (w *week) everything() (all []runtime.Object) {
 	return all
 }
 
-// live plays a history. It returns the failure and the number of the preceding event; -1 means the start.
+// live plays a history. On failure, it returns the number of the current event.
 func (w *week) live(first draw.Set, events []event) (int, error) {
 	w.began = time.Now()
 	w.give(first)
@@ -308,7 +307,7 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if within > settled { // the agent may write rules after the tables
+	if within > settled { // the agent writes rules after virtual servers
 		if err := w.pass(time.Until(begin.Add(within))); err != nil {
 			return err
 		}
@@ -322,14 +321,13 @@ func (w *week) check(seed uint64, within time.Duration) error {
 	return errors.Join(w.probe(c, rand.New(rand.NewPCG(seed, 8)), state), w.hold(c), w.healthy())
 }
 
-// only returns one Service's differences.
+// only returns the objects of one Service.
 func (w *week) only(id string) draw.Set {
 	set := w.given.Only(map[string]bool{id: true})
 	set.Nodes = w.given.Nodes[:1]
 	return set
 }
 
-// healthy returns an error if the agent reports itself unhealthy.
 func (w *week) healthy() error {
 	page, err := w.node.HTTPGet("http://127.0.0.1:10256/healthz")
 	if err == nil && page.Status != http.StatusOK {
@@ -338,10 +336,9 @@ func (w *week) healthy() error {
 	return err
 }
 
-// leaks contains resources that a process could leak.
 type leaks struct{ goroutines, descriptors, memory int }
 
-// mustNotLeak compares the agent's resources with those of a fresh agent that has the same objects.
+// mustNotLeak compares the agent with a fresh agent that has the same objects.
 func (w *week) mustNotLeak() {
 	w.t.Helper()
 	old := w.leaks()

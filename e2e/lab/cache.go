@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// repoRoot returns the nearest directory with a go.mod, from the working directory upwards.
 func repoRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -27,7 +26,7 @@ func repoRoot() (string, error) {
 	}
 }
 
-// cacheDir creates and returns a directory in the cache, which all clones share.
+// cacheDir creates and returns a directory in the cache that all clones share.
 func cacheDir(elem ...string) (string, error) {
 	root, err := repoRoot()
 	if err != nil {
@@ -53,8 +52,8 @@ func makeDir(path string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// runDir is a directory of one run. The kernel releases its lock when the process ends, so the lock distinguishes a
-// directory in use from one that a killed lab left behind.
+// runDir is a directory of one run. A killed lab leaves its directory behind, but the kernel releases the directory's
+// lock.
 type runDir struct {
 	path string
 	lock *os.File
@@ -79,7 +78,6 @@ func newRunDir(kind string) (*runDir, error) {
 	})
 }
 
-// lockDir fails if another process has the lock.
 func lockDir(path string) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -92,7 +90,7 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// keepMark is a file that marks directories to keep, because their paths were reported to the user.
+// keepMark marks directories whose paths were reported to the user.
 const keepMark = ".keep"
 
 func sweepRuns(base string) {
@@ -114,7 +112,6 @@ func (d *runDir) remove() {
 	d.lock.Close()
 }
 
-// keep leaves the directory for the user.
 func (d *runDir) keep() error {
 	d.lock.Close()
 	return os.WriteFile(filepath.Join(d.path, keepMark), nil, 0o644)

@@ -5,20 +5,19 @@ import "fmt"
 // facts are the properties of the machine that choose considers.
 type facts struct {
 	root       bool
-	ipvs       bool   // the running kernel has ip_vs, built in or as a module, or the command does not need it
+	ipvs       bool   // the running kernel has ip_vs, or the command does not need it
 	nativeFail string // why the native probe failed; empty if it passed
 	release    string // of the running kernel
 	amd64      bool
 }
 
-// modeUML is user-mode Linux. User-mode Linux is used only on request, because its kernel is not a distribution's.
-// modeFast selects it if the running kernel has no IPVS.
+// User-mode Linux is used only on request, because no distribution ships its kernel. modeFast selects it if the
+// running kernel has no IPVS.
 const (
 	modeUML  = "uml"
 	modeFast = "fast"
 )
 
-// choose picks native, uml or qemu and gives a short reason.
 func choose(want string, f facts) (mode, why string, err error) {
 	lack := nativeLack(f)
 	switch {
@@ -56,15 +55,14 @@ func nativeLack(f facts) string {
 	}
 }
 
-// accelFacts are the properties that chooseAccel considers.
 type accelFacts struct {
 	device bool // /dev/kvm can be opened
 	// probe boots a guest under KVM, or returns the cached result. It is called only if the result matters.
 	probe func() bool
 }
 
-// chooseAccel picks kvm or tcg. Check that KVM can boot this kernel: under nested virtualization, stock kernels may
-// hang although /dev/kvm exists.
+// chooseAccel picks kvm or tcg. Under nested virtualization, kernels may hang although /dev/kvm exists, so KVM needs
+// a test boot.
 func chooseAccel(want string, f accelFacts) (accel, why string) {
 	switch {
 	case want != "auto":

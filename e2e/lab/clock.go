@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU exposes the host's counter to the
-// guest. If a guest measures the frequency itself on a busy host, its clock may be wrong by a factor of eight.
+// tscKHz measures the frequency of the host's time stamp counter. An emulated CPU exposes this counter to the guest.
+// A guest on a busy host may measure a wrong frequency, which makes its clock wrong by a factor of up to eight.
 func tscKHz() uint64 {
 	const span = 50 * time.Millisecond
 	ticks, began := tscAndTime()
@@ -15,7 +15,7 @@ func tscKHz() uint64 {
 	return (later - ticks) * uint64(time.Millisecond) / uint64(ended.Sub(began))
 }
 
-// tscAndTime reads both clocks at the same moment. It makes several attempts and returns the fastest one.
+// tscAndTime reads both clocks at nearly the same moment. It returns the fastest of several attempts.
 func tscAndTime() (uint64, time.Time) {
 	var ticks, best uint64
 	var now time.Time
@@ -29,7 +29,7 @@ func tscAndTime() (uint64, time.Time) {
 	return ticks, now
 }
 
-// clockMargin is the maximum error of a guest's clock. clockSpan is the shortest run in which an error can be detected.
+// clockMargin is the maximum relative error of a guest's clock. Runs shorter than clockSpan are not checked.
 const (
 	clockMargin = 0.1
 	clockSpan   = 5 * time.Second

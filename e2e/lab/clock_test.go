@@ -24,7 +24,7 @@ func TestClockTrouble(t *testing.T) {
 		guest, host time.Duration
 		trouble     bool
 	}{
-		{time.Second, 4 * time.Second, false}, // too short to tell
+		{time.Second, 4 * time.Second, false}, // too short to be checked
 		{60 * time.Second, 60 * time.Second, false},
 		{65 * time.Second, 60 * time.Second, false},
 		{67 * time.Second, 60 * time.Second, true},

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// consoleTail keeps the last lines of the guest's console, for the error message if the guest dies.
+// consoleTail keeps the last lines of the guest's console for the error message if the guest dies.
 type consoleTail struct {
 	mu    sync.Mutex
 	lines []string
@@ -16,7 +16,6 @@ type consoleTail struct {
 
 const consoleLines = 80
 
-// follow reads until QEMU closes its end.
 func (c *consoleTail) follow(r io.ReadCloser) {
 	defer close(c.ended)
 	defer r.Close()

@@ -16,8 +16,8 @@ type conversation struct {
 	out       string // the results directory
 	timeout   time.Duration
 	stops     <-chan os.Signal
-	ownClock  bool          // on the host, because the guest has its own clock
-	lastWords func() string // of a broken guest
+	ownClock  bool          // the guest's clock intentionally differs from the host's
+	lastWords func() string // the console output of a broken guest
 }
 
 type jobResult struct {
@@ -54,7 +54,6 @@ func (v conversation) run(j job) (status int, keep bool, err error) {
 	}
 }
 
-// conclude handles a command that ended before the lab stopped it.
 func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	if isBrokenPipe(r.err) {
 		return 128 + int(unix.SIGPIPE), false, nil
@@ -73,7 +72,7 @@ func (v conversation) conclude(r jobResult) (status int, keep bool, err error) {
 	return r.report.Status, keep, nil
 }
 
-// stop ends the command. A guest that is still booting is killed.
+// stop ends the command. It kills a guest that is still booting.
 func (v conversation) stop(status int, results <-chan jobResult) (_ int, keep bool, err error) {
 	select {
 	case <-v.session.hello:

@@ -21,7 +21,7 @@ type emulator struct {
 const goodQEMU = 10
 
 // findEmulator returns the host's QEMU. If that QEMU is slow and Debian has a newer version for this release,
-// findEmulator unpacks the newer version into the cache without installing it.
+// findEmulator unpacks the newer version into the cache.
 func findEmulator() (emulator, error) {
 	installed, err := emulatorAt("qemu-system-x86_64")
 	if err != nil || installed.major() >= goodQEMU {
@@ -35,7 +35,6 @@ func findEmulator() (emulator, error) {
 	return newer, nil
 }
 
-// emulatorAt runs a QEMU binary to get its version.
 func emulatorAt(program string, args ...string) (emulator, error) {
 	out, err := exec.Command(program, "--version").Output()
 	if err != nil {
@@ -50,8 +49,8 @@ func (e emulator) major() int {
 	return n
 }
 
-// backportedQEMU unpacks QEMU from the backports of the host's Debian release. It uses the libraries and the BIOS of
-// the installed QEMU.
+// backportedQEMU unpacks QEMU from the backports of the host's Debian release. It uses the libraries and BIOS of the
+// installed QEMU.
 func backportedQEMU() (emulator, error) {
 	suite, err := debianCodename()
 	if err != nil {
@@ -80,7 +79,6 @@ func backportedQEMU() (emulator, error) {
 	return unpackedQEMU(tree)
 }
 
-// unpackedQEMU returns QEMU from an unpacked package.
 func unpackedQEMU(tree string) (emulator, error) {
 	return emulatorAt(filepath.Join(tree, "usr/bin/qemu-system-x86_64"),
 		"-L", filepath.Join(tree, "usr/share/qemu"), "-L", "/usr/share/seabios")

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/lab/loopback"
 )
 
-// These names are shared by the host and the guest.
+// Names that the host and the guest share.
 const (
 	rootTag   = "labroot" // 9p share of the host's root
 	outTag    = "labout"  // 9p share of the results directory
@@ -24,7 +24,6 @@ const (
 	runSpec   = "/run/lab/spec.json"
 )
 
-// guestSpec describes what the guest must do.
 type guestSpec struct {
 	Args    []string // empty for a test boot
 	Env     []string
@@ -34,7 +33,7 @@ type guestSpec struct {
 	Release string
 	Modules string   // directory with modules.dep, on the host
 	Load    []string // modules in the initramfs, in order
-	UML     bool     // the guest is user-mode Linux, whose devices and file systems differ
+	UML     bool     // user-mode Linux
 	TTY     bool
 	Window  windowSize
 }
@@ -47,8 +46,8 @@ func readSpec(path string) (spec guestSpec, err error) {
 	return spec, json.Unmarshal(text, &spec)
 }
 
-// guestInitCommand is the guest's first process, started by the kernel. It builds a root file system from the host's
-// and powers off when the runner ends.
+// guestInitCommand is the guest's first process. It builds a root file system from the host's and powers off when the
+// runner ends.
 func guestInitCommand([]string) (int, error) {
 	if os.Getpid() != 1 {
 		return 0, errors.New("guest-init is the first process of a guest")
@@ -57,7 +56,7 @@ func guestInitCommand([]string) (int, error) {
 		fmt.Fprintf(os.Stderr, "lab: guest: %v\n", err)
 	}
 	unix.Sync()
-	// User-mode Linux would boot again on a restart. QEMU runs with -no-reboot: there, powering off would need ACPI.
+	// QEMU exits on a restart because of -no-reboot; powering off would need ACPI. User-mode Linux would boot again.
 	how := unix.LINUX_REBOOT_CMD_RESTART
 	if runtimeIsUML() {
 		how = unix.LINUX_REBOOT_CMD_POWER_OFF
@@ -88,9 +87,9 @@ func guestMain() error {
 		return err
 	}
 	if spec.UML {
-		_ = os.Remove(filepath.Join(spec.Out, umlSpecName)) // already read; leave only results
+		_ = os.Remove(filepath.Join(spec.Out, umlSpecName))
 	}
-	// After the change of root, only this link still reaches the file behind /proc/self/exe.
+	// The change of root makes the program's path unreachable, but not this link.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
 	return err
 }
@@ -107,8 +106,8 @@ func loadModule(file string) error {
 	return nil
 }
 
-// hostShare mounts a directory of the host. The host's files do not change during a run, so 9p may cache them without revalidation,
-// which makes it fast.
+// hostShare mounts a directory of the host. The host's files do not change during a run, so 9p may cache them without
+// revalidation, which is much faster.
 func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint {
 	flags := uintptr(0)
 	if readOnly {
@@ -124,9 +123,9 @@ func (s guestSpec) hostShare(tag, dir, target string, readOnly bool) mountPoint 
 	return mountPoint{tag, target, "9p", flags, data}
 }
 
-// switchRoot makes the host's root the root of every process, under an in-memory layer that takes all writes.
+// switchRoot makes the host's root the root of every process. An overlay in memory receives all writes.
 func switchRoot(spec guestSpec) error {
-	// Any existing directory works. The guest cannot create one if the root is the host's.
+	// The guest cannot create a directory on the host's root, so use an existing one.
 	const base, new = "/tmp", "/tmp/new"
 	if err := mountAll(
 		mountPoint{"tmpfs", base, "tmpfs", 0, "size=80%,mode=755"},
@@ -162,7 +161,6 @@ func switchRoot(spec guestSpec) error {
 	return os.Chdir("/")
 }
 
-// prepareSystem does what a distribution's init would do.
 func prepareSystem(spec guestSpec) error {
 	if err := privateFolders(spec.Keep); err != nil {
 		return err
@@ -190,7 +188,7 @@ func prepareSystem(spec guestSpec) error {
 	return os.WriteFile(runSpec, text, 0o600)
 }
 
-// linkModules links the kernel's modules into the directory that modprobe searches, so that the kernel can load them
+// linkModules links the kernel's modules into the directory that modprobe searches. The kernel can then load modules
 // automatically.
 func linkModules(spec guestSpec) error {
 	place := filepath.Join("/lib/modules", spec.Release)
@@ -200,7 +198,7 @@ func linkModules(spec guestSpec) error {
 	if err := os.MkdirAll("/lib/modules", 0o755); err != nil {
 		return err
 	}
-	// If the directory existed, even without modules.dep, the link would be created inside it.
+	// If the directory existed, the link would be created inside it.
 	if err := os.RemoveAll(place); err != nil {
 		return err
 	}
@@ -219,7 +217,6 @@ func linkDevices() {
 	}
 }
 
-// runtimeIsUML reports whether the running kernel is user-mode Linux.
 func runtimeIsUML() bool {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && strings.Contains(string(text), "User Mode Linux")

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-// drainTime is the time that the runner waits for output of leftover processes after the command has ended.
+// drainTime is the maximum time to read the output of processes that the command left behind.
 const drainTime = 2 * time.Second
 
 // runner runs the command in the guest and relays its input and output through the port.
@@ -26,11 +26,11 @@ type runner struct {
 	input *io.PipeReader // standard input from the host
 	feed  *io.PipeWriter
 	tty   *os.File // the terminal's master side, if any
-	// window contains one element for each chunk of output in transit.
+	// window limits the chunks of output in transit.
 	window chan struct{}
 }
 
-// guestRunCommand is the runner: a child of the guest's first process.
+// guestRunCommand is the runner, a child of the guest's first process.
 func guestRunCommand([]string) (int, error) {
 	spec, err := readSpec(runSpec)
 	if err != nil {
@@ -58,7 +58,6 @@ func guestRunCommand([]string) (int, error) {
 	select {}
 }
 
-// openPort opens the guest's end of the connection to the host.
 func (s guestSpec) openPort() (*os.File, error) {
 	if s.UML {
 		return openSerialPort("/dev/ttyS0")
@@ -78,7 +77,6 @@ func openSerialPort(device string) (*os.File, error) {
 	return port, nil
 }
 
-// openVirtioPort opens a virtio-serial port by name.
 func openVirtioPort(name string) (*os.File, error) {
 	files, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -99,7 +97,6 @@ func openVirtioPort(name string) (*os.File, error) {
 	return nil, fmt.Errorf("no virtio-serial port %s among %v", name, files)
 }
 
-// execute runs the command to completion.
 func (r *runner) execute(port io.Reader) exitReport {
 	if len(r.spec.Args) == 0 {
 		return exitReport{}
@@ -129,7 +126,6 @@ func (r *runner) execute(port io.Reader) exitReport {
 	return report
 }
 
-// startStatus returns a shell's exit status for a command that cannot be started.
 func startStatus(err error) int {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 		return 127
@@ -138,7 +134,7 @@ func startStatus(err error) int {
 }
 
 func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
-	// Do not use cmd.Stdin: Wait would then wait for input that the command never reads.
+	// Wait would wait for cmd.Stdin, even if the command never reads its input.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -146,7 +142,7 @@ func (r *runner) attachPipes(cmd *exec.Cmd) (drained func(), err error) {
 	go func() {
 		_, _ = io.Copy(stdin, r.input) // a command that closes its stdin early is not an error
 		_ = stdin.Close()
-		// Drain input that the command does not read, so that obeyHost never blocks.
+		// Discard the rest, so that obeyHost never blocks.
 		_, _ = io.Copy(io.Discard, r.input)
 	}()
 	cmd.Stdout = r.out.stream(frameStdout, r.window)
@@ -165,7 +161,7 @@ func (r *runner) attachTerminal(cmd *exec.Cmd) (drained func(), err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	done := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(r.out.stream(frameStdout, r.window), master) // ends with EIO when the last process closes the terminal
+		_, _ = io.Copy(r.out.stream(frameStdout, r.window), master) // fails with EIO when the last process closes the terminal
 		close(done)
 	}()
 	go func() { _, _ = io.Copy(master, r.input) }()
@@ -186,10 +182,9 @@ func (r *runner) resize(size windowSize) {
 	_ = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// obeyHost processes input and commands from the host until it closes the connection.
 func (r *runner) obeyHost(port io.Reader) {
-	// The queue holds one chunk of input. The host sends the next chunk only after this one is consumed, so that its
-	// commands never wait behind unread input.
+	// The host sends the next chunk of input only after this one is consumed. Its commands therefore never wait
+	// behind unread input.
 	pieces := make(chan []byte, 1)
 	go r.feedInput(pieces)
 	for {
@@ -213,7 +208,7 @@ func (r *runner) obeyHost(port io.Reader) {
 	}
 }
 
-// feedInput passes input to the command in chunks, and requests the next chunk after each of them.
+// feedInput passes input to the command and requests the next chunk after each one.
 func (r *runner) feedInput(pieces <-chan []byte) {
 	for piece := range pieces {
 		if len(piece) == 0 {
@@ -229,7 +224,6 @@ func (r *runner) feedInput(pieces <-chan []byte) {
 	}
 }
 
-// killEverything kills all processes in the guest except the first one and this one.
 func killEverything() {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	time.Sleep(200 * time.Millisecond)

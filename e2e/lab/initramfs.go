@@ -30,7 +30,7 @@ func (c *cpioWriter) device(name string, major, minor int) {
 }
 func (c *cpioWriter) close() error { c.entry("TRAILER!!!", 0, 0, 0, nil); return c.err }
 
-// entry writes a header with its name, and the content, each padded to four bytes.
+// entry writes the header, the name and the content, each padded to four bytes.
 func (c *cpioWriter) entry(name string, mode, major, minor int, data []byte) {
 	c.inode++
 	links := 1
@@ -65,15 +65,13 @@ func (c *cpioWriter) pad() {
 	}
 }
 
-// initFile is a file in the initramfs.
 type initFile struct {
 	name string
 	mode int
 	data []byte
 }
 
-// writeInitramfs archives the files with the directories and devices that the guest's init needs. /dev/console and /dev/null must
-// exist before devtmpfs does: the Go runtime opens them for missing standard files.
+// The Go runtime opens /dev/console and /dev/null for missing standard files, so they must exist before devtmpfs.
 func writeInitramfs(w io.Writer, files []initFile) error {
 	c := &cpioWriter{w: w}
 	for _, name := range []string{"dev", "proc", "sys", "tmp", "modules"} {
@@ -87,7 +85,6 @@ func writeInitramfs(w io.Writer, files []initFile) error {
 	return c.close()
 }
 
-// initramfsBytes is writeInitramfs into memory.
 func initramfsBytes(files []initFile) ([]byte, error) {
 	var b bytes.Buffer
 	err := writeInitramfs(&b, files)

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// program is a host program that the lab needs, and the package that contains it.
+// program is a host program that the lab needs, and its package in each distribution.
 type program struct{ name, debian, fedora, arch string }
 
 //go:embed packages.txt
 var packageList string
 
-// programsOf returns the programs of the given groups in packages.txt.
 func programsOf(groups ...string) []program {
 	var programs []program
 	chosen := false
@@ -33,7 +32,7 @@ func programsOf(groups ...string) []program {
 	return programs
 }
 
-// installCommand installs the host programs needed by a cluster with kubelets or by the tests of the chart.
+// installCommand installs the host programs for a cluster with kubelets or for the tests of the chart.
 func installCommand(args []string) (int, error) {
 	if len(args) != 1 || !slices.Contains([]string{"nodes", "chart"}, args[0]) {
 		return 0, userErrorf("unexpected arguments; use lab install nodes or lab install chart")
@@ -42,7 +41,7 @@ func installCommand(args []string) (int, error) {
 	return 0, ensurePrograms(args[0])
 }
 
-// addSbin appends the sbin directories to PATH, which an unprivileged user's PATH often lacks.
+// addSbin adds the sbin directories, which an unprivileged user's PATH often lacks.
 func addSbin() {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
@@ -50,11 +49,10 @@ func addSbin() {
 			path += ":" + dir
 		}
 	}
-	_ = os.Setenv("PATH", path) // fails only for invalid names
+	_ = os.Setenv("PATH", path)
 }
 
-// ensurePrograms installs missing programs of the given groups if it has the rights. Otherwise it returns an error that
-// lists the packages to install.
+// ensurePrograms installs missing programs if it has the rights. Otherwise its error lists the packages to install.
 func ensurePrograms(groups ...string) error {
 	programs := programsOf(groups...)
 	missing := missingPrograms(programs)
@@ -81,7 +79,6 @@ func ensurePrograms(groups ...string) error {
 	})
 }
 
-// installed reports whether the program is in PATH or, for an absolute name, whether the file exists.
 func (p program) installed() bool {
 	_, err := exec.LookPath(p.name)
 	if filepath.IsAbs(p.name) {
@@ -100,7 +97,7 @@ func missingPrograms(programs []program) []program {
 	return missing
 }
 
-// canInstall reports whether this process is root on Debian or a derivative, and not in a guest.
+// canInstall reports whether this process is root on a Debian derivative, and not in a guest.
 func canInstall() bool {
 	_, apt := exec.LookPath("apt-get")
 	_, debian := os.Stat("/etc/debian_version")
@@ -128,7 +125,7 @@ func installAdvice(missing []program) string {
 		line("Arch:           pacman -S", func(p program) string { return p.arch })
 }
 
-// packageNames lists each program's package without repetitions.
+// packageNames lists each package once.
 func packageNames(programs []program, of func(program) string) []string {
 	var names []string
 	seen := map[string]bool{}

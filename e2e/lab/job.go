@@ -17,11 +17,10 @@ const (
 	testTimeout = 30 * time.Minute
 )
 
-// job describes what to run, independently of the kind of lab.
 type job struct {
 	args  []string
 	tty   bool
-	stdin io.Reader // nil for none
+	stdin io.Reader
 }
 
 // start runs a job in the kind of lab that fits the options and the machine.
@@ -44,8 +43,8 @@ func start(opts options, j job) (int, error) {
 	}
 }
 
-// dieWithParent ends the lab when its parent ends: the lab gets SIGTERM and cleans up. Otherwise it would keep running
-// after make is killed.
+// dieWithParent sends SIGTERM to the lab when its parent ends. Otherwise the lab would keep running after make is
+// killed.
 func dieWithParent() error {
 	parent := os.Getppid()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
@@ -57,9 +56,9 @@ func dieWithParent() error {
 	return nil
 }
 
-// notifyStops relays the signals on which the lab cleans up and exits.
+// notifyStops relays the signals that end the lab after its cleanup.
 func notifyStops() <-chan os.Signal {
-	// Catch SIGPIPE only so that a write to a closed stdout becomes an error instead of ending the process.
+	// If SIGPIPE is caught, writing to a closed stdout returns an error instead of ending the process.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
@@ -79,7 +78,8 @@ func runCommand(args []string) (int, error) {
 		command = []string{"/bin/sh", "-c", line}
 	}
 	j := job{args: command}
-	// Only lab shell reads from a terminal. Reading here would steal the input of a user who runs the lab in the background.
+	// Only lab shell reads from a terminal. Another command would steal the input of a user who runs the lab in the
+	// background.
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		j.stdin = os.Stdin
 	}
@@ -100,7 +100,6 @@ func shellCommand(args []string) (int, error) {
 	return start(opts, job{args: command, tty: term.IsTerminal(int(os.Stdin.Fd())), stdin: os.Stdin})
 }
 
-// guestSpec returns the job's spec for a guest.
 func (j job) guestSpec(k kernel, out string) guestSpec {
 	spec := guestSpec{
 		Args: j.args, Env: passedEnv(os.Environ()), Out: out, Keep: keepVisible(out, k.modules),
@@ -115,7 +114,7 @@ func (j job) guestSpec(k kernel, out string) guestSpec {
 	return spec
 }
 
-// passedEnv returns the variables that are passed to a command in the lab; docs/lab.md lists them.
+// passedEnv returns the variables that are passed to the command. docs/lab.md lists them.
 func passedEnv(environ []string) []string {
 	names := map[string]bool{
 		"PATH": true, "HOME": true, "USER": true, "LOGNAME": true, "SHELL": true, "TERM": true, "COLORTERM": true,
@@ -125,7 +124,7 @@ func passedEnv(environ []string) []string {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if name == "LAB_RUN" || name == "LAB_CLOCK" {
-			continue // for this lab, not for a lab inside it
+			continue // applies to this lab, not to a lab inside it
 		}
 		if names[name] || hasAnyPrefix(name, "LAB_", "KUBE_IPVS_", "RAPID_", "GO", "CGO_", "LC_") {
 			passed = append(passed, entry)
@@ -143,7 +142,6 @@ func hasAnyPrefix(s string, prefixes ...string) bool {
 	return false
 }
 
-// labEnv returns variables that describe the lab to the command.
 func labEnv(mode, release, out string) []string {
 	return []string{"KUBE_IPVS_LAB=1", "LAB_MODE=" + mode, "LAB_KERNEL=" + release, "LAB_OUT=" + out}
 }

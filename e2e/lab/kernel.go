@@ -15,21 +15,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// debianKernels maps the versions that users can name to the Debian suite whose linux-image-amd64 has that version.
+// debianKernels maps each version to the Debian suite whose linux-image-amd64 has that version.
 var debianKernels = map[string]string{
 	"6.1":      "bookworm",
 	"6.12":     "bookworm-backports",
 	"unstable": "sid",
 }
 
-// kernel is a kernel image on the host with its modules.
 type kernel struct {
 	release string // as in uname -r
 	image   string
 	modules string // the directory with modules.dep
 }
 
-// findKernel resolves the KERNEL option and fetches a Debian kernel if it is not in the cache.
+// findKernel resolves the KERNEL option. It fetches a Debian kernel that is not in the cache.
 func findKernel(want string) (kernel, error) {
 	suite, known := debianKernels[want]
 	if !known {
@@ -59,7 +58,6 @@ func findKernel(want string) (kernel, error) {
 	return kernelAt(tree)
 }
 
-// updatedApt returns an apt with the suite's package lists.
 func updatedApt(suite string) (debian.Apt, error) {
 	dir, err := cacheDir("apt", suite)
 	if err != nil {
@@ -86,9 +84,8 @@ func fetchKernel(version, suite, tree string) error {
 	return apt.UnpackWhole(tree, packages, func(unfinished string) error { return checkKernel(unfinished, version, suite) })
 }
 
-// checkKernel makes an unpacked kernel usable, and checks its version.
 func checkKernel(tree, version, suite string) error {
-	// Packages for merged-/usr releases have no /lib, where depmod looks.
+	// depmod looks in /lib, which packages for merged-/usr releases lack.
 	if _, err := os.Stat(filepath.Join(tree, "lib")); os.IsNotExist(err) {
 		if err := os.Symlink("usr/lib", filepath.Join(tree, "lib")); err != nil {
 			return err
@@ -104,7 +101,7 @@ func checkKernel(tree, version, suite string) error {
 	return nil
 }
 
-// kernelPackages resolves linux-image-amd64 to the packages that contain the image and the modules; newer kernels split them.
+// kernelPackages resolves linux-image-amd64. Newer kernels have separate packages for the image and the modules.
 func kernelPackages(apt debian.Apt) ([]string, error) {
 	var packages []string
 	queue := []string{"linux-image-amd64"}
@@ -136,7 +133,7 @@ func isKernelPackage(name string) bool {
 	return false
 }
 
-// kernelAt returns a kernel from a path: a vmlinuz, or a directory such as an unpacked package.
+// kernelAt accepts a vmlinuz, or a directory such as an unpacked package.
 func kernelAt(path string) (kernel, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -163,7 +160,6 @@ func kernelAt(path string) (kernel, error) {
 	return kernel{release: release, image: image, modules: modules}, ensureDepmod(modules, release)
 }
 
-// imageIn finds the only vmlinuz in an unpacked package.
 func imageIn(dir string) (string, error) {
 	var images []string
 	for _, pattern := range []string{"vmlinuz*", "boot/vmlinuz*", "lib/modules/*/vmlinuz", "usr/lib/modules/*/vmlinuz"} {
@@ -184,8 +180,8 @@ func imageIn(dir string) (string, error) {
 	return images[0], nil
 }
 
-// imageRelease reads the release from a bzImage. Its header points to the version string (see
-// kernel_version in the kernel's Documentation/arch/x86/boot.rst).
+// imageRelease reads the release from a bzImage. kernel_version in its header points to the version string (see
+// Documentation/arch/x86/boot.rst of the kernel).
 func imageRelease(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -213,7 +209,7 @@ func bzImageRelease(path string, head []byte) (string, error) {
 	return release, nil
 }
 
-// modulesFor looks for an image's modules next to the image, in the tree into which it was unpacked, and on the host.
+// modulesFor looks for the modules next to the image, in the tree of the unpacked package, and on the host.
 func modulesFor(image, release string) (string, error) {
 	dir := filepath.Dir(image)
 	above := filepath.Dir(dir)
@@ -232,7 +228,7 @@ func modulesFor(image, release string) (string, error) {
 	return "", userErrorf("no modules of kernel %s for %s; looked in %s", release, image, strings.Join(candidates, ", "))
 }
 
-// ensureDepmod writes modules.dep, which packages create only on installation.
+// ensureDepmod writes modules.dep, which is missing if the package was unpacked without installation.
 func ensureDepmod(modules, release string) error {
 	if _, err := os.Stat(filepath.Join(modules, "modules.dep")); err == nil {
 		return nil
@@ -248,7 +244,6 @@ func ensureDepmod(modules, release string) error {
 	return nil
 }
 
-// index reads depmod's files.
 func (k kernel) index() (moduleIndex, error) {
 	dep, err := os.ReadFile(filepath.Join(k.modules, "modules.dep"))
 	if err != nil {
@@ -261,7 +256,8 @@ func (k kernel) index() (moduleIndex, error) {
 	return parseModules(string(dep), string(builtin)), nil
 }
 
-// readModule returns an uncompressed module. The guest's first process cannot decompress modules, and not every kernel can.
+// readModule returns an uncompressed module. The guest's first process cannot decompress modules, and some kernels
+// cannot either.
 func (k kernel) readModule(file string) ([]byte, error) {
 	path := file
 	if !filepath.IsAbs(path) {

@@ -81,7 +81,7 @@ func TestWriteInitramfs(t *testing.T) {
 	if mode, size := head[14:22], head[54:62]; mode != "000081ED" || size != "00000005" {
 		t.Errorf("mode %s, size %s", mode, size)
 	}
-	// The name and its zero byte end at a multiple of four after the header.
+	// The header, the name and its zero byte are padded to a multiple of four.
 	if data := archive[(at+5+3)&^3:]; !bytes.HasPrefix(data, []byte("hello\x00\x00\x00070701")) {
 		t.Errorf("content is %q", data[:16])
 	}

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelLogName is the name of the kernel's log in the results directory.
 const kernelLogName = "dmesg.txt"
 
-// These bits of /proc/sys/kernel/tainted mean that the kernel detected a bug in itself.
+// Bits of /proc/sys/kernel/tainted that indicate a kernel bug.
 const (
 	taintDie        = 1 << 7
 	taintWarn       = 1 << 9
 	taintSoftLockup = 1 << 14
 )
 
-// saveKernelLog writes the kernel's log to the results directory and returns an excerpt if it reports a bug.
+// saveKernelLog writes the kernel's log to the results directory. It returns an excerpt if the log reports a bug.
 func saveKernelLog(dir string) string {
 	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 	if err != nil {
@@ -31,7 +30,6 @@ func saveKernelLog(dir string) string {
 		return ""
 	}
 	log := string(buffer[:n])
-	// If the file cannot be written, the excerpt still reaches the user.
 	_ = os.WriteFile(filepath.Join(dir, kernelLogName), buffer[:n], 0o644)
 	return kernelTrouble(taints(), log)
 }
@@ -48,7 +46,7 @@ func taints() uint64 {
 	return value
 }
 
-// kernelTrouble returns the lines around the first sign of a kernel bug, or "".
+// kernelTrouble returns the lines around the first sign of a kernel bug, or "" if there is none.
 func kernelTrouble(taint uint64, log string) string {
 	const excerpt = 25
 	lines := strings.Split(log, "\n")

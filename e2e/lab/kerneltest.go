@@ -18,13 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tests request a kernel with these packages (relative to the module's path).
+// Tests that import these packages need a kernel. The paths are relative to the module's path.
 const (
 	labtestSuffix = "/internal/kernel/labtest"
 	clusterSuffix = "/e2e/testbed/cluster"
 )
 
-// kernelTestCommand compiles tests here and runs them in the lab.
+// kernelTestCommand compiles tests on the host and runs them in the lab.
 func kernelTestCommand(args []string) (int, error) {
 	opts, tests, err := parseTestFlags(args, testTimeout)
 	if err != nil {
@@ -60,7 +60,6 @@ func kernelTestCommand(args []string) (int, error) {
 	return start(opts, job{args: command})
 }
 
-// built returns an exit status that reports whether every unit compiled.
 func (plan testPlan) built() int {
 	if slices.ContainsFunc(plan.Units, func(u testUnit) bool { return u.Binary == "" }) {
 		return 1
@@ -68,7 +67,6 @@ func (plan testPlan) built() int {
 	return 0
 }
 
-// command writes the plan and returns the command that runs it in the lab.
 func (plan testPlan) command(file string) ([]string, error) {
 	text, err := json.Marshal(plan)
 	if err != nil {
@@ -81,16 +79,16 @@ func (plan testPlan) command(file string) ([]string, error) {
 	return []string{exe, "run-tests", file}, err
 }
 
-// listedPackage contains the fields of "go list -json" output that the plan needs.
+// listedPackage is the output of "go list -json".
 type listedPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
 	Module                    struct{ Path string }
 }
 
-// planTests decides which tests to run. A word of PKG is a package pattern, or PACKAGE:TESTS with a regular expression:
-// the matching tests become a separate unit, or are excluded if the word starts with a minus. PACKAGE without TESTS
-// then selects the remaining tests.
+// planTests decides which tests to run. Each word of PKG is a package pattern or PACKAGE:TESTS, where TESTS is a
+// regular expression. The matching tests become a separate unit, or are excluded if the word starts with a minus.
+// Another word PACKAGE selects the remaining tests.
 func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	plan := testPlan{Run: tests.run, Count: tests.count, Verbose: tests.verbose}
 	parts := partsOf(tests.packages)
@@ -108,7 +106,7 @@ func planTests(ctx context.Context, tests testOptions) (testPlan, error) {
 	return plan, nil
 }
 
-// partsOf returns the tests that words name, keyed by package pattern.
+// partsOf returns the regular expressions in words, keyed by package pattern.
 func partsOf(words []string) map[string][]string {
 	parts := map[string][]string{}
 	for _, word := range words {
@@ -119,11 +117,10 @@ func partsOf(words []string) map[string][]string {
 	return parts
 }
 
-// unitsOf returns the units of one word.
 func unitsOf(ctx context.Context, word string, parts map[string][]string, run string) (units []testUnit, err error) {
 	pattern, names, cut := strings.Cut(word, ":")
 	if strings.HasPrefix(word, "-") || cut && run != "" {
-		return nil, nil // RUN selects the tests, which the package's other word covers
+		return nil, nil // RUN applies to the word without TESTS
 	}
 	listed, err := goList(ctx, []string{pattern})
 	if err != nil {
@@ -150,7 +147,6 @@ func unitsOf(ctx context.Context, word string, parts map[string][]string, run st
 	return units, nil
 }
 
-// unit returns the package's kernel tests.
 func (p listedPackage) unit() (testUnit, error) {
 	found, err := findTests(p.Dir, slices.Concat(p.TestGoFiles, p.XTestGoFiles),
 		[]string{p.Module.Path + labtestSuffix, p.Module.Path + clusterSuffix})
@@ -161,14 +157,13 @@ func (p listedPackage) unit() (testUnit, error) {
 		Skip: skipPattern(found.host...), Expected: found.kernel}, nil
 }
 
-// only narrows a unit to the tests that match an expression.
+// only limits a unit to the tests that match an expression.
 func (u *testUnit) only(names string) {
 	u.Run = skipPattern(names)
 	u.Name += " " + names
 	u.keep(func(name string) bool { return regexp.MustCompile(u.Run).MatchString(name) })
 }
 
-// except removes the tests of other units.
 func (u *testUnit) except(others []string) {
 	if len(others) == 0 {
 		return
@@ -190,7 +185,7 @@ func joinPatterns(a, b string) string {
 }
 
 // compile builds the unit's test binary. All runs in this clone share the directory, so that up-to-date binaries are
-// not rebuilt. If the build fails, the unit fails and the compiler's errors go to stderr.
+// not rebuilt.
 func (u *testUnit) compile(ctx context.Context) error {
 	dir, err := localDir("binaries")
 	if err != nil {
@@ -228,7 +223,7 @@ func goList(ctx context.Context, patterns []string) ([]listedPackage, error) {
 	}
 }
 
-// goCommand runs the go tool. On failure, the output contains the error message.
+// goCommand runs the go tool. On failure, its output contains the error message.
 func goCommand(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	var complaint bytes.Buffer

@@ -45,7 +45,7 @@ func TestUnitsShareAPackage(t *testing.T) {
 	}
 }
 
-// This is the output of a test binary, with @ for the frame mark.
+// sampleLog is the output of a test binary. @ stands for the frame mark.
 const sampleLog = `@=== RUN   TestA
 @=== ATTR  TestA figure 3 kills of 5
 @=== ATTR  TestA other 1
@@ -70,7 +70,7 @@ panic: oh
 func logOf(text string, verbose bool) (*testLog, string) {
 	var out bytes.Buffer
 	log := newTestLog(&out, verbose)
-	for _, b := range []byte(strings.ReplaceAll(text, "@", "\x16")) { // in the smallest pieces
+	for _, b := range []byte(strings.ReplaceAll(text, "@", "\x16")) { // byte by byte
 		_, _ = log.Write([]byte{b})
 	}
 	log.finish(true)

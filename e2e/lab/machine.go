@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestModules lists the modules that the guest needs to mount its root and to reach the host. Other modules are loaded
+// guestModules are the modules that a guest needs to mount its root and to reach the host. It loads other modules
 // from that root on demand.
 var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay"}
 
@@ -24,7 +24,6 @@ var guestModules = []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p"
 // depend on the host's load.
 const counted = "counted"
 
-// machine is a running QEMU.
 type machine struct {
 	cmd     *exec.Cmd
 	port    *os.File
@@ -33,7 +32,6 @@ type machine struct {
 	ended   chan struct{}
 }
 
-// machineConfig describes the guest that startMachine boots.
 type machineConfig struct {
 	kernel kernel
 	qemu   emulator // none for user-mode Linux
@@ -44,7 +42,6 @@ type machineConfig struct {
 	spec   guestSpec
 }
 
-// startMachine boots a guest in QEMU.
 func startMachine(c machineConfig) (*machine, error) {
 	initrd, err := initramfsFile(c.kernel, c.spec)
 	if err != nil {
@@ -59,9 +56,8 @@ func startMachine(c machineConfig) (*machine, error) {
 	return launch(cmd, initrd)
 }
 
-// launch starts the program that runs a guest, or is the guest itself. Its channels are open files, so there are no
-// paths to clean up: descriptor 3 is the port, 4 the console (also stdout), and 5 an optional file. The program dies
-// with this process.
+// launch starts QEMU or user-mode Linux. Its channels are open files, which need no cleanup: descriptor 3 is the
+// port, 4 the console (also stdout), and 5 an optional file. The program dies with this process.
 func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	port, guestPort, err := socketPair()
 	if err != nil {
@@ -92,18 +88,18 @@ func launch(cmd *exec.Cmd, file *os.File) (*machine, error) {
 	return m, nil
 }
 
-// kill ends QEMU and waits for it to exit.
+// kill waits until the process has exited.
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.ended
 	m.port.Close()
 }
 
-// lastWords returns the output of a guest that died.
+// lastWords returns the console output of a guest that died.
 func (m *machine) lastWords() string {
 	select {
 	case <-m.ended:
-	case <-time.After(2 * time.Second): // a guest that panicked still prints
+	case <-time.After(2 * time.Second): // a guest that panicked may still print
 	}
 	m.kill()
 	<-m.console.ended
@@ -122,7 +118,8 @@ func qemuArgs(c machineConfig) []string {
 		"-chardev", "socket,id=port,fd=3", "-chardev", "socket,id=console,fd=4",
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci,max_ports=2", "-device", "virtserialport,chardev=port,name=" + portName,
-		// The share contains the whole root: multidevs keeps inode numbers of different file systems distinct.
+		// multidevs keeps the inode numbers of different file systems distinct, because the share contains the whole
+		// root.
 		"-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=" + rootTag,
 		"-fsdev", "local,id=out,path=" + escapeComma(c.spec.Out) + ",security_model=none",
@@ -141,8 +138,7 @@ func qemuArgs(c machineConfig) []string {
 // escapeComma doubles commas, which separate QEMU's options.
 func escapeComma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
-// kernelArgs returns the kernel's command line. tsc is the frequency in kHz of the host's time stamp counter, which an emulated CPU
-// exposes.
+// kernelArgs returns the kernel's command line. tsc is the frequency of the host's time stamp counter in kHz.
 func kernelArgs(accel string, tsc uint64) string {
 	args := []string{
 		"console=ttyS0", "quiet", "panic=-1", "log_buf_len=4M", "rdinit=/init",
@@ -155,15 +151,15 @@ func kernelArgs(accel string, tsc uint64) string {
 		args = append(args, fmt.Sprintf("tsc_early_khz=%d", tsc))
 	}
 	if accel != "kvm" {
-		// Emulated CPUs pause while the host runs other programs, which looks like a lockup. Five-level page tables
-		// only slow down an emulated CPU.
+		// The kernel may report a lockup when an emulated CPU waits for the host. Five-level page tables slow down an
+		// emulated CPU.
 		args = append(args, "nowatchdog", "rcupdate.rcu_cpu_stall_suppress=1", "no5lvl", "tsc=reliable")
 	}
-	// Arguments after the two dashes go to the first process.
+	// The kernel passes arguments after the two dashes to the first process.
 	return strings.Join(append(args, specVar+"="+initSpec, "--", guestInit), " ")
 }
 
-// initramfsFile builds the initramfs for one run in memory, in about 20 ms. Nothing needs invalidation or cleanup.
+// initramfsFile builds the initramfs for one run in memory. This takes about 20 ms and needs no cleanup.
 func initramfsFile(k kernel, spec guestSpec) (*os.File, error) {
 	exe, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

@@ -3,9 +3,8 @@
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
 // Linux, that uses the host's root file system. docs/lab.md is the user manual.
 //
-// It needs neither root, a container engine nor a prepared image. It therefore has 5,700 lines, which fetch or build
-// kernels, boot them, relay terminals, signals and exit statuses between host and guest, and check that every test that
-// needs a kernel really ran.
+// It needs neither root, a container engine nor a prepared image. It fetches or builds kernels and boots them, relays
+// terminals, signals and exit statuses, and checks that every test that needs a kernel really ran.
 package main
 
 import (
@@ -15,7 +14,7 @@ import (
 	"runtime"
 )
 
-// Exit statuses of the lab itself. Any other status is the command's.
+// Exit statuses of the lab itself. Other statuses come from the command.
 const (
 	exitUsage   = 2   // invalid arguments, or a missing program that the user must install
 	exitTimeout = 124 // as timeout(1)
@@ -23,8 +22,8 @@ const (
 )
 
 func init() {
-	// Pdeathsig refers to the thread that started a child. The main goroutine starts all children, so it must stay on
-	// the main thread, which lives until the process ends.
+	// Pdeathsig takes effect when the thread that started a child ends. The main goroutine starts all children and
+	// must stay on the main thread, which lives until the process ends.
 	runtime.LockOSThread()
 }
 
@@ -38,7 +37,7 @@ func run(args []string) int {
 		return exitUsage
 	}
 	name := args[1]
-	if last := args[len(args)-1]; last == guestInit { // a guest's kernel puts unknown arguments first
+	if last := args[len(args)-1]; last == guestInit { // the kernel puts unknown arguments first
 		name = last
 	}
 	command, ok := commands[name]
@@ -58,7 +57,7 @@ func run(args []string) int {
 	return exitBroken
 }
 
-// commands are the subcommands. The lab itself runs the commands below the blank line.
+// commands are the subcommands. Only the lab itself runs those below the blank line.
 var commands map[string]func(args []string) (int, error)
 
 func init() {
@@ -77,7 +76,7 @@ func init() {
 	}
 }
 
-// userError is an error that only the user can fix. Its text names the fix.
+// userError is an error that only the user can fix. Its text says how.
 type userError struct{ text string }
 
 func (e *userError) Error() string { return e.text }

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Each page of a process in user-mode Linux is a mapping in one of the host's processes, and the host limits mappings.
-// At the limit, the guest's kernel retries the same page forever, and the process spins.
+// The host limits the mappings of a process. In user-mode Linux, each page of a guest's process is a mapping in one
+// of the host's processes. At the limit, the guest's kernel retries the same page forever.
 
 const (
 	mappingsLimit = "/proc/sys/vm/max_map_count"
-	// manyPages is the number of pages below which the mappings need not be counted.
+	// manyPages is the number of resident pages below which a process is not examined.
 	manyPages = 1 << 15
 )
 
@@ -44,7 +44,6 @@ func watchMappings(proc string, every time.Duration, stop <-chan struct{}, fail 
 	}
 }
 
-// mostMappings returns the largest number of mappings of any process.
 func mostMappings(proc string) (most int) {
 	processes, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	for _, p := range processes {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMappings checks that the watch reports a process at the host's limit, but no process below it or with little
+// TestMappings: the watch reports a process at the host's limit, but no process below the limit or with little
 // memory.
 func TestMappings(t *testing.T) {
 	text, err := os.ReadFile(mappingsLimit)

@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// moduleIndex contains a kernel's modules and their dependencies, as read from depmod's files.
+// moduleIndex is the content of depmod's files.
 type moduleIndex struct {
 	path    map[string]string   // module name to file, relative to the module directory
-	needs   map[string][]string // module name to the files it needs, nearest first as listed
+	needs   map[string][]string // module name to the files that it needs, nearest first
 	builtin map[string]bool
-	// noBuiltinList is true if the package has no list of built-in modules. Any name that is not a module is then
-	// assumed to be built in.
+	// noBuiltinList is true if the package has no list of built-in modules. Every unknown name is then assumed to be
+	// built in.
 	noBuiltinList bool
 }
 
-// parseModules parses modules.dep and modules.builtin. The latter may be missing.
 func parseModules(dep, builtin string) moduleIndex {
 	index := moduleIndex{path: map[string]string{}, needs: map[string][]string{}, builtin: map[string]bool{}}
 	for line := range strings.Lines(dep) {
@@ -35,13 +34,14 @@ func parseModules(dep, builtin string) moduleIndex {
 	return index
 }
 
-// moduleName returns the kernel's name for a module: no directory, no .ko or .ko.xz, and underscores instead of dashes.
+// moduleName returns the kernel's name for a module, without directory and suffix, with underscores instead of
+// dashes.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// resolve returns the files to load for the named modules, in loading order. Built-in modules need none.
+// resolve returns the files of modules in loading order. Built-in modules have no file.
 func (m moduleIndex) resolve(names ...string) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}
@@ -60,7 +60,7 @@ func (m moduleIndex) resolve(names ...string) ([]string, error) {
 			}
 			return nil, fmt.Errorf("the kernel has no module %s", name)
 		}
-		// modules.dep also lists indirect dependencies, so loading from the last to the first works.
+		// modules.dep also lists indirect dependencies. Each module depends only on those after it.
 		needs := m.needs[name]
 		for i := len(needs) - 1; i >= 0; i-- {
 			add(needs[i])

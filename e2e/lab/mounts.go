@@ -28,8 +28,8 @@ func mountAll(points ...mountPoint) error {
 	return nil
 }
 
-// coverWithTmpfs hides a directory under an empty tmpfs, except the directories in keep: a repository cloned to /tmp must stay
-// visible there.
+// coverWithTmpfs hides a directory under an empty tmpfs, except the directories in keep. A repository cloned to /tmp
+// must remain visible.
 func coverWithTmpfs(dir, mode string, keep []string) error {
 	kept := map[string]int{}
 	for _, path := range keep {
@@ -55,8 +55,8 @@ func coverWithTmpfs(dir, mode string, keep []string) error {
 	return nil
 }
 
-// privateFolders gives the command its own /run and /tmp, which hides and protects the machine's locks, namespace names
-// and temporary files.
+// privateFolders gives the command its own /run and /tmp, to protect the machine's locks, namespace names and
+// temporary files.
 func privateFolders(keep []string) error {
 	if err := coverWithTmpfs("/run", "755", keep); err != nil {
 		return err
@@ -67,7 +67,7 @@ func privateFolders(keep []string) error {
 	return os.MkdirAll("/run/lock", 0o1777)
 }
 
-// keepVisible lists the directories that every command needs.
+// keepVisible lists directories that every command needs.
 func keepVisible(more ...string) []string {
 	keep := more
 	if dir, err := os.Getwd(); err == nil {

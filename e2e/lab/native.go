@@ -45,7 +45,7 @@ func runningRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// hasIPVS reports whether ip_vs is present or can be loaded, without loading it.
+// hasIPVS reports whether ip_vs is present or can be loaded. It does not load the module.
 func hasIPVS() bool {
 	if _, err := os.Stat(ipvsFile); err == nil {
 		return true
@@ -60,8 +60,8 @@ func hasIPVS() bool {
 	return false
 }
 
-// nativeCommand prepares this program to run as the first process of fresh namespaces. When that process dies, the kernel kills all
-// other processes in the namespaces, so nothing is left behind.
+// nativeCommand returns a command for the first process of new namespaces. When that process dies, the kernel kills
+// all other processes in the namespaces.
 func nativeCommand(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -71,10 +71,10 @@ func nativeCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// probeNative returns the reason if namespaces, or IPVS in them, do not work, for example in an unprivileged container.
+// probeNative returns the reason why namespaces with IPVS do not work, for example in an unprivileged container.
 func probeNative() string {
 	if !withoutIPVS() {
-		// modprobe may fail even though IPVS works, for example if the module is built in. The probe decides.
+		// The probe decides, because modprobe may fail although IPVS works, for example if the module is built in.
 		_ = exec.Command("modprobe", "ip_vs").Run()
 	}
 	if out, err := nativeCommand("native-probe").CombinedOutput(); err != nil {
@@ -118,11 +118,11 @@ func runNatively(opts options, j job, why string) (int, error) {
 	return status, out.close(false)
 }
 
-// waitNative waits for the command, its time limit or a signal, and then ends the namespaces.
+// waitNative ends the namespaces after the command, its time limit or a signal.
 func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) int {
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // Wait's status, checked below, is sufficient
+		_ = cmd.Wait() // the status is checked below
 		close(ended)
 	}()
 	status := 0
@@ -135,12 +135,11 @@ func waitNative(cmd *exec.Cmd, timeout time.Duration, stops <-chan os.Signal) in
 	case sig := <-stops:
 		status = 128 + int(sig.(syscall.Signal))
 	}
-	_ = cmd.Process.Kill() // fails only if the process has just ended
+	_ = cmd.Process.Kill() // fails only if the process has ended
 	<-ended
 	return status
 }
 
-// nativeInitCommand is the first process of the fresh namespaces.
 func nativeInitCommand(args []string) (int, error) {
 	var spec guestSpec
 	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
@@ -169,7 +168,7 @@ func prepareNamespaces(keep []string) error {
 	if err := privateFolders(keep); err != nil {
 		return err
 	}
-	// Both file systems reflect the namespaces of the process that mounts them.
+	// These file systems reflect the namespaces of the process that mounts them.
 	if err := mountAll(
 		mountPoint{"proc", "/proc", "proc", 0, ""},
 		mountPoint{"sysfs", "/sys", "sysfs", 0, ""},

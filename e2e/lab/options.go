@@ -20,23 +20,22 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 
-// options determine where and how long to run. An empty flag stands for the default, so that a Makefile can always pass
+// options determine where and how long to run. An empty flag means the default, so that a Makefile can always pass
 // all flags.
 type options struct {
-	mode   string // auto, fast, native, uml, qemu
-	accel  string // auto, kvm, tcg, counted
-	clock  string // real, virtual
-	kernel string // a Debian version from the table in kernel.go, or a path
-	// kernelNamed is true if the user chose the kernel.
+	mode        string // auto, fast, native, uml, qemu
+	accel       string // auto, kvm, tcg, counted
+	clock       string // real, virtual
+	kernel      string // a Debian version from the table in kernel.go, or a path
 	kernelNamed bool
 	timeout     time.Duration
-	hostMost    time.Duration // limit in the host's time with a virtual clock; 0 for virtualLimit
+	hostMost    time.Duration // host time limit with a virtual clock; 0 for virtualLimit
 	out         string        // results directory; if empty, the run creates one
 	mem         string
 	cpus        int
 }
 
-// testOptions are the additional flags of kernel-test.
+// testOptions are additional options of kernel-test.
 type testOptions struct {
 	packages []string
 	run      string
@@ -51,7 +50,7 @@ type flagValues struct {
 	build                                               bool
 }
 
-// parseRunFlags parses the flags shared by all three commands, and returns the remaining arguments.
+// parseRunFlags parses the flags that all commands share. It returns the remaining arguments.
 func parseRunFlags(name string, defaultTimeout time.Duration, args []string) (options, []string, error) {
 	var v flagValues
 	set := newFlagSet(name, &v)
@@ -102,7 +101,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	set := flag.NewFlagSet("lab "+name, flag.ContinueOnError)
 	set.StringVar(&v.mode, "lab", "", "where to run: auto, fast, native, uml or qemu (default auto)")
 	set.StringVar(&v.accel, "accel", os.Getenv("LAB_ACCEL"), "QEMU acceleration: auto, kvm, tcg or counted (default $LAB_ACCEL, else auto)")
-	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "guest's clock: real, or with -lab=uml virtual, which the host's speed does not affect (default $LAB_CLOCK, else real)")
+	set.StringVar(&v.clock, "clock", os.Getenv("LAB_CLOCK"), "the guest's clock: real, or with -lab=uml virtual, independent of the host's speed (default $LAB_CLOCK, else real)")
 	set.StringVar(&v.kernel, "kernel", "", "QEMU kernel: 6.1, 6.12, unstable, or the path of a vmlinuz or unpacked package (default 6.1)")
 	set.StringVar(&v.timeout, "timeout", "", "time limit such as 90s or 10m; 0 for none")
 	set.StringVar(&v.out, "out", "", "directory for results, $LAB_OUT in the lab")
@@ -111,7 +110,7 @@ func newFlagSet(name string, v *flagValues) *flag.FlagSet {
 	return set
 }
 
-// parseFlags turns a flag error into a userError. The flag package has already printed an explanation.
+// parseFlags turns an error into a userError. The flag package has already printed an explanation.
 func parseFlags(set *flag.FlagSet, args []string) ([]string, error) {
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -171,25 +170,23 @@ func (v flagValues) options(defaultTimeout time.Duration) (options, error) {
 	return opts, nil
 }
 
-// virtualClock is a user-mode Linux clock that stops while programs run, and jumps to the next timer when all of them
-// wait. The host's speed and load do not affect it, and a program in the guest can sleep for an hour while no time
-// passes on the host.
+// virtualClock is a user-mode Linux clock that stops while programs run, and jumps to the next timer when all
+// programs wait. A program can sleep for an hour without delay, and the host's load has no effect.
 const virtualClock = "virtual"
 
-// skippingClock is a user-mode Linux clock that follows the host's clock while programs run, and skips the time during
-// which all of them wait. Programs that measure their own running time, such as containerd, need it.
+// skippingClock is a user-mode Linux clock that follows the host's clock while programs run, and skips the time when
+// all programs wait. Programs that measure their own running time, such as containerd, need it.
 const skippingClock = "skipping"
 
-// umlClocks maps the clocks that only user-mode Linux has to their kernel arguments.
+// umlClocks maps the clocks of user-mode Linux to kernel arguments.
 var umlClocks = map[string]string{virtualClock: "time-travel=inf-cpu", skippingClock: "time-travel"}
 
 func (o options) virtual() bool { return o.clock == virtualClock }
 
-// virtualLimit is the host-time limit for a guest with a virtual clock, unless LAB_HOST_LIMIT sets another limit. A
-// program that never waits stops the guest's clock.
+// virtualLimit is the default limit of host time for a guest with a virtual clock. A program that never waits stops
+// that clock.
 const virtualLimit = 20 * time.Minute
 
-// hostLimit returns the time limit on the host's clock; 0 for none.
 func (o options) hostLimit() time.Duration {
 	most := cmp.Or(o.hostMost, virtualLimit)
 	if o.virtual() && (o.timeout == 0 || o.timeout > most) {
@@ -198,8 +195,8 @@ func (o options) hostLimit() time.Duration {
 	return o.timeout
 }
 
-// setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU, and a
-// guest with one CPU, because several CPUs would share the clock.
+// setClock checks that the lab supports the requested clock. A clock that counts instructions needs QEMU and a single
+// CPU.
 func (o *options) setClock() error {
 	if err := oneOf("LAB_CLOCK", o.clock, "real", virtualClock, skippingClock); err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestParseTestFlags(t *testing.T) {
 	}
 }
 
-// withoutSettings hides the settings of the lab or CI environment in which this test runs.
+// withoutSettings hides the settings of the environment in which this test runs.
 func withoutSettings(t *testing.T) {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LAB_") {

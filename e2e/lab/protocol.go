@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The host and the guest's runner communicate over one virtio-serial port in frames: a kind, a length, and that many bytes. A
-// single port keeps stdout, stderr and the exit report in order.
+// The host and the runner exchange frames over one virtio-serial port. A frame is a kind, a length, and that many
+// bytes. A single port keeps stdout, stderr and the exit report in order.
 type frameKind byte
 
 const (
 	frameHello    frameKind = 'H' // guest: the command is about to start
 	frameStdout   frameKind = 'O' // guest
 	frameStderr   frameKind = 'E' // guest
-	frameStdinAck frameKind = 'A' // guest: consumed the last frameStdin, send the next
-	frameOutAck   frameKind = 'B' // host: consumed a frameStdout or frameStderr
+	frameStdinAck frameKind = 'A' // guest: frameStdin consumed, send the next
+	frameOutAck   frameKind = 'B' // host: frameStdout or frameStderr consumed
 	frameExit     frameKind = 'X' // guest: exitReport as JSON; the last frame
 	frameStdin    frameKind = 'I' // host: input; empty means end of file
 	frameWindow   frameKind = 'W' // host: windowSize as JSON
@@ -27,10 +27,9 @@ const (
 
 const maxFrame = 1 << 20
 
-// Data is sent in small chunks in both directions, and only a limited number may be in transit. On user-mode Linux's
-// serial line, a write fails if the host does not take it immediately, so all output in transit must fit into the
-// socket behind the line. In the other direction, input stops permanently once the terminal's 4 KiB buffer has been
-// full.
+// Both sides limit the data in transit. On user-mode Linux's serial line, a write fails if the host does not read
+// fast enough, so all output in transit must fit into the socket behind the line. In the other direction, input stops
+// forever once the terminal's buffer of 4 KiB has been full.
 const (
 	outPiece  = 4 << 10
 	outWindow = 16
@@ -40,14 +39,14 @@ const (
 // exitReport describes how the command ended and whether the kernel reported a problem.
 type exitReport struct {
 	Status int           // as in a shell: 128+n for signal n
-	Error  string        // why the command could not be started or followed
+	Error  string        // why the command could not be started
 	Kernel string        // excerpt of the kernel log after an oops or warning
 	Took   time.Duration // from frameHello to this report, on the guest's clock
 }
 
 type windowSize struct{ Rows, Cols uint16 }
 
-// frameWriter writes whole frames and is safe for concurrent use.
+// frameWriter writes whole frames. It is safe for concurrent use.
 type frameWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -72,8 +71,8 @@ func (f *frameWriter) writeJSON(kind frameKind, v any) error {
 	return f.write(kind, payload)
 }
 
-// stream returns an io.Writer whose bytes become frames of one kind. Each frame takes a slot in the window until it is
-// acknowledged.
+// stream returns an io.Writer whose bytes become frames of one kind. A frame occupies a slot in the window until it
+// is acknowledged.
 func (f *frameWriter) stream(kind frameKind, window chan struct{}) io.Writer {
 	return frameStream{f, kind, window}
 }

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	probeTime = 6 * time.Second // a guest under working KVM needs a second or two
+	probeTime = 6 * time.Second // a guest needs a second or two if KVM works
 	stopTime  = 5 * time.Second // time for the guest to kill the command and save its kernel log
 )
 
-// runInQEMU boots a QEMU guest for one job and relays its input and output.
+// runInQEMU boots a QEMU guest for one job.
 func runInQEMU(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms("qemu", "lab"); err != nil {
 		return 0, err
@@ -36,8 +36,8 @@ func runInQEMU(opts options, j job, why string) (int, error) {
 	return runInGuest(config, opts, j, why+"; "+whyAccel)
 }
 
-// runInUML boots user-mode Linux for one job and relays its input and output. If user-mode Linux is unavailable, the
-// job runs in QEMU, unless it needs the virtual clock.
+// runInUML boots user-mode Linux for one job. If user-mode Linux is unavailable, the job runs in QEMU, unless it
+// needs the virtual clock.
 func runInUML(opts options, j job, why string) (int, error) {
 	if err := ensurePrograms("lab"); err != nil {
 		return 0, err
@@ -85,7 +85,7 @@ func (c machineConfig) start() (*machine, error) {
 	return startMachine(c)
 }
 
-// runMachine returns the command's status and whether the results directory must be kept.
+// runMachine returns the command's status, and whether the results directory must be kept.
 func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep bool, err error) {
 	stops := notifyStops()
 	m, err := c.start()
@@ -97,7 +97,6 @@ func runMachine(c machineConfig, timeout time.Duration, j job) (status int, keep
 	return v.run(j)
 }
 
-// reportKernel prints a kernel bug.
 func reportKernel(r exitReport, out string) bool {
 	if r.Kernel == "" {
 		return false
@@ -106,7 +105,7 @@ func reportKernel(r exitReport, out string) bool {
 	return true
 }
 
-// after is time.After, but never fires if d is zero.
+// after returns a channel like time.After. It never fires if d is zero.
 func after(d time.Duration) <-chan time.Time {
 	if d == 0 {
 		return nil
@@ -114,7 +113,7 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// kvmWorks boots this kernel once under KVM and caches the result on this machine.
+// kvmWorks boots this kernel once under KVM and caches the result.
 func kvmWorks(opts options, k kernel, qemu emulator) bool {
 	dir, err := cacheDir("kvm")
 	if err != nil {
@@ -145,7 +144,7 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-// boots reports whether a guest gets as far as starting its runner. The runner gets no command.
+// boots reports whether a guest starts its runner. The runner gets no command.
 func boots(c machineConfig, out string, limit time.Duration) bool {
 	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
 	m, err := c.start()

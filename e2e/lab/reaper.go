@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// superviseAsInit starts a program. Until the program ends, this process reaps orphans, because it is the first process
-// of its PID namespace. It returns the program's status as a shell would. The program inherits the standard files and
-// those in files. They keep their numbers if files begin at descriptor 3 without a gap.
+// superviseAsInit runs a program and returns its status as a shell would. Meanwhile this process reaps orphans,
+// because it is the first process of its PID namespace. The program inherits the standard files and files, which must
+// begin at descriptor 3 without a gap.
 func superviseAsInit(path string, argv, env []string, dir string, files ...uintptr) (int, error) {
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: append([]uintptr{0, 1, 2}, files...)})
 	if err != nil {

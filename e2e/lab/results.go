@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// results is the directory that $LAB_OUT names for the command.
+// results is the directory $LAB_OUT.
 type results struct {
 	path string
 	run  *runDir // nil if the user named the directory
@@ -22,8 +22,7 @@ func openResults(given string) (results, error) {
 	return results{run.path, run}, nil
 }
 
-// close removes the directory, unless the user named it, the command wrote files into it, or there was a problem to
-// examine.
+// close removes the directory, unless the user named it, the command wrote files, or there was trouble.
 func (r results) close(trouble bool) error {
 	if r.run == nil {
 		return nil
@@ -49,7 +48,7 @@ func worthKeeping(left []os.DirEntry, trouble bool) bool {
 	return false
 }
 
-// relative shortens a path for display.
+// relative shortens a path for messages.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // These tests start real labs, which takes seconds each. "make lab-test" runs them.
 
-// lab is a run of the program under test.
+// lab is the result of a run.
 type lab struct {
 	stdout, stderr string
 	status         int
@@ -37,8 +37,8 @@ func labBinary(t *testing.T) string {
 	return filepath.Join(root, ".cache/lab/bin/lab")
 }
 
-// labCommand prepares a run that must leave no process and no file. It uses the lab that $LAB_SELFTEST names unless the arguments
-// name one.
+// labCommand prepares a run that must leave no process and no file. $LAB_SELFTEST selects the lab, unless the
+// arguments do.
 func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	binary := labBinary(t)
@@ -58,7 +58,7 @@ func labCommand(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitForNone fails the test if, after a grace period, any process still has the mark in its environment.
+// waitForNone waits until no process has the mark in its environment.
 func waitForNone(t *testing.T, mark string) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
@@ -104,8 +104,7 @@ func runScript(t *testing.T, script string) lab {
 	return runLab(t, nil, "run", "-timeout=2m", "--", "sh", "-ec", script)
 }
 
-// TestCountedLab checks that a counted lab's clock advances one nanosecond per instruction, and that its cycle counter
-// runs at 1000 MHz.
+// TestCountedLab: the clock advances one nanosecond per instruction, and the cycle counter runs at 1000 MHz.
 func TestCountedLab(t *testing.T) {
 	needsQEMU(t)
 	got := runLab(t, nil, "run", "-accel=counted", "-cpus=", "-lab=", "-timeout=2m", "--", "sh", "-ec", `echo "$LAB_MODE"; nproc; grep MHz /proc/cpuinfo`)
@@ -115,7 +114,7 @@ func TestCountedLab(t *testing.T) {
 	}
 }
 
-// guestLab returns the lab under test, or a guest if that lab would use the running kernel: some tests break their kernel.
+// guestLab returns a lab in a guest, because some tests break their kernel.
 func guestLab() string {
 	if mode := os.Getenv("LAB_SELFTEST"); mode == modeFast || mode == modeUML {
 		return modeUML
@@ -123,7 +122,7 @@ func guestLab() string {
 	return "qemu"
 }
 
-// needsQEMU skips a test of QEMU guests if another lab is tested.
+// needsQEMU skips the test if $LAB_SELFTEST names another lab.
 func needsQEMU(t *testing.T) {
 	t.Helper()
 	if mode := os.Getenv("LAB_SELFTEST"); mode != "" && mode != "qemu" && mode != "auto" {
@@ -173,7 +172,7 @@ func TestLabEnforcesTheTimeLimit(t *testing.T) {
 	}
 }
 
-// The cleanups of TestLabEndsOnSignals check that no process is left.
+// The cleanups of labCommand check that no process is left.
 func TestLabEndsOnSignals(t *testing.T) {
 	for _, test := range []struct {
 		signal syscall.Signal
@@ -204,7 +203,6 @@ func TestLabEndsOnSignals(t *testing.T) {
 	}
 }
 
-// TestLabEndsWithItsParent kills the process that started the lab, as if make were killed.
 func TestLabEndsWithItsParent(t *testing.T) {
 	cmd := labCommand(t, "run", "--", "sh", "-c", "echo started; sleep 1000")
 	parent := exec.Command("sh", append([]string{"-c", `"$@" & wait`, "sh", cmd.Path}, cmd.Args[1:]...)...)
@@ -243,14 +241,14 @@ func TestLabKeepsResults(t *testing.T) {
 	}
 }
 
-// TestVirtualClock sleeps in the guest for longer than the test's own time limit.
+// TestVirtualClock: the guest sleeps for longer than the lab's time limit.
 func TestVirtualClock(t *testing.T) {
 	got := runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=1m", "--", "sh", "-c",
 		`began=$(date +%s); sleep 36000; echo "$LAB_MODE" $(($(date +%s) - began))`)
 	if got.status != 0 || got.stdout != "uml virtual 36000\n" || strings.Contains(got.stderr, "CLOCK WAS WRONG") {
 		t.Errorf("status %d, stdout %q, stderr %s", got.status, got.stdout, got.stderr)
 	}
-	// A busy loop stops the guest's clock; the limit on the host's clock ends it.
+	// A busy loop stops the guest's clock. The limit on the host's clock ends it.
 	got = runLab(t, nil, "run", "-lab=uml", "-clock=virtual", "-timeout=5s", "--", "sh", "-c", "while :; do :; done")
 	if got.status != exitTimeout || !strings.Contains(got.stderr, "time limit") {
 		t.Errorf("a loop: status %d, stderr %s", got.status, got.stderr)
@@ -285,7 +283,7 @@ func TestKernelTestWantsEveryTestToRun(t *testing.T) {
 	got := runLab(t, nil, "kernel-test", sample)
 	for _, want := range []string{
 		"--- FAIL: TestFails/sub", "why it failed", "a skip nobody would see", "FAIL\t",
-		"did not request the kernel from labtest: github.com/kube-ipvs/kube-ipvs/e2e/lab/testdata/sample.TestReturnsEarly\n",
+		"kernel test that never called labtest: github.com/kube-ipvs/kube-ipvs/e2e/lab/testdata/sample.TestReturnsEarly\n",
 		"kernel tests: 2 ran, 1 failed, 1 skipped (kernel ",
 	} {
 		if !strings.Contains(got.stdout, want) {
@@ -304,7 +302,7 @@ func TestKernelTestWantsEveryTestToRun(t *testing.T) {
 	}
 }
 
-// TestLabInALab runs the native lab, in a guest if this kernel has no IPVS.
+// TestLabInALab runs the native lab, inside a guest if this kernel has no IPVS.
 func TestLabInALab(t *testing.T) {
 	got := runScript(t, labBinary(t)+` run -lab=native -- sh -c 'ipvsadm -A -t 10.0.0.1:80; ip -br link; touch /tmp/inner; exit 9' || echo status $?
 		ipvsadm -Ln | grep -c TCP || true
@@ -321,8 +319,8 @@ func TestLabInALab(t *testing.T) {
 	}
 }
 
-// features lists scripts that use each kind of kernel object that the agent and its tests need, without loading modules
-// by name.
+// features are scripts that use each kind of kernel object that the agent needs. The kernel must load the modules
+// automatically.
 var features = map[string]string{
 	"ipvsadm":     "ipvsadm -A -t 10.0.0.1:80 -s rr && ipvsadm -Ln | grep '10.0.0.1:80 rr'",
 	"destination": "ipvsadm -A -t 10.0.0.2:80 && ipvsadm -a -t 10.0.0.2:80 -r 10.0.1.1:80 -m && ipvsadm -Ln | grep Masq",
@@ -366,9 +364,8 @@ func filterRules(iptables string) string {
 		iptables, iptables)
 }
 
-// TestGuestsCannotWriteToTheHost checks that a guest's writes never reach the host, except in the results directory.
 func TestGuestsCannotWriteToTheHost(t *testing.T) {
-	dir, err := os.MkdirTemp(".", "host-") // not in /tmp, which guests do not see
+	dir, err := os.MkdirTemp(".", "host-") // a guest does not see the host's /tmp
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,9 +383,9 @@ func TestGuestsCannotWriteToTheHost(t *testing.T) {
 		mkdir /tmp/direct && mount -t hostfs none /tmp/direct && { echo guest > "/tmp/direct$0"; rm "/tmp/direct$0"; }
 		exit 0`, path)
 	if got.status != 0 || !strings.HasPrefix(got.stdout, "guest\n") {
-		t.Errorf("the guest could not write to its own layer: status %d, %q, %s", got.status, got.stdout, got.stderr)
+		t.Errorf("the guest could not write to its overlay: status %d, %q, %s", got.status, got.stdout, got.stderr)
 	}
 	if text, err := os.ReadFile(file); string(text) != "host\n" {
-		t.Errorf("the host's file holds %q, %v", text, err)
+		t.Errorf("the host's file contains %q, %v", text, err)
 	}
 }

@@ -31,7 +31,7 @@ func newSession(port io.ReadWriter) *session {
 	}
 }
 
-// follow relays frames until the exit report arrives or the guest ends.
+// follow handles frames until the exit report arrives or the guest ends.
 func (s *session) follow() (exitReport, error) {
 	for {
 		kind, payload, err := readFrame(s.port)
@@ -45,7 +45,7 @@ func (s *session) follow() (exitReport, error) {
 			if s.stdin != nil {
 				go s.sendInput()
 			} else {
-				_ = s.out.write(frameStdin, nil) // readFrame reports a guest that has ended
+				_ = s.out.write(frameStdin, nil) // if the guest has ended, readFrame reports it
 			}
 		case frameStdout:
 			if err := s.pass(s.stdout, payload); err != nil {
@@ -66,16 +66,16 @@ func (s *session) follow() (exitReport, error) {
 	}
 }
 
-// pass writes output and acknowledges it to the guest.
+// pass writes output and acknowledges it.
 func (s *session) pass(w io.Writer, payload []byte) error {
 	if _, err := w.Write(payload); err != nil {
 		return err
 	}
-	_ = s.out.write(frameOutAck, nil) // readFrame reports a guest that has ended
+	_ = s.out.write(frameOutAck, nil) // if the guest has ended, readFrame reports it
 	return nil
 }
 
-// sendInput sends input in chunks as the guest requests them.
+// sendInput sends a chunk of input whenever the guest requests it.
 func (s *session) sendInput() {
 	buffer := make([]byte, inPiece)
 	for {
@@ -93,10 +93,8 @@ func (s *session) sendInput() {
 	}
 }
 
-// stop makes the guest kill the command and report.
 func (s *session) stop() { _ = s.out.write(frameStop, nil) }
 
-// followWindow sends every new terminal size to the guest.
 func (s *session) followWindow(tty *os.File) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)
@@ -107,5 +105,5 @@ func (s *session) followWindow(tty *os.File) {
 	}
 }
 
-// isBrokenPipe reports whether the reader of the lab's output has exited, as with "| head".
+// isBrokenPipe reports whether the reader of the lab's output has exited, as head does.
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// testCount is the outcome of one unit, or of all units, in the lab.
+// testCount is the outcome of one or more units.
 type testCount struct {
 	Ran, Failed, Skipped int
 	Missing              []string // should have run on the kernel but did not
@@ -22,7 +22,7 @@ func (c *testCount) add(other testCount) {
 	c.Broken = c.Broken || other.Broken
 }
 
-// ok reports whether every kernel test ran. A test that is skipped here would not run anywhere.
+// ok reports whether every kernel test ran. A test that is skipped here would run nowhere.
 func (c testCount) ok() bool {
 	return c.Ran > 0 && c.Failed == 0 && c.Skipped == 0 && len(c.Missing) == 0 && !c.Broken
 }
@@ -31,10 +31,9 @@ func (c testCount) String() string {
 	return fmt.Sprintf("kernel tests: %d ran, %d failed, %d skipped", c.Ran, c.Failed, c.Skipped)
 }
 
-// conclude prints the verdict and returns the exit status.
 func (c testCount) conclude(w io.Writer, where string) int {
 	for _, name := range c.Missing {
-		fmt.Fprintf(w, "did not request the kernel from labtest: %s\n", name)
+		fmt.Fprintf(w, "kernel test that never called labtest: %s\n", name)
 	}
 	fmt.Fprintf(w, "%s (%s)\n", c, where)
 	if !c.ok() {
@@ -43,8 +42,8 @@ func (c testCount) conclude(w io.Writer, where string) int {
 	return 0
 }
 
-// countTests compares a test binary's results with recorded, the tests that requested the kernel from labtest, and with
-// expected, the tests whose source requests it. Subtests of a recorded test are counted, and their parent is not.
+// countTests counts the subtests of kernel tests. recorded are the tests that requested the kernel from labtest, and
+// expected are the tests whose source requests it. A parent with subtests is not counted.
 func countTests(log *testLog, recorded, expected []string) testCount {
 	var c testCount
 	parents := map[string]bool{}
@@ -62,7 +61,7 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 			c.Skipped++
 			continue
 		case "FAIL":
-			// Subtests report before their parent, which may have failed only because of them.
+			// Subtests report first, and a parent may have failed only because of them.
 			if !failedBelow[r.name] {
 				c.Failed++
 			}
@@ -76,14 +75,14 @@ func countTests(log *testLog, recorded, expected []string) testCount {
 	}
 	for name, times := range log.started {
 		if times > ended[name] && !parents[name] {
-			c.Failed++ // ended by a panic or the time limit
+			c.Failed++ // ended by a panic or a timeout
 		}
 	}
 	c.Missing = missingTests(recorded, expected)
 	return c
 }
 
-// missingTests returns the expected tests that did not request the kernel, either themselves or in a subtest.
+// missingTests returns the expected tests that did not request the kernel, either directly or in a subtest.
 func missingTests(recorded, expected []string) (missing []string) {
 	for _, name := range expected {
 		if !slices.ContainsFunc(recorded, func(r string) bool { return r == name || strings.HasPrefix(r, name+"/") }) {

@@ -10,9 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// testLog reads the output of a test binary run with -test.v=test2json. The testing package marks its own lines with
-// ^V, so that a test's output is never mistaken for a result. It prints what "go test" would print and keeps the
-// results.
+// testLog reads the output of a test binary with -test.v=test2json. It prints what "go test" would print. The testing
+// package marks its own lines with ^V, so that a test's output is never mistaken for a result.
 type testLog struct {
 	out     io.Writer
 	verbose bool
@@ -53,7 +52,7 @@ func (l *testLog) Write(p []byte) (int, error) {
 	}
 }
 
-// cutLine cuts after a newline, or before a mark: a test may have printed an unfinished line.
+// cutLine cuts after a newline or before a mark, because a test may have printed an unfinished line.
 func cutLine(data []byte) (line, rest []byte, ok bool) {
 	end := bytes.IndexByte(data, '\n')
 	mark := -1
@@ -75,9 +74,9 @@ func (l *testLog) line(line []byte) {
 	if framed {
 		line = line[1:]
 	}
-	// A NAME line names only the test that writes the following output.
+	// A NAME line only names the test that prints the following output.
 	if l.verbose && !(framed && bytes.HasPrefix(line, []byte("=== NAME"))) {
-		_, _ = l.out.Write(line) // no way to report an error
+		_, _ = l.out.Write(line)
 	}
 	if !framed {
 		l.hold(line)
@@ -111,7 +110,6 @@ func (l *testLog) hold(line []byte) {
 	l.held[l.current] = append(l.held[l.current], line...)
 }
 
-// result drops the output of passed tests, and prints the output of other tests.
 func (l *testLog) result(r testResult, line []byte) {
 	l.results = append(l.results, r)
 	if r.status != "PASS" && !l.verbose {
@@ -121,7 +119,7 @@ func (l *testLog) result(r testResult, line []byte) {
 	l.current = ""
 }
 
-// finish prints the remaining output if the package failed: the panic, or the output of TestMain.
+// finish prints the remaining output of a failed package, such as a panic or the output of TestMain.
 func (l *testLog) finish(failed bool) {
 	if len(l.partial) > 0 {
 		l.line(append(l.partial, '\n'))

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// resultsFile is the file that run-tests writes to $LAB_OUT, with a record.Test in each line.
+// resultsFile is a file in $LAB_OUT with a record.Test in each line.
 const resultsFile = "test-results.jsonl"
 
 func writeResults(dir string, u testUnit, log *testLog) error {
@@ -25,7 +25,7 @@ func writeResults(dir string, u testUnit, log *testLog) error {
 	return record.Append(filepath.Join(dir, resultsFile), tests...)
 }
 
-// cpuTimes contains the first line of /proc/stat: totals of all CPUs, in ticks of 10 ms.
+// cpuTimes contains totals of all CPUs from /proc/stat, in ticks of 10 ms.
 type cpuTimes struct{ total, idle float64 }
 
 func readCPU() cpuTimes {
@@ -37,9 +37,9 @@ func readCPU() cpuTimes {
 	var c cpuTimes
 	for i, field := range strings.Fields(line) {
 		var ticks float64
-		if n, err := fmt.Sscan(field, &ticks); n == 1 && err == nil && i <= 8 { // later fields are counted twice
+		if n, err := fmt.Sscan(field, &ticks); n == 1 && err == nil && i <= 8 { // later fields are included in earlier ones
 			c.total += ticks
-			if i == 4 || i == 5 { // idle and waiting for disks
+			if i == 4 || i == 5 { // idle, or waiting for disks
 				c.idle += ticks
 			}
 		}
@@ -47,7 +47,6 @@ func readCPU() cpuTimes {
 	return c
 }
 
-// since describes the CPU load since an earlier reading.
 func (c cpuTimes) since(earlier cpuTimes) string {
 	total, idle := c.total-earlier.total, c.idle-earlier.idle
 	if total <= 0 {

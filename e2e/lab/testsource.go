@@ -12,12 +12,11 @@ import (
 )
 
 // testFunctions are the test functions of a package. If a file imports labtest, or a helper package that provides a
-// kernel, all its tests are kernel tests. The other tests run on the host, in "make check".
+// kernel, all its tests are kernel tests. "make check" runs the others on the host.
 type testFunctions struct{ kernel, host []string }
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 
-// findTests reads the test files of a package. A file that imports one of givers needs a kernel.
 func findTests(dir string, files, givers []string) (testFunctions, error) {
 	var found testFunctions
 	for _, name := range files {
@@ -47,7 +46,6 @@ func findTests(dir string, files, givers []string) (testFunctions, error) {
 	return found, nil
 }
 
-// skipPattern returns a -test.skip expression for the named functions, or "" if there are none.
 func skipPattern(names ...string) string {
 	if len(names) == 0 {
 		return ""

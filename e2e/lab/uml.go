@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User-mode Linux is a kernel that runs as a process on the host. Programs in it run at the host's speed, because nothing is
-// emulated; only system calls cost more. The guest has one CPU, because a second one made it slower.
+// User-mode Linux is a kernel that runs as a process on the host. Programs run at the host's speed, except for system
+// calls. The guest has one CPU, because a second one made it slower.
 //
-// The guest's root is the host's, through hostfs: the guest's kernel opens the host's files with its own rights. The
-// guest therefore runs in namespaces in which everything except the results directory is read-only (see
-// umlHostCommand).
+// The guest's root is the host's, through hostfs. The guest's kernel therefore runs in namespaces in which everything
+// except the results directory is read-only (see umlHostCommand).
 
-// umlHost contains the settings that umlHostCommand receives as its argument.
+// umlHost is the argument of umlHostCommand.
 type umlHost struct {
 	Kernel string
 	Args   []string
@@ -28,7 +27,6 @@ type umlHost struct {
 	CPUs   string // directory with a lock for each CPU
 }
 
-// startUML boots user-mode Linux.
 func startUML(c machineConfig) (*machine, error) {
 	c.spec.UML = true
 	spec, err := writeUMLSpec(c.spec)
@@ -52,7 +50,8 @@ func startUML(c machineConfig) (*machine, error) {
 	return launch(cmd, nil)
 }
 
-// umlArgs returns the kernel's arguments. Its port is descriptor 3, and arguments after the two dashes go to the first process.
+// umlArgs returns the kernel's arguments. Descriptor 3 is the port. The kernel passes arguments after the two dashes
+// to the first process.
 func umlArgs(c machineConfig, exe, spec string) []string {
 	args := []string{
 		"seccomp=on", "mem=" + c.mem, "uml_dir=" + umlScratch, "root=none", "rootfstype=hostfs", "ro", "init=" + exe,
@@ -65,7 +64,6 @@ func umlArgs(c machineConfig, exe, spec string) []string {
 	return append(args, "--", guestInit)
 }
 
-// writeUMLSpec writes the job to a file that the guest reads through hostfs.
 func writeUMLSpec(spec guestSpec) (string, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -75,22 +73,20 @@ func writeUMLSpec(spec guestSpec) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// umlSpecName is the name of the job's file in the results directory. The guest removes it.
+// umlSpecName is the job's file in the results directory. The guest removes it.
 const umlSpecName = ".lab-spec.json"
 
-// cheapGo returns an environment variable that makes Go programs avoid operations that are expensive in user-mode
-// Linux. First, goroutines are preempted only at function calls: preemption by signals made a kube-apiserver take 30 s
-// to start instead of 11 s. Second, programs listen without multipath TCP, for which the kernel would start modprobe
-// twice per program.
+// cheapGo returns an environment variable for Go programs in user-mode Linux. Preemption by signals is expensive: a
+// kube-apiserver started in 30 s instead of 11 s. With multipath TCP, the kernel starts modprobe twice per program.
 func cheapGo() string {
 	return "GODEBUG=" + strings.TrimPrefix(os.Getenv("GODEBUG")+",asyncpreemptoff=1,multipathtcp=0", ",")
 }
 
-// umlScratch is an in-memory file system for the guest's memory and the kernel's own files.
+// umlScratch is for the guest's memory and the kernel's own files.
 const umlScratch = "/dev/shm"
 
-// umlAttributes makes the kernel run in new namespaces. When the first process of the namespaces dies, the host's
-// kernel kills all others.
+// umlAttributes makes the kernel run in new namespaces. When their first process dies, the host's kernel kills all
+// others.
 func umlAttributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
@@ -105,8 +101,8 @@ func umlAttributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// umlHostCommand is the first process of the namespaces: it drops every right to write to the host, starts the kernel and waits for
-// it to end.
+// umlHostCommand is the first process of the namespaces. It gives up every right to write to the host, and runs the
+// guest's kernel.
 func umlHostCommand(args []string) (int, error) {
 	var host umlHost
 	if err := json.Unmarshal([]byte(args[0]), &host); err != nil {
@@ -120,21 +116,21 @@ func umlHostCommand(args []string) (int, error) {
 	if err := protectHost(host); err != nil {
 		return 0, err
 	}
-	// For each system call in the guest, the host switches between two processes. On a busy host, each switch waited
-	// for a time slice, which made guests fifty times slower, regardless of their nice value. With real-time
-	// scheduling, the switches are immediate, and the host's kernel still reserves 5% for other processes. Without the
-	// right to use it, the guest is only slower.
+	// The host switches between two processes for each system call of the guest. On a busy host, each switch waited
+	// for a time slice, which made guests fifty times slower regardless of their nice value. Real-time processes
+	// switch immediately, and the host reserves 5% of the time for others. If the host does not permit real-time
+	// scheduling, the guest is merely slower.
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}, 0)
 	go watchMappings("/proc", 5*time.Second, nil, func(err error) {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1) // the host's kernel then ends the guest
 	})
-	const port = 3 // the kernel inherits it under the same number
+	const port = 3 // the kernel inherits it under this number
 	return superviseAsInit(host.Kernel, append([]string{"linux"}, host.Args...), []string{"TMPDIR=" + umlScratch, "HOME=" + umlScratch}, "/", port)
 }
 
-// stayOnOneCPU binds this process and its children to a CPU with as few guests as possible: switching on one CPU costs
-// half as much as waking another CPU. The file reserves the CPU.
+// stayOnOneCPU binds this process and its children to the CPU with the fewest guests, because waking another CPU
+// takes twice as long. The returned file reserves the CPU.
 func stayOnOneCPU(locks string) (*os.File, error) {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
@@ -159,7 +155,7 @@ func stayOnOneCPU(locks string) (*os.File, error) {
 	}
 }
 
-// protectHost makes the whole file system except the results directory read-only in this mount namespace.
+// protectHost makes all file systems except the results directory read-only in this mount namespace.
 func protectHost(host umlHost) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

@@ -22,28 +22,28 @@ import (
 //go:embed uml.config
 var umlConfig []byte
 
-// umlPatch makes page faults cheaper. The patch has no context lines, because it applies to exactly one version.
+// umlPatch makes page faults cheaper. It has no context lines, because it applies to exactly one version.
 //
 //go:embed uml.patch
 var umlPatch []byte
 
-// The source is the kernel in Debian's unstable suite.
+// The source comes from Debian's unstable suite.
 const (
 	umlSuite   = "sid"
 	umlPackage = "linux-source-7.2"
 	umlVersion = "7.2.13-1"
 )
 
-// umlMinutes is the duration of a build on two cores. umlObjects is the approximate number of files that it compiles.
+// umlMinutes is the duration of a build on two cores. umlObjects is the approximate number of compiled files.
 const (
 	umlMinutes = 12
 	umlObjects = 1030
 )
 
-// umlTried is a file that marks a build that has booted on this machine.
+// umlTried marks a build that has booted on this machine.
 const umlTried = "booted"
 
-// findUML returns the cached user-mode Linux. The first call builds it and boots it once.
+// findUML returns the cached user-mode Linux. The first call builds and tests it.
 func findUML() (kernel, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return kernel{}, fmt.Errorf("fetching its source from Debian needs apt, which is not installed")
@@ -53,7 +53,7 @@ func findUML() (kernel, error) {
 		return kernel{}, err
 	}
 	dir := filepath.Join(base, umlPin())
-	err = withLock(modeUML+"-"+umlPin(), func() error { // independent of other kinds of builds
+	err = withLock(modeUML+"-"+umlPin(), func() error {
 		if _, err := os.Stat(filepath.Join(dir, umlTried)); err == nil {
 			return nil
 		}
@@ -70,7 +70,7 @@ func findUML() (kernel, error) {
 	return umlAt(dir)
 }
 
-// umlPin identifies a build by all inputs that affect its output.
+// umlPin identifies a build by all its inputs.
 func umlPin() string {
 	digest := sha256.New()
 	fmt.Fprintf(digest, "%s %s\n%s%s", umlPackage, umlVersion, umlConfig, umlPatch)
@@ -87,8 +87,8 @@ func umlAt(dir string) (kernel, error) {
 	return kernel{release: release, image: image, modules: filepath.Join(dir, "lib/modules", release)}, nil
 }
 
-// tryUML boots the kernel once. A kernel that was built successfully may still fail to run, for example if seccomp or
-// mount namespaces are forbidden.
+// tryUML boots the kernel once. It may fail on this machine, for example if seccomp or mount namespaces are
+// forbidden.
 func tryUML(dir string) error {
 	k, err := umlAt(dir)
 	if err != nil {
@@ -130,7 +130,6 @@ func buildUML(dir string) error {
 	return os.RemoveAll(work)
 }
 
-// umlSource fetches the kernel's source and unpacks it into work.
 func umlSource(work string) (string, error) {
 	apt, err := updatedApt(umlSuite)
 	if err != nil {
@@ -141,10 +140,11 @@ func umlSource(work string) (string, error) {
 		return "", err
 	}
 	if err := apt.Unpack(packed, []string{umlPackage + "=" + umlVersion}); err != nil {
-		return "", fmt.Errorf("fetch %s %s: %w\n(when Debian %s has moved to another version, set umlVersion in e2e/lab/umlbuild.go to that one)",
+		return "", fmt.Errorf("fetch %s %s: %w\n(if Debian %s has another version, set umlVersion in e2e/lab/umlbuild.go to it)",
 			umlPackage, umlVersion, err, umlSuite)
 	}
-	// Most of the archive is a graphics driver's tables and other architectures' code, which is needed only for its Kconfig files.
+	// Most of the archive is not needed: tables of a graphics driver, and the code of other architectures except for
+	// Kconfig files.
 	args := []string{"-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work, "--exclude=*/drivers/gpu/drm/amd/include/*"}
 	for _, files := range []string{"*.[chS]", "*.dts", "*.dtsi"} {
 		args = append(args, "--exclude="+umlPackage+"/arch/a"+files, "--exclude="+umlPackage+"/arch/[c-tv-w]"+files)
@@ -185,10 +185,9 @@ func compileUML(source, result string) error {
 	return os.Rename(filepath.Join(source, "linux"), filepath.Join(result, "linux"))
 }
 
-// makeUML runs make and reports progress.
 func makeUML(source string, args []string) error {
 	cmd := exec.Command("make", append([]string{"-C", source, "ARCH=um"}, args...)...)
-	// The build is reproducible.
+	// Make the build reproducible.
 	cmd.Env = append(os.Environ(), "KBUILD_BUILD_TIMESTAMP=2026-01-01 00:00:00 UTC", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab", "LC_ALL=C",
 		"MAKEFLAGS=", "MAKELEVEL=")
 	progress, err := cmd.StdoutPipe()
@@ -207,7 +206,7 @@ func makeUML(source string, args []string) error {
 	return nil
 }
 
-// showProgress counts the files that make compiles.
+// showProgress counts compiled files.
 func showProgress(output io.Reader) {
 	const every = 30 * time.Second
 	compiled, next := 0, time.Now().Add(every)
@@ -222,7 +221,8 @@ func showProgress(output io.Reader) {
 	}
 }
 
-// checkUMLConfig checks that every option took effect, because an option with missing dependencies disappears silently.
+// checkUMLConfig checks that every option took effect, because make drops an option with missing dependencies
+// silently.
 func checkUMLConfig(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

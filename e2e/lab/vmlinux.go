@@ -11,13 +11,11 @@ import (
 	"path/filepath"
 )
 
-// bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the bzImage.
-// A bzImage decompresses itself at each boot, which takes an emulated CPU about 3 s. The host decompresses it only
-// once.
+// bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the
+// bzImage. An emulated CPU takes about 3 s at each boot to decompress a bzImage. The host does it only once.
 func bootImage(k kernel) string {
 	path, err := uncompressedImage(k)
 	if err != nil {
-		// Fall back to the bzImage, which boots more slowly.
 		return k.image
 	}
 	return path
@@ -55,8 +53,8 @@ func uncompressedImage(k kernel) (string, error) {
 	})
 }
 
-// decompressKernel extracts the ELF kernel from a bzImage. The kernel's Documentation/arch/x86/boot.rst describes the
-// header's fields.
+// decompressKernel extracts the ELF kernel from a bzImage. Documentation/arch/x86/boot.rst of the kernel describes
+// the header.
 func decompressKernel(image []byte) ([]byte, error) {
 	payload, err := bzImagePayload(image)
 	if err != nil {
@@ -87,7 +85,7 @@ func bzImagePayload(image []byte) ([]byte, error) {
 	setupSectors := int(image[0x1f1])
 	offset := (setupSectors+1)*512 + int(binary.LittleEndian.Uint32(image[0x248:]))
 	length := int(binary.LittleEndian.Uint32(image[0x24c:]))
-	// The last four bytes are the uncompressed size, which the decompressors would reject as trailing garbage.
+	// The last four bytes are the uncompressed size. Decompressors would reject them as trailing garbage.
 	end := offset + length - 4
 	if offset < 0 || end > len(image) || end < offset {
 		return nil, errors.New("payload out of range")
@@ -95,7 +93,7 @@ func bzImagePayload(image []byte) ([]byte, error) {
 	return image[offset:end], nil
 }
 
-// hasPVHEntry reports whether QEMU can enter the ELF file, which requires the Xen note XEN_ELFNOTE_PHYS32_ENTRY.
+// hasPVHEntry reports whether QEMU can enter the ELF file, which needs the note XEN_ELFNOTE_PHYS32_ENTRY.
 func hasPVHEntry(vmlinux []byte) bool {
 	const physicalEntry = 18
 	file, err := elf.NewFile(bytes.NewReader(vmlinux))

@@ -21,7 +21,7 @@ import (
 //go:embed nightly.txt
 var nightlyTests string
 
-// check prints every test function below root that passed in no step and is not listed in nightly.txt.
+// check prints every test below root that passed in no step and is not listed in nightly.txt.
 func check(w io.Writer, root string, dirs []string) error {
 	tests, err := source(root)
 	if err != nil {
@@ -57,10 +57,10 @@ func check(w io.Writer, root string, dirs []string) error {
 	return nil
 }
 
-// leftTest is a line of nightly.txt: tests that the gate excludes, and the part that runs them.
+// leftTest is a line of nightly.txt: tests that are not in the gate, and the part that runs them.
 type leftTest struct {
 	part string
-	name *regexp.Regexp // matches a package, or a package and a test
+	name *regexp.Regexp // matches "PACKAGE" or "PACKAGE TEST"
 }
 
 func leftOut() (all []leftTest) {
@@ -74,7 +74,7 @@ func leftOut() (all []leftTest) {
 	return all
 }
 
-// forgotten lists the test functions that nightly.txt assigns to a part, but that did not finish in that part.
+// forgotten lists the tests that nightly.txt assigns to a part but that did not finish in it.
 func forgotten(part, root string, ended []record.Test) (names []string) {
 	tests, err := source(root)
 	if err != nil {
@@ -90,7 +90,7 @@ func forgotten(part, root string, ended []record.Test) (names []string) {
 	return names
 }
 
-// source lists the test functions of this platform as "PACKAGE TEST".
+// source lists the tests of this platform as "PACKAGE TEST".
 func source(root string) (tests []string, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/scoreboard"
 )
 
-// recordFiles are the files that a commit of the record changes. Such a commit does not make a part older.
+// recordFiles are the files of the record and its pages. A commit of only these files does not make a part older.
 var recordFiles = []string{record.LinesFile, record.TestsFile, conformance.PagePath, scoreboard.PagePath, bench.PagePath, bench.PicturesPath}
 
-// keptLines is the number of runs of each part that the record keeps.
+// keptLines is the number of runs that the record keeps for each part.
 const keptLines = 5
 
 // keep adds the collected results to the record, writes the pages, and commits both.
@@ -73,7 +73,6 @@ func keep() error {
 	return errors.Join(os.Remove(n.gathered()), os.Remove(n.results()))
 }
 
-// newest returns the last runs of each part.
 func newest(lines []record.Line) []record.Line {
 	seen := map[string]int{}
 	var kept []record.Line
@@ -86,7 +85,7 @@ func newest(lines []record.Line) []record.Line {
 	return kept
 }
 
-// writePages adds results to those that the record keeps for the pages, and writes the pages.
+// writePages adds results to those that the record keeps, and writes the pages.
 func writePages(fresh []record.Test) error {
 	p, err := readPages(fresh)
 	if err != nil {
@@ -98,7 +97,7 @@ func writePages(fresh []record.Test) error {
 	return errors.Join(err, record.Write(record.TestsFile, p.results))
 }
 
-// pages returns the generated pages and pictures by path, and the results that they show.
+// pages contains the generated pages and pictures by path, and the results that they show.
 type pages struct {
 	texts   map[string]string
 	results []record.Test
@@ -131,7 +130,6 @@ func readPages(fresh []record.Test) (p pages, err error) {
 	return p, err
 }
 
-// ages prints the age of each part's newest run.
 func ages(w io.Writer) error {
 	lines, err := record.Read[record.Line](record.LinesFile)
 	if err != nil {
@@ -162,7 +160,7 @@ func proven() error {
 	return nil
 }
 
-// commitsAfter counts the commits after a given commit, except for commits that change only the record.
+// commitsAfter counts the commits after a given commit, except those that change only the record.
 func commitsAfter(commit string) int {
 	if _, err := git(".", "merge-base", "--is-ancestor", commit, "HEAD"); err != nil {
 		return record.Unknown

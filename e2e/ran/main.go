@@ -3,7 +3,7 @@
 //	ran test FILE go test ARGS...   runs "go test" and appends the result of each test to FILE
 //	ran check DIR...                fails unless each test function of this repository passed in a step with results below DIR
 //	ran nightly [-part PART] [-hours N]   runs parts of the long tests in a clone of the last commit
-//	ran keep                        adds their results to the record, writes the pages, and commits both
+//	ran keep                        adds the results of parts to the record, writes the pages, and commits both
 //	ran ages                        prints the age of each part's newest run
 //	ran proven                      fails unless every part passed recently
 //	ran pages                       writes the pages again

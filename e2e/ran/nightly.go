@@ -20,12 +20,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cachedir"
 )
 
-// night runs parts of the long tests one after the other, in a clone of the last commit. It collects their results in
-// dir, outside the checkout, until "ran keep" adds them to the record.
+// night runs parts of the long tests one after the other, in a clone of the last commit. dir is outside the checkout
+// and contains the results until "ran keep" adds them to the record.
 type night struct {
 	dir    string
 	screen io.Writer
-	lines  []record.Line // the record's lines, then the new ones
+	lines  []record.Line // lines of the record, followed by new ones
 }
 
 func (n *night) gathered() string { return filepath.Join(n.dir, "record.jsonl") }
@@ -127,7 +127,7 @@ func choose(name string, hours float64, ages []record.Age) ([]record.Part, error
 	return chosen, nil
 }
 
-// run runs a part and appends its line to the collected results.
+// run runs a part and appends a line to the collected results.
 func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	work, commit, err := n.place(p)
 	if err != nil {
@@ -168,8 +168,7 @@ func (n *night) run(ctx context.Context, p record.Part) (record.Line, error) {
 	return line, err
 }
 
-// end removes the output of a part that passed. It keeps the output of the last failed run, which may have been
-// unattended.
+// end removes the output of a part that passed. It keeps the output of the last failed run.
 func (n *night) end(line record.Line, work string) error {
 	if line.State == record.Passed {
 		return os.RemoveAll(work)
@@ -182,7 +181,8 @@ func (n *night) end(line record.Line, work string) error {
 	return os.Rename(work, kept)
 }
 
-// withoutExcused drops tests skipped on the host if they passed in a guest, or if nightly.txt assigns them to another part.
+// withoutExcused drops tests that were skipped on the host, if they passed in a guest or nightly.txt assigns them to
+// another part.
 func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
 	passed := map[string]bool{}
 	for _, t := range tests {
@@ -198,7 +198,8 @@ func withoutExcused(part string, tests []record.Test) (rest []record.Test) {
 	return rest
 }
 
-// place returns the directory for a part's progress and the commit to test: the last commit, or an earlier one if the part resumes.
+// place returns the directory for a part's progress, and the commit to test. A part that resumes continues with its
+// earlier commit.
 func (n *night) place(p record.Part) (dir, commit string, err error) {
 	commit, err = git(".", "rev-parse", "HEAD")
 	if err != nil {
@@ -222,7 +223,7 @@ func (n *night) place(p record.Part) (dir, commit string, err error) {
 	return dir, commit, os.MkdirAll(dir, 0o755)
 }
 
-// checkout checks out a commit in the clone. It keeps files ignored by git, so that little has to be rebuilt.
+// checkout checks out a commit in the clone. It keeps ignored files, so that little must be rebuilt.
 func (n *night) checkout(commit string) error {
 	here, err := os.Getwd()
 	if err != nil {
@@ -241,14 +242,13 @@ func (n *night) checkout(commit string) error {
 	return nil
 }
 
-// step is the result of one make command.
 type step struct {
 	seconds int
 	tests   []record.Test
 	failed  bool
 }
 
-// step runs make in the clone, unless an earlier run has already done so.
+// step runs make in the clone, unless an earlier run has completed the target.
 func (n *night) step(ctx context.Context, dir, target string, resumes bool) (step, error) {
 	done := filepath.Join(dir, "done.json")
 	if ended, err := record.Read[[2]int](done); err == nil && len(ended) == 1 {
@@ -275,15 +275,15 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	}
 	fmt.Fprintf(n.screen, "%s make %s\n", time.Now().Format(time.TimeOnly), target)
 	began := time.Now()
-	// The shell splits target into words. Every program that writes results gets a directory for them.
+	// The shell splits target into words. Every program that writes results gets its own directory.
 	cmd := exec.CommandContext(ctx, "sh", "-c", `exec make --no-print-directory OUT="$0" gate="$0/gate" recording="$1 test $0/host.jsonl" `+target, out, exe)
 	cmd.Dir = n.clone()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS=") })
 	cmd.Stdout = io.MultiWriter(n.screen, log)
 	cmd.Stderr = cmd.Stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make itself would not forward the signal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make does not forward signals
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	cmd.WaitDelay = time.Minute // for guests to stop
+	cmd.WaitDelay = time.Minute // time for guests to stop
 	failure := cmd.Run()
 	if ctx.Err() != nil {
 		if cmd.Process != nil {
@@ -303,7 +303,7 @@ func (n *night) step(ctx context.Context, dir, target string, resumes bool) (ste
 	return step{ended[0], tests, failure != nil}, err
 }
 
-// seedOf reads the seed of a resumed run, or draws a new one.
+// seedOf returns the seed of a resumed run, or a new one.
 func seedOf(file string) (int64, error) {
 	if text, err := os.ReadFile(file); err == nil {
 		return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)

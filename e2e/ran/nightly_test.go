@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// newRepository creates a repository with a Makefile and changes into it. OUT is the directory that ran passes to make.
+// newRepository creates a repository with a Makefile, and changes into it. ran passes OUT to make.
 func newRepository(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -60,7 +60,7 @@ func newNight(t *testing.T) (*night, *bytes.Buffer) {
 	return &night{dir: t.TempDir(), screen: &screen}, &screen
 }
 
-// TestNight checks that a part tests the last commit, not the checkout, and leaves one line and the result of each test.
+// TestNight: a part tests the last commit instead of the checkout. It leaves one line, and the result of each test.
 func TestNight(t *testing.T) {
 	newRepository(t)
 	n, screen := newNight(t)
@@ -105,7 +105,7 @@ func onlyTheLastFailureIsKept(t *testing.T, n *night) {
 	}
 }
 
-// TestExcused checks that the host may skip tests that passed in a guest or belong to another part.
+// TestExcused: the host may skip tests that passed in a guest or belong to another part.
 func TestExcused(t *testing.T) {
 	host := func(name, status string) record.Test {
 		return record.Test{Package: "e2e/lab", Test: name, Status: status}
@@ -133,8 +133,8 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// TestInterruptedNight checks that an interrupted part adds no line to the record. The next run does not repeat completed targets, and a resumed part
-// keeps testing its first commit.
+// TestInterruptedNight: an interrupted part adds no line to the record. The next run does not repeat completed
+// targets, and a resumed part keeps testing its first commit.
 func TestInterruptedNight(t *testing.T) {
 	newRepository(t)
 	began := must(t, "rev-parse", "HEAD")
@@ -166,7 +166,7 @@ func TestInterruptedNight(t *testing.T) {
 	}
 }
 
-// TestInterruptedTarget checks that processes started by a target end with it.
+// TestInterruptedTarget: an interrupted target leaves no processes.
 func TestInterruptedTarget(t *testing.T) {
 	newRepository(t)
 	n, _ := newNight(t)
@@ -192,8 +192,7 @@ func TestInterruptedTarget(t *testing.T) {
 	}
 }
 
-// TestCommitsAfter checks that commits that change only the record are not counted, and that a commit outside the
-// history is an error.
+// TestCommitsAfter: commits that change only the record do not count, and a commit outside the history is an error.
 func TestCommitsAfter(t *testing.T) {
 	newRepository(t)
 	first := must(t, "rev-parse", "HEAD")
@@ -212,7 +211,7 @@ func TestCommitsAfter(t *testing.T) {
 	}
 }
 
-// TestChoose checks that parts that have not passed come first, and then the oldest parts that fit.
+// TestChoose: parts that have not passed come first, and then the oldest parts that fit.
 func TestChoose(t *testing.T) {
 	at := func(name string, minutes int, date string, state record.State) record.Age {
 		return record.Age{Part: record.Part{Name: name, Minutes: minutes}, Line: &record.Line{Date: date, State: state}}
@@ -239,7 +238,6 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestPagesAreFresh renders the pages from the sources and the kept results.
 func TestPagesAreFresh(t *testing.T) {
 	t.Chdir("../..")
 	p, err := readPages(nil)
@@ -254,7 +252,6 @@ func TestPagesAreFresh(t *testing.T) {
 	}
 }
 
-// TestNightlyNamesParts checks that nightly.txt names only existing parts.
 func TestNightlyNamesParts(t *testing.T) {
 	for _, l := range leftOut() {
 		if _, ok := record.Named(l.part); !ok && l.part != "none" {

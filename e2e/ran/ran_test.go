@@ -19,8 +19,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestCheck checks that a test must pass in at least one step. A test counts as not run if it failed, if it was skipped, or if only a subtest
-// passed.
+// TestCheck: a test counts as not run if it failed, was skipped, or passed only in a subtest.
 func TestCheck(t *testing.T) {
 	root, results := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a/a_test.go"), `package a
@@ -49,7 +48,7 @@ func FuzzForgotten(f *testing.F) {}
 	}
 }
 
-// TestReporter checks that the output shows packages and failures, and that the file lists every test.
+// TestReporter: the output shows packages and failures, and the file lists every test.
 func TestReporter(t *testing.T) {
 	events := `{"Action":"run","Package":"` + module + `a","Test":"TestGood"}
 {"Action":"output","Package":"` + module + `a","Test":"TestGood","Output":"    quiet\n"}

@@ -24,7 +24,7 @@ type event struct {
 	Key, Value                    string // of an attribute
 }
 
-// recordTests runs "go test ARGS...", prints its usual output and appends its results to a file.
+// recordTests runs "go test ARGS...", prints its output and appends the results to a file.
 func recordTests(file string, command []string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -46,10 +46,10 @@ func recordTests(file string, command []string) error {
 	return errors.Join(cmd.Wait(), err, out.Close())
 }
 
-// fuzzed matches the line in which go test reports the number of inputs that a fuzz target tried.
+// fuzzed matches the number of inputs of a fuzz target.
 var fuzzed = regexp.MustCompile(`^fuzz: elapsed: \S+, execs: (\d+)`)
 
-// reporter prints what "go test" prints without -json: a line for each package, and the output of tests that fail.
+// reporter prints what "go test" prints without -json: a line for each package, and the output of failed tests.
 type reporter struct {
 	screen  io.Writer
 	results *json.Encoder
@@ -65,7 +65,7 @@ func (r *reporter) follow(events io.Reader) error {
 		if len(line) > 0 {
 			var e event
 			if json.Unmarshal(line, &e) != nil {
-				fmt.Fprint(r.screen, string(line)) // not from the test
+				fmt.Fprint(r.screen, string(line)) // not from go test
 			} else if err := r.see(e); err != nil {
 				return err
 			}

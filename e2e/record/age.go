@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// The maximum age of a part's newest run at a release.
+// The maximum age of a part at a release.
 const (
 	maxCommits = 200
 	maxDays    = 30
 )
 
-// Unknown is a number of commits that cannot be counted, because the clone lacks history or the commit.
+// Unknown is the number of commits if they cannot be counted, because the clone lacks history or the commit.
 const Unknown = -1
 
-// Age is the age of the newest run of a part.
+// Age is the age of a part's newest run.
 type Age struct {
 	Part    Part
 	Line    *Line // nil if it has never finished
-	Commits int   // since then, or Unknown
+	Commits int   // after the run, or Unknown
 }
 
-// Ages returns the age of each part. commits counts the commits after a given commit, and returns Unknown if it cannot.
+// Ages returns the age of each part. commits counts the commits after a given commit, or returns Unknown.
 func Ages(lines []Line, commits func(after string) int) []Age {
 	ages := make([]Age, len(Parts))
 	for i, p := range Parts {
 		ages[i].Part = p
 		for j := range lines {
 			if lines[j].Part == p.Name {
-				ages[i].Line = &lines[j] // later lines are newer
+				ages[i].Line = &lines[j] // the last line is the newest
 			}
 		}
 		if l := ages[i].Line; l != nil {
@@ -39,7 +39,7 @@ func Ages(lines []Line, commits func(after string) int) []Age {
 	return ages
 }
 
-// Unproven explains in a few words why the part is not proven. It returns "" if the part is proven.
+// Unproven explains why the part is not proven. It returns "" if the part is proven.
 func (a Age) Unproven(now time.Time) string {
 	l := a.Line
 	if l == nil {
@@ -59,7 +59,7 @@ func (a Age) Unproven(now time.Time) string {
 	return ""
 }
 
-// String is one row of the table of ages.
+// String returns a row of the table of ages.
 func (a Age) String() string {
 	if a.Line == nil {
 		return fmt.Sprintf("%-13s has not run", a.Part.Name)

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or keeps its
-// progress and resumes when it is started again.
+// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or it can be
+// resumed.
 type Part struct {
 	Name    string
 	Proves  string
 	Targets []string // arguments of make, one command after the other
-	Minutes int      // measured on two cores, to choose how many parts fit into a night
-	Resumes bool     // its targets keep their progress in OUT, and resume when they are started again with the same OUT
+	Minutes int      // measured on two cores; decides how many parts fit into a night
+	Resumes bool     // targets keep their progress in OUT and continue when started again
 }
 
 const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
-// Parts lists all parts, shortest first: this order applies if all have the same age. $SEED stands for the run's seed.
+// Parts lists all parts, shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
 	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},
@@ -42,12 +42,12 @@ var Parts = []Part{
 	{"cluster", "install, upgrade, failures and removal on real kubelets", []string{"cluster-test"}, 10, false},
 	{"kubernetes", "Kubernetes' own tests of Services", []string{"k8s-e2e NODES=6 ZONES=3"}, 90, true},
 	{"bench", "times and CPU compared with kube-proxy, with up to 1,000 Services", []string{"bench-peers SIZES=100,1000"}, 120, true},
-	{"bench-large", "the same with 5,000 Services and more", []string{"bench-peers SIZES=5000,10000,50000"}, 360, true},
+	{"bench-large", "times and CPU compared with kube-proxy, with 5,000 Services and more", []string{"bench-peers SIZES=5000,10000,50000"}, 360, true},
 	{"data-planes", "random objects with IPVS and with nftables", []string{"data-planes KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 15, false},
 	{"differential", "random objects, compared with the real kube-proxy", []string{"differential KUBE_IPVS_DIFFERENTIAL_SEED=$SEED"}, 60, true},
 }
 
-// Named returns a part, and whether it exists.
+// Named returns a part by its name, and whether it exists.
 func Named(name string) (Part, bool) {
 	i := slices.IndexFunc(Parts, func(p Part) bool { return p.Name == name })
 	if i < 0 {

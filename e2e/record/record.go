@@ -1,5 +1,5 @@
-// Package record keeps the results of the long tests: which part ran when, at which commit and with which result, and the newest result of
-// each test that a page shows. docs/conformance.md, docs/scoreboard.md and parts of docs/performance.md are generated from it.
+// Package record keeps the results of the long tests: each run of a part, and the newest result of each test that a
+// page shows. docs/conformance.md, docs/scoreboard.md and parts of docs/performance.md are generated from it.
 //
 // May import: the standard library.
 package record
@@ -17,20 +17,20 @@ import (
 	"strings"
 )
 
-// The files of the record, relative to the root of the repository.
+// Files of the record, relative to the root of the repository.
 const (
 	LinesFile = "e2e/record/record.jsonl"  // a Line for each run of a part
-	TestsFile = "e2e/record/results.jsonl" // the newest Test of each kernel
+	TestsFile = "e2e/record/results.jsonl" // the newest Test for each kernel
 )
 
 // State is the verdict on a run of a part.
 type State string
 
-// The states of a run. A part that did not finish has no line.
+// A part that did not finish has no line and no state.
 const (
 	Passed State = "passed"
 	Failed State = "failed"
-	Flaky  State = "flaky" // passed now and failed at the same commit
+	Flaky  State = "flaky" // passed, but failed before at the same commit
 )
 
 // Line is one run of a part.
@@ -41,16 +41,17 @@ type Line struct {
 	Lab     string   `json:"lab,omitempty"`
 	Clock   string   `json:"clock"`
 	Commit  string   `json:"commit"`
-	Date    string   `json:"date"` // when it ended, in RFC 3339
+	Date    string   `json:"date"` // when the run ended, in RFC 3339
 	Seconds int      `json:"seconds"`
 	State   State    `json:"state"`
 	Passed  int      `json:"passed"`
 	Failed  int      `json:"failed"`
 	Seed    int64    `json:"seed,omitempty"`
-	Failing []string `json:"failing,omitempty"` // failed tests, or targets that failed without a failed test
+	Failing []string `json:"failing,omitempty"` // failed tests, and targets that failed without a failed test
 }
 
-// Test is the result of a test. "ran test" and the lab write the first fields; the others are added when the run is recorded.
+// Test is the result of a test. The first fields come from "ran test" or the lab; the others are added when the run
+// is recorded.
 type Test struct {
 	Package string   `json:"package"` // directory in the repository, or "kubernetes"
 	Test    string   `json:"test"`
@@ -58,7 +59,7 @@ type Test struct {
 	Kernel  string   `json:"kernel,omitempty"`
 	Lab     string   `json:"lab,omitempty"`
 	Figures []string `json:"figures,omitempty"` // the test's measurements: t.Attr("figure", ...)
-	Reason  string   `json:"reason,omitempty"`  // why the test failed or was skipped, if the reason is a single line
+	Reason  string   `json:"reason,omitempty"`  // of a failure or skip, if it is a single line
 
 	Seconds int    `json:"seconds,omitempty"`
 	Part    string `json:"part,omitempty"`
@@ -66,13 +67,13 @@ type Test struct {
 	Date    string `json:"date,omitempty"`
 }
 
-// Figure is the key of an attribute with a test's measurement.
+// Figure is the key of an attribute with a measurement.
 const Figure = "figure"
 
-// Name returns the test's name with its package.
+// Name returns the package and name of the test.
 func (t Test) Name() string { return t.Package + " " + t.Test }
 
-// Where describes a result's kernel, and its commit once it is recorded, for a page.
+// Where describes the kernel of a result and, once it is recorded, its commit.
 func (t Test) Where() string {
 	kernel := KernelName(t.Kernel, t.Lab)
 	if kernel == "" {
@@ -84,10 +85,10 @@ func (t Test) Where() string {
 	return fmt.Sprintf("%s at %.8s, %.10s", kernel, t.Commit, t.Date)
 }
 
-// WithoutIPVS is the suffix of a lab's name if the agent balanced with nftables.
+// WithoutIPVS is a suffix of a lab's name for an agent with nftables.
 const WithoutIPVS = " nftables"
 
-// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks kernels built for user-mode Linux, and results
+// KernelName shortens 6.1.0-56-amd64 to 6.1, because patch levels change often. It marks user-mode Linux and results
 // without IPVS.
 func KernelName(release, lab string) string {
 	parts := strings.SplitN(release, ".", 3)
@@ -118,8 +119,8 @@ func ClockOf(lab string) string {
 	return "real"
 }
 
-// Conclude summarizes a run. tests are in the order in which they ended, and broken are the failed targets. A test that every
-// target skipped counts as failed, because it proves nothing.
+// Conclude summarizes a run. tests are in the order in which they ended, and broken are the failed targets. A test
+// that every target skipped counts as failed, because it proves nothing.
 func (l Line) Conclude(tests []Test, broken []string) Line {
 	last := map[string]string{} // by name and kernel
 	var kernels, labs []string
@@ -138,7 +139,7 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 	l.Clock = ClockOf(l.Lab)
 	l.Failing, l.State = failing(tests, last), Passed
 	if len(l.Failing) > 0 {
-		l.State = Flaky // if each failed test passed when it was repeated
+		l.State = Flaky // Failed, below, takes precedence
 	}
 	if len(l.Failing) == 0 {
 		l.Failing = slices.Clone(broken)
@@ -152,10 +153,10 @@ func (l Line) Conclude(tests []Test, broken []string) Line {
 	return l
 }
 
-// failing returns the tests that failed or were skipped, by name. It leaves out tests that failed only because a subtest did.
+// failing returns the tests that failed or were skipped. It leaves out tests that failed only because of a subtest.
 func failing(tests []Test, last map[string]string) (names []string) {
 	for _, t := range tests {
-		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // by another target of the part, such as one in another lab
+		skippedHere := t.Status == "SKIP" && last[t.Name()+t.Kernel] == "PASS" // skipped here, but passed in another target of the part
 		if t.Status != "PASS" && !skippedHere && !parentOfAnother(t, tests) {
 			names = append(names, t.Name())
 		}
@@ -164,7 +165,6 @@ func failing(tests []Test, last map[string]string) (names []string) {
 	return slices.Compact(names)
 }
 
-// parentOfAnother reports whether a test failed only because one of its subtests did.
 func parentOfAnother(t Test, all []Test) bool {
 	return slices.ContainsFunc(all, func(o Test) bool {
 		return o.Package == t.Package && o.Status != "PASS" && strings.HasPrefix(o.Test, t.Test+"/")
@@ -177,7 +177,7 @@ func joined(all []string) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// After marks a passed line as flaky if the part failed earlier at the same commit.
+// After marks a passed line as flaky if the part failed before at the same commit.
 func (l Line) After(earlier []Line) Line {
 	for _, e := range earlier {
 		if e.Part == l.Part && e.Commit == l.Commit && e.State != Passed && l.State == Passed {
@@ -187,7 +187,7 @@ func (l Line) After(earlier []Line) Line {
 	return l
 }
 
-// Read reads a file with one JSON object per line. A missing file counts as empty.
+// Read reads a file with a JSON object per line. A missing file counts as empty.
 func Read[T any](path string) ([]T, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -212,7 +212,7 @@ func Read[T any](path string) ([]T, error) {
 // Write replaces a file.
 func Write[T any](path string, all []T) error { return put(path, all, os.O_TRUNC) }
 
-// Append appends lines to a file in a single write, so that an interrupted program leaves only whole lines.
+// Append appends lines in a single write, so that an interrupted program leaves only whole lines.
 func Append[T any](path string, all ...T) error { return put(path, all, os.O_APPEND) }
 
 func put[T any](path string, all []T, how int) error {
@@ -232,7 +232,7 @@ func put[T any](path string, all []T, how int) error {
 	return errors.Join(err, file.Close())
 }
 
-// ReadTests reads all results below a directory, in the order of the files' names.
+// ReadTests reads all results below a directory in the order of file names.
 func ReadTests(dir string) (all []Test, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".jsonl" || d.IsDir() {
@@ -245,7 +245,7 @@ func ReadTests(dir string) (all []Test, err error) {
 	return slices.DeleteFunc(all, func(t Test) bool { return t.Test == "" }), err
 }
 
-// Replace replaces older results with newer results of the same part, test, kernel and clock, and sorts the results.
+// Replace replaces older results of the same part, test, kernel and clock, and sorts the results.
 func Replace(have, newer []Test) []Test {
 	key := func(t Test) string {
 		return strings.Join([]string{t.Package, t.Test, KernelName(t.Kernel, t.Lab), ClockOf(t.Lab), t.Part}, "\x00")

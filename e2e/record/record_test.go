@@ -11,7 +11,7 @@ import (
 
 const root = "../.."
 
-// TestRedIsKnown checks that each failing test in a part's newest run is listed in docs/known-limits.md with its reason.
+// TestRedIsKnown: docs/known-limits.md lists each failing test in a part's newest run, with the reason.
 func TestRedIsKnown(t *testing.T) {
 	lines, err := Read[Line](filepath.Join(root, LinesFile))
 	if err != nil {
@@ -26,7 +26,6 @@ func TestRedIsKnown(t *testing.T) {
 	}
 }
 
-// unlisted returns the failing tests that are not listed on a page.
 func unlisted(lines []Line, page string) (names []string) {
 	_, section, _ := strings.Cut(page, "## Failing long tests")
 	section = strings.Join(strings.Fields(section), " ") // undoes the wrapping of lines
@@ -51,8 +50,7 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// TestPartsAreComplete checks that names are unique, that the Makefile contains every target, and that the workflow
-// runs every part.
+// TestPartsAreComplete: names are unique, the Makefile contains every target, and the workflow runs every part.
 func TestPartsAreComplete(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -79,7 +77,7 @@ func TestPartsAreComplete(t *testing.T) {
 	}
 }
 
-// TestConclude checks that a run never counts as passed if something was skipped, did not run, or failed without naming a test.
+// TestConclude: a run never passes if a test was skipped or did not run, or if a target failed without a failed test.
 func TestConclude(t *testing.T) {
 	test := func(name, status string) Test {
 		return Test{Package: "a", Test: name, Status: status, Kernel: "6.1.0-56-amd64", Lab: "qemu counted"}
@@ -118,7 +116,6 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestUnproven checks that Unproven reports each reason for which a part is not proven.
 func TestUnproven(t *testing.T) {
 	now := time.Date(2030, 1, 31, 0, 0, 0, 0, time.UTC)
 	line := Line{Part: Parts[0].Name, Commit: "1234567890", Date: "2030-01-30T00:00:00Z", State: Passed}
@@ -143,7 +140,7 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
-// TestReplace checks that a newer result replaces only an older result of the same part, kernel and clock.
+// TestReplace: a result replaces only an older result of the same part, kernel and clock.
 func TestReplace(t *testing.T) {
 	old := Test{Package: "a", Test: "A", Status: "FAIL", Kernel: "6.1.0-55", Lab: "qemu counted"}
 	other, newer := old, old

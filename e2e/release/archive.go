@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// entry is a file in an archive: a copy of a source, a link or, if both are empty, a directory.
+// entry is a file in an archive: a copy of source, a link or, if both are empty, a directory.
 type entry struct {
 	name   string
 	source string
@@ -20,10 +20,10 @@ type entry struct {
 	mode   int64
 }
 
-// tree is the content of an archive. The same tree and time produce byte-identical archives on any machine.
+// tree is the content of an archive. Equal trees with equal times produce identical archives on any machine.
 type tree []entry
 
-// write writes the tree as a tar file. Everything is owned by root.
+// write writes the tree as a tar file that belongs to root.
 func (t tree) write(w io.Writer, when time.Time) error {
 	archive := tar.NewWriter(w)
 	for _, e := range slices.SortedFunc(slices.Values(t), func(a, b entry) int { return strings.Compare(a.name, b.name) }) {
@@ -76,7 +76,6 @@ func (t tree) compress(file string, when time.Time) error {
 	return out.Close()
 }
 
-// treeOf returns a directory as a tree.
 func treeOf(dir string) (tree, error) {
 	var t tree
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

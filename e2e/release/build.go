@@ -18,22 +18,22 @@ import (
 type build struct {
 	checkout, out string
 	work          string // for files that are not part of the release
-	version       string // with the v
+	version       string // begins with v
 	commit        string
-	when          time.Time // the commit's time, used for every file
-	image         string    // registry and repository; empty if the release is not for a registry
+	when          time.Time // the time of the commit, used for every file
+	image         string    // registry and repository; may be empty
 	recipe        image.Recipe
 	changes       section
 	keys          keys
 }
 
-// platform is a platform that the agent is built for.
+// platform is a platform for which the agent is built.
 type platform struct {
 	arch, variant string
-	machine       string // the name of its library directory in Debian; empty if it has no image
+	machine       string // name of Debian's library directory; empty if there is no image
 }
 
-// Only platforms with a Debian name have an image and packages. The other platforms are built but not tested.
+// Platforms without an image are built but not tested.
 var platforms = []platform{
 	{"amd64", "", "x86_64-linux-gnu"},
 	{"arm64", "", "aarch64-linux-gnu"},
@@ -78,17 +78,16 @@ func newBuild(checkout, out, version, repository string) (*build, error) {
 	return b, err
 }
 
-// notProven follows the version of a draft.
+// notProven is appended to the version of a draft.
 const notProven = "-not-proven"
 
-// markUnproven adds notProven to the name of each file, and a warning to the notes.
 func (b *build) markUnproven() {
 	b.version += notProven
 	b.changes.text = "**Not proven**: the long tests have not passed on this commit. Do not use it in production.\n\n" + b.changes.text
 }
 
-// readCheckout reads the commit from git and settings from the Dockerfile. For a source archive without a git
-// repository, the environment provides the commit.
+// readCheckout reads the commit from git and settings from the Dockerfile. Without a git repository, as in a source
+// archive, the environment contains the commit.
 func (b *build) readCheckout() error {
 	var err error
 	if b.recipe, err = image.Read(b.checkout); err != nil {
@@ -124,8 +123,8 @@ func (b *build) git(args ...string) (string, error) {
 
 var versionPattern = regexp.MustCompile(`^v(\d+\.\d+\.\d+)(-[0-9A-Za-z.-]+)?$`)
 
-// checkVersion checks that agent, chart and image have the same version and that the checkout has no uncommitted
-// changes. Only a pre-release may include uncommitted changes.
+// checkVersion checks that agent, chart and image have the same version. Only a pre-release may include uncommitted
+// changes.
 func checkVersion(version, chart, commit string) error {
 	parts := versionPattern.FindStringSubmatch(version)
 	switch {
@@ -141,7 +140,7 @@ func checkVersion(version, chart, commit string) error {
 
 func preRelease(version string) bool { return strings.Contains(version, "-") }
 
-// all builds every file, then the checksums, then their signature.
+// all builds every file, then the checksums and their signature.
 func (b *build) all() error {
 	if err := os.RemoveAll(b.out); err != nil {
 		return err
@@ -177,15 +176,14 @@ func (b *build) all() error {
 	return nil
 }
 
-// file returns the path of a release file, whose name begins with the project's name and the version.
+// file returns the path of a release file.
 func (b *build) file(suffix string) string {
 	return filepath.Join(b.out, "kube-ipvs-"+b.version+suffix)
 }
 
-// program returns the path of the agent for a platform.
 func (b *build) program(p platform) string { return filepath.Join(b.work, p.String(), "kube-ipvs") }
 
-// programs builds the agent for each platform, as the Dockerfile does, and packs it with its license and SBOM.
+// programs builds the agent as the Dockerfile does, and packs it with its license and SBOM.
 func (b *build) programs() error {
 	for _, p := range platforms {
 		if err := b.buildProgram(p); err != nil {

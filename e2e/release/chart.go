@@ -23,7 +23,7 @@ func chartVersion(checkout string) (string, error) {
 	return c.Metadata.Version, nil
 }
 
-// chart packages the chart, and its provenance if there is a key.
+// chart packages the chart, with its provenance if there is a key.
 func (b *build) chart() error {
 	c, err := loader.LoadDir(chartDir(b.checkout))
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *build) chart() error {
 	return os.WriteFile(file+".prov", []byte(signed), 0o644)
 }
 
-// release sets the release's version, image, changes and time in a chart.
+// release sets the chart's version, image, changes and time.
 func (b *build) release(c *chartv2.Chart) error {
 	c.Metadata.Version, c.Metadata.AppVersion = strings.TrimPrefix(b.version, "v"), b.version
 	if err := b.annotate(c.Metadata); err != nil {
@@ -87,7 +87,7 @@ func (b *build) release(c *chartv2.Chart) error {
 	return nil
 }
 
-// annotate adds the annotations that Artifact Hub shows.
+// annotate adds annotations for Artifact Hub.
 func (b *build) annotate(m *chartv2.Metadata) error {
 	type item struct {
 		Kind        string `json:"kind"`

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// images builds an index with the images of all supported platforms, as a tar of an OCI layout.
+// images writes the images of all supported platforms as a tar of an OCI layout.
 func (b *build) images() error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
@@ -60,7 +60,7 @@ func (b *build) images() error {
 	return out.Close()
 }
 
-// imageOf returns an image with two layers. The first layer changes only with Debian's packages, so that an upgrade
+// imageOf returns an image with two layers. The first layer changes only with Debian's packages, so an upgrade
 // usually downloads only the second.
 func (b *build) imageOf(p platform, iptables tree) (v1.Image, error) {
 	agent := tree{

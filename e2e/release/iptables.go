@@ -15,15 +15,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/debian"
 )
 
-// deb is a Debian package that provides files of the image.
+// deb is a Debian package with files of the image.
 type deb struct {
 	name, version, architecture string
-	dir                         string // directory into which it is unpacked
+	dir                         string // contains the unpacked package
 }
 
 // iptables collects the files of the Dockerfile's stage "rootfs": the iptables programs, their extensions, the
-// libraries of both and the licenses. Unlike the Dockerfile, it does not run ldd and dpkg, because the programs may be
-// for another architecture.
+// libraries of both, and licenses. It cannot run ldd and dpkg as the Dockerfile does, because the programs may be for
+// another architecture.
 func (b *build) iptables(p platform) (tree, []deb, error) {
 	all, err := b.debs(p)
 	if err != nil {
@@ -45,10 +45,10 @@ func (b *build) iptables(p platform) (tree, []deb, error) {
 	return files, slices.SortedFunc(maps.Values(r.used), func(a, b deb) int { return strings.Compare(a.name, b.name) }), err
 }
 
-// suiteOf matches the Debian release in the name of a base image.
+// suiteOf matches the Debian release in the name of the base image.
 var suiteOf = regexp.MustCompile(`^debian:([a-z]+)(-slim)?$`)
 
-// debs downloads the iptables package and its dependencies from the Debian release on which the Dockerfile is based.
+// debs downloads iptables and its dependencies from the Debian release of the Dockerfile's base image.
 func (b *build) debs(p platform) ([]deb, error) {
 	base, err := b.recipe.Variable("BASE_IMAGE")
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *build) debs(p platform) ([]deb, error) {
 	return all, nil
 }
 
-// rootfs collects files and their dependencies.
+// rootfs collects files and the libraries that they need.
 type rootfs struct {
 	platform
 	all   []deb
@@ -111,7 +111,6 @@ func (r *rootfs) addMatching(pattern string) error {
 	return nil
 }
 
-// add adds a file and the libraries that it needs to the image.
 func (r *rootfs) add(from deb, name, source string) error {
 	if r.files[name] != "" {
 		return nil
@@ -146,8 +145,8 @@ func (r *rootfs) add(from deb, name, source string) error {
 	return nil
 }
 
-// addLibrary searches the same directories as the loader. The loader itself is found only through its path in the
-// programs.
+// addLibrary searches the same directories as the loader. It skips the loader itself, because programs
+// refer to it by path.
 func (r *rootfs) addLibrary(library, name string) error {
 	if strings.HasPrefix(library, "ld-linux") && strings.HasPrefix(name, "lib/"+r.machine+"/") {
 		return nil
@@ -177,7 +176,7 @@ func (r *rootfs) addLicenses() error {
 	return nil
 }
 
-// tree adds the directories, and the names by which the agent runs the programs.
+// tree adds directories, and links with the names that the agent uses.
 func (r *rootfs) tree() (tree, error) {
 	t := tree{{name: "run", mode: 0o755}, {name: "etc", mode: 0o755}}
 	for name, source := range r.files {

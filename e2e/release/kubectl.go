@@ -11,14 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// client is a platform that kubectl-ipvs is built for.
+// client is a platform of kubectl-ipvs.
 type client struct{ os, arch string }
 
 var clients = []client{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}}
 
 func (c client) String() string { return c.os + "-" + c.arch }
 
-// bin returns the program's file name.
 func (c client) bin() string {
 	if c.os == "windows" {
 		return "kubectl-ipvs.exe"
@@ -81,7 +80,7 @@ func (b *build) packClients() error {
 	return os.WriteFile(b.file("-krew.yaml"), text, 0o644)
 }
 
-// krewManifest is the manifest for krew, the package manager of kubectl plugins.
+// krewManifest is for krew, the package manager of kubectl plugins.
 type krewManifest struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// section is one version's part of the changelog.
+// section is the part of the changelog about a version.
 type section struct {
 	text  string // without the heading
 	items []change
 }
 
-// change is one item of a section. kind is the heading above it, in lower case.
+// change is an item of a section. kind is the heading above the item, in lower case.
 type change struct{ kind, text string }
 
 var (
@@ -22,7 +22,7 @@ var (
 	kindHeading    = regexp.MustCompile(`^### (\w+)$`)
 )
 
-// changesOf extracts a version's section from the changelog. A pre-release gets the unreleased changes.
+// changesOf returns a version's section of the changelog. A pre-release gets the unreleased changes.
 func changesOf(changelog, version string) (section, error) {
 	wanted := strings.TrimPrefix(version, "v")
 	if preRelease(version) {
@@ -62,7 +62,7 @@ func items(text string) []change {
 	return all
 }
 
-// relative matches relative links, which do not work on a page outside the repository.
+// relative matches relative links, which work only in the repository.
 var relative = regexp.MustCompile(`\]\(((?:docs|charts)/[^)]*|[A-Z]+\.md)\)`)
 
 func (b *build) notes() error {

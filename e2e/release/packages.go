@@ -12,7 +12,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers the format
 )
 
-// packages builds a deb and an rpm for hosts without Kubernetes, for every supported platform.
+// packages builds a deb and an rpm for each supported platform, for hosts without Kubernetes.
 func (b *build) packages() error {
 	for _, p := range platforms {
 		if !p.supported() {
@@ -91,7 +91,7 @@ func (b *build) contents(p platform) (files.Contents, error) {
 	return all, nil
 }
 
-// packagesOnly builds only the deb and the rpm of a checkout, for this machine's architecture.
+// packagesOnly builds the deb and the rpm of a checkout for this machine's architecture.
 func packagesOnly(checkout, out string) error {
 	chart, err := chartVersion(checkout)
 	if err != nil {

@@ -43,7 +43,8 @@ func TestParts(t *testing.T) {
 	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
 }
 
-// sameParts rebuilds the parts from a copy of the sources, unsigned, because every signature differs.
+// sameParts rebuilds the parts from a copy of the sources. The rebuilt parts are unsigned, because every signature
+// differs.
 func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_MINISIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")
@@ -80,7 +81,8 @@ func signature(t *testing.T, b *build, verifier minisign.PublicKey) {
 	}
 }
 
-// krew checks that the manifest contains the checksum of each archive, and that each archive contains the program named in the manifest.
+// krew checks that the manifest contains the checksum of each archive, and that each archive contains the named
+// program.
 func krew(t *testing.T, b *build) {
 	var manifest krewManifest
 	if err := yaml.UnmarshalStrict(read(t, b.file("-krew.yaml")), &manifest); err != nil {
@@ -144,14 +146,13 @@ func manifests(t *testing.T, b *build) {
 	}
 }
 
-// installed lists the files of both packages, except for the manual.
+// installed lists the files of both packages, except the manual.
 var installed = []string{
 	"/etc/kube-ipvs/config.yaml", "/usr/bin/kube-ipvs", "/usr/lib/systemd/system/kube-ipvs.service",
 	"/usr/lib/tmpfiles.d/kube-ipvs.conf", "/usr/share/doc/kube-ipvs/copyright",
 }
 
-// checkUnit checks that the unit may write to the snapshot file named in the configuration, and that only root can read
-// the file.
+// checkUnit checks that the unit may write the configured snapshot file, which only root can read.
 func checkUnit(t *testing.T, root string) {
 	t.Helper()
 	unit := string(read(t, filepath.Join(root, "usr/lib/systemd/system/kube-ipvs.service")))
@@ -223,7 +224,7 @@ func rpmFile(t *testing.T, b *build) {
 	}
 }
 
-// TestKeys checks that an unusable key is an error and does not lead to an unsigned release.
+// TestKeys: an unusable key is an error and does not lead to an unsigned release.
 func TestKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("deriving a key from a password takes seconds and a gigabyte of memory")

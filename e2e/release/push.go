@@ -26,7 +26,6 @@ func (c credentials) authenticator() authn.Authenticator {
 	return &authn.Basic{Username: c.user, Password: c.password}
 }
 
-// push pushes the image and the chart of a release to a registry.
 func push(from, version, repository, charts string, who credentials) error {
 	if from == "" || version == "" || repository == "" || charts == "" {
 		return errors.New("push needs -from, -version, -image and -charts")
@@ -92,7 +91,7 @@ func pushChart(file, reference string, who credentials) error {
 		options = append(options, registry.PushOptProvData(provenance))
 	}
 	client := []registry.ClientOption{registry.ClientOptBasicAuth(who.user, who.password), registry.ClientOptWriter(os.Stdout)}
-	if strings.HasPrefix(reference, "127.0.0.1:") { // a test's registry
+	if strings.HasPrefix(reference, "127.0.0.1:") { // the registry of a test
 		client = append(client, registry.ClientOptPlainHTTP())
 	}
 	helm, err := registry.NewClient(client...)

@@ -64,14 +64,14 @@ func sameRelease(t *testing.T, first *build) {
 	}
 	for _, e := range entries {
 		switch {
-		case strings.HasSuffix(e.Name(), ".prov"), strings.HasPrefix(e.Name(), "SHA256SUMS"): // OpenPGP signatures are random
+		case strings.HasSuffix(e.Name(), ".prov"), strings.HasPrefix(e.Name(), "SHA256SUMS"): // OpenPGP signatures contain random numbers
 		case !bytes.Equal(read(t, filepath.Join(first.out, e.Name())), read(t, filepath.Join(second.out, e.Name()))):
 			t.Errorf("%s differs between two builds of the same sources", e.Name())
 		}
 	}
 }
 
-// cold recompiles the agent with an empty cache, because the builds above share a cache.
+// cold rebuilds the agent with an empty cache, because the other builds share a cache.
 func cold(t *testing.T, first *build) {
 	t.Setenv("GOCACHE", t.TempDir())
 	second := stub(t, copied(t))
@@ -86,7 +86,6 @@ func cold(t *testing.T, first *build) {
 	}
 }
 
-// unpacked returns a platform's program from the release.
 func unpacked(t *testing.T, b *build, p platform) []byte {
 	t.Helper()
 	out, err := exec.Command("tar", "-xOf", b.file("-linux-"+p.String()+".tar.gz"), "kube-ipvs").Output()
@@ -96,7 +95,7 @@ func unpacked(t *testing.T, b *build, p platform) []byte {
 	return out
 }
 
-// programs runs every program that this machine can run: its own platform's and, with an emulator, other platforms'.
+// programs runs the programs of this machine's platform and, with an emulator, of other platforms.
 func programs(t *testing.T, b *build) {
 	for _, p := range platforms {
 		file := filepath.Join(t.TempDir(), "kube-ipvs")
@@ -118,8 +117,8 @@ func programs(t *testing.T, b *build) {
 	}
 }
 
-// images compares this machine's image file by file with the Dockerfile's output. For the other images, it checks the
-// platform.
+// images compares this machine's image with the Dockerfile's output, file by file. For other images, it only checks
+// the platform.
 func images(t *testing.T, b *build) {
 	index := layoutOf(t, b)
 	manifest, err := index.IndexManifest()
@@ -171,7 +170,7 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 	}
 }
 
-// foreign runs the arm64 image's iptables with only the image's files.
+// foreign runs iptables of the arm64 image with only the image's files.
 func foreign(t *testing.T, img v1.Image) {
 	emulator, err := exec.LookPath("qemu-aarch64-static")
 	if err != nil {
@@ -185,7 +184,7 @@ func foreign(t *testing.T, img v1.Image) {
 	}
 	for _, variant := range []string{"nft", "legacy"} {
 		out, err := exec.Command(emulator, "-L", root, filepath.Join(root, "usr/sbin/xtables-"+variant+"-multi"), "iptables", "--version").CombinedOutput()
-		// The emulator has no nf_tables netlink sockets, so check only that the loader found all libraries.
+		// The emulator lacks netlink sockets for nf_tables, so check only that the loader found all libraries.
 		if started := err == nil && strings.HasPrefix(string(out), "iptables v1.8") || strings.Contains(string(out), "initialize nft: Protocol not supported"); !started {
 			t.Errorf("%s: %v, %s", variant, err, out)
 		}

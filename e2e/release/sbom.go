@@ -10,7 +10,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// sbom lists the modules linked into a program, from the program's build info, and the Debian packages in its image.
+// sbom lists the modules in a program, from its build info, and the Debian packages in its image.
 func (b *build) sbom(p platform, name string, debs []deb, file string) error {
 	info, err := buildinfo.ReadFile(b.program(p))
 	if err != nil {
@@ -58,8 +58,7 @@ func library(module, version string) cdx.Component {
 	return cdx.Component{BOMRef: reference, Type: cdx.ComponentTypeLibrary, Name: module, Version: version, PackageURL: reference}
 }
 
-// dependencies states that the program contains all components. The build info does not record dependencies between
-// components.
+// The build info does not record dependencies between components, so the program depends on all of them.
 func dependencies(main string, components []cdx.Component) *[]cdx.Dependency {
 	var references []string
 	for _, c := range components {

@@ -13,13 +13,13 @@ import (
 	"helm.sh/helm/v4/pkg/provenance"
 )
 
-// keys sign a release. Without keys, the release is unsigned, so anyone can build it.
+// keys sign a release. They are optional, so that anyone can build a release.
 type keys struct {
-	minisign *minisign.PrivateKey  // the checksums
-	pgp      *provenance.Signatory // the chart's provenance, which Helm verifies with OpenPGP only
+	minisign *minisign.PrivateKey  // for the checksums
+	pgp      *provenance.Signatory // for the chart's provenance, which Helm verifies with OpenPGP only
 }
 
-// keysFrom reads the keys from environment variables.
+// keysFrom reads keys from environment variables.
 func keysFrom(env func(string) string) (keys, error) {
 	var k keys
 	if text := env("RELEASE_MINISIGN_KEY"); text != "" {
@@ -64,7 +64,7 @@ func pgpKey(text, password string) (*provenance.Signatory, error) {
 	})
 }
 
-// checksums writes the checksums of all files to SHA256SUMS, in the format of sha256sum, and signs it.
+// checksums writes SHA256SUMS in the format of sha256sum, and signs it.
 func (b *build) checksums() error {
 	entries, err := os.ReadDir(b.out)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// PagePath is the path of the page, relative to the root of the repository.
+// PagePath is relative to the root of the repository.
 const PagePath = "docs/scoreboard.md"
 
 const introduction = `# Scoreboard
@@ -49,7 +49,6 @@ func Shows(t record.Test) bool {
 	return slices.ContainsFunc(Rows, func(row Row) bool { return len(row.results([]record.Test{t})) > 0 })
 }
 
-// results returns the results of the row's tests.
 func (row Row) results(all []record.Test) (found []record.Test) {
 	for _, p := range row.Probes {
 		found = append(found, p.results(all)...)
@@ -57,7 +56,7 @@ func (row Row) results(all []record.Test) (found []record.Test) {
 	return found
 }
 
-// results returns the results of the probe's tests, and of those subtests that contain figures or failed.
+// results returns the results of the probe's tests. It includes subtests that contain figures or failed.
 func (p Probe) results(all []record.Test) (found []record.Test) {
 	name := regexp.MustCompile(p.Tests)
 	for _, t := range all {
@@ -130,7 +129,7 @@ func summary(all []record.Test) string {
 // peerPrefix marks a figure of kube-proxy.
 const peerPrefix = "kube-proxy: "
 
-// figures returns the figures of kube-ipvs or kube-proxy, each labeled with its subtest's name.
+// figures returns the figures of kube-ipvs or kube-proxy, with the names of subtests.
 func figures(found []record.Test, ofPeer bool) (lines []string) {
 	for _, t := range found {
 		name := ""
@@ -157,7 +156,7 @@ func ours(row Row, found []record.Test) string {
 		}
 	}
 	if passed > 0 {
-		lines = append(lines, fmt.Sprintf("%d tests passed", passed))
+		lines = append(lines, fmt.Sprintf("tests passed: %d", passed))
 	}
 	if row.Missing != "" {
 		lines = append(lines, "not measured: "+row.Missing)
@@ -186,7 +185,7 @@ func tests(row Row) string {
 	return cell(names)
 }
 
-// measured returns the origin of the results.
+// measured describes the origin of the results.
 func measured(found []record.Test) string {
 	var lines []string
 	for _, t := range found {

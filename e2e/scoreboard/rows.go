@@ -1,20 +1,20 @@
 package scoreboard
 
-// Row is one promise and the tests that measure it.
+// Row is a promise and the tests that measure it.
 type Row struct {
 	Name, Title string
-	Full        string // the target of the whole measurement
+	Full        string // what a complete measurement would cover
 	Probes      []Probe
-	Contrast    string // the case on the conformance page that measures kube-proxy
+	Contrast    string // case on the conformance page that measures kube-proxy
 	Peer        string // why kube-proxy has no figure
-	Missing     string // the part that no test measures
+	Missing     string // what no test measures
 }
 
 // Probe selects tests of a package, or of all packages below it.
 type Probe struct {
 	Package string
 	Tests   string // regular expression of names, including subtests
-	Part    string // the part of make nightly that runs them in full size; empty if every part does
+	Part    string // the part of make nightly that runs them in full size; empty for every part
 }
 
 const (
@@ -37,13 +37,13 @@ var Rows = []Row{
 			{Package: services, Tests: "^TestGaps/the_agent_restarts_under_load"},
 			{Package: "internal/agent", Tests: "^(TestUpgradeEditsNoServer|TestRestartWithAnyConfiguration)$"},
 		},
-		Peer: "not measured", Missing: "there is no older release, so the same version replaces itself",
+		Peer: "not measured", Missing: "two versions; there is no older release, so a version replaces itself",
 	},
 	{
 		Name: "R3", Title: "handover from kube-proxy to kube-ipvs and back, under load",
 		Full:   "10 handovers, none lost",
 		Probes: []Probe{{Package: coexist, Tests: "^TestHandover$"}},
-		Peer:   "takes part", Missing: "repetitions: there is one handover and one return",
+		Peer:   "part of the test", Missing: "10 handovers; the test makes one, and returns",
 	},
 	{
 		Name: "R4", Title: "time from damage by another program to its repair",
@@ -58,32 +58,32 @@ var Rows = []Row{
 		Peer:   "not measured",
 	},
 	{
-		Name: "R6", Title: "every kernel operation of a scenario fails once, with each error number, with and without effect",
+		Name: "R6", Title: "every kernel operation of a scenario fails once with each error number, whether or not it took effect",
 		Full:   "no wrong deletion, and convergence",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^(TestEveryCallFails|TestFaultsAffectOneObject|TestCrash)$", Part: "faults"}},
-		Peer:   "not measured: it has no fake kernel",
+		Peer:   "not measured; kube-proxy has no fake kernel",
 	},
 	{
 		Name: "R7", Title: "random changes while one kernel call in ten fails",
 		Full:   "1,000,000 changes",
 		Probes: []Probe{{Package: "internal/agent", Tests: "^TestRandomChangesConverge$", Part: "faults"}},
-		Peer:   "not measured: it has no fake kernel", Missing: "this many changes",
+		Peer:   "not measured; kube-proxy has no fake kernel", Missing: "1,000,000 changes",
 	},
 	{
 		Name: "R8", Title: "the state of kube-ipvs and of kube-proxy for the same random clusters",
 		Full:   "5,000 clusters, no unexplained difference",
 		Probes: []Probe{{Package: "e2e/differential", Tests: "^TestDifferential$"}},
-		Peer:   "is the reference", Missing: "this many clusters; `make differential` draws 9,000 Services",
+		Peer:   "the reference", Missing: "5,000 clusters; `make differential` draws 9,000 Services",
 	},
 	{
-		Name: "R9", Title: "cost of a cold start, of a start with nothing to change, and of one endpoint",
+		Name: "R9", Title: "cost of a cold start, of a restart with nothing to change, and of one more endpoint",
 		Full:   "10,000 Services",
 		Probes: []Probe{{Package: "e2e/stories/scale", Tests: "^TestCostFollowsTheChange$"}},
 		Peer:   "[performance](performance.md)",
 	},
 	{
 		Name: "R10", Title: "faults of the API server: 410, 429, 5xx, silence, truncated and slow responses, flapping, empty lists, old versions",
-		Full:   "20 modes, nothing deleted, each noticed and survived",
+		Full:   "20 kinds of faults; each is noticed, and nothing is deleted",
 		Probes: []Probe{{Package: "internal/watch", Tests: "^(TestAPIFaults|TestRestoredAPIServer)$"}},
 		Peer:   "not measured",
 	},
@@ -91,13 +91,13 @@ var Rows = []Row{
 		Name: "R11", Title: "the same slices in any order give the same state",
 		Full:   "1,000,000 orders",
 		Probes: []Probe{{Package: "internal/watch", Tests: "^(TestEveryHistoryEndsInTheSameModel|TestReorderedEventsGiveTheSameModel)$"}},
-		Peer:   "not measured", Missing: "this many orders: only a few hundred are drawn",
+		Peer:   "not measured", Missing: "1,000,000 orders; the tests draw a few hundred",
 	},
 	{
 		Name: "R12", Title: "fuzzing of everything that parses other programs' bytes",
 		Full:   "1,000,000 inputs for each target, no failure",
 		Probes: []Probe{{Package: "internal/...", Tests: "^Fuzz", Part: "fuzz"}},
-		Peer:   "has no fuzz targets for this",
+		Peer:   "not measured; kube-proxy has no such fuzz targets",
 	},
 	{
 		Name: "R13", Title: "UDP clients move when the only server is replaced",
@@ -109,7 +109,7 @@ var Rows = []Row{
 		Name: "R14", Title: "endpoints drain: connections continue, and the destination is removed after the last one",
 		Full:   "1,000 connections, 50 removals",
 		Probes: []Probe{{Package: services, Tests: "^TestDisturbances/killed_while_an_endpoint_drains$"}, {Package: "internal/agent", Tests: "^TestDrain"}},
-		Peer:   "not measured", Missing: "this many concurrent connections",
+		Peer:   "not measured", Missing: "1,000 concurrent connections",
 	},
 	{
 		Name: "R15", Title: "clients that reuse a port while its old endpoint drains", Full: "1,000 reused ports, none reaches the removed endpoint",
@@ -128,28 +128,28 @@ var Rows = []Row{
 		Name: "R17", Title: "several Services claim one address and port",
 		Full:     "10,000 sequences, always the same winner",
 		Probes:   []Probe{{Package: "internal/compile", Tests: "^(TestClaimsPassToTheNextBest|TestResultIsIndependentOfHistory|TestLostClaimBindsNothing)$"}},
-		Contrast: "two Services claim one address", Missing: "this many sequences: only a few hundred are drawn",
+		Contrast: "two Services claim one address", Missing: "10,000 sequences; the tests draw a few hundred",
 	},
 	{
 		Name: "R18", Title: "the agent has exactly the capabilities of the chart, in all stories",
 		Full:   "every other system call and right is refused",
 		Probes: []Probe{{Package: "e2e/stories/image", Tests: "^TestContain$"}},
-		Peer:   "its usual manifest is privileged", Missing: "a trial of each refused call",
+		Peer:   "its usual manifest is privileged", Missing: "a test of each refused call",
 	},
 	{
 		Name: "R19", Title: "ports of the node's own programs are always closed at Service addresses, from the first instant",
 		Full:     "a sample of 65,535 ports, none open",
 		Probes:   []Probe{{Package: services, Tests: "^TestLoadBalancer/the_node's_own_ports_are_closed_from_the_first_instant"}},
-		Contrast: "host ports from the first instant", Missing: "a sample of all ports: only a few are tried",
+		Contrast: "host ports from the first instant", Missing: "a sample of all ports; the test tries only a few",
 	},
 	{
 		Name: "R20", Title: "two agents, or an agent and kube-proxy, on one node",
-		Full:   "60 s together, none lost, reported",
+		Full:   "60 s together, no request lost, and the conflict reported",
 		Probes: []Probe{{Package: coexist, Tests: "^(TestTwoAgents|TestBesideKubeProxy)$"}},
-		Peer:   "takes part", Missing: "60 s together",
+		Peer:   "part of the test", Missing: "60 s together",
 	},
 	{
-		Name: "R21", Title: "goroutines, file descriptors and memory over R7", Full: "no growth",
+		Name: "R21", Title: "goroutines, file descriptors and memory during R7", Full: "no growth",
 		Peer: "not measured", Missing: "descriptors and memory over time; every test of the agent fails if a goroutine is left running",
 	},
 	{

@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// TestRowsNameTests checks that rows are numbered consecutively, and that their tests and contrasts exist.
+// TestRowsNameTests: rows are numbered consecutively, and their tests and contrasts exist.
 func TestRowsNameTests(t *testing.T) {
 	for i, row := range Rows {
 		if want := fmt.Sprintf("R%d", i+1); row.Name != want {
-			t.Errorf("row %s is in the place of row %s", row.Name, want)
+			t.Errorf("got row %s, want row %s", row.Name, want)
 		}
 		for _, p := range row.Probes {
 			if _, ok := record.Named(p.Part); !ok && p.Part != "" {
@@ -40,7 +40,7 @@ func TestRowsNameTests(t *testing.T) {
 	}
 }
 
-// exists reports whether a package has a test whose name begins with a prefix.
+// exists reports whether a package has a test with this prefix.
 func exists(t *testing.T, pkg, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pkg, "*_test.go"))
@@ -59,8 +59,7 @@ func exists(t *testing.T, pkg, test string) bool {
 	return false
 }
 
-// TestFigures checks that a row shows the figures of its own tests and part, kube-proxy's figures separately, and every
-// failure.
+// TestFigures: a row shows the figures of its own tests and part, kube-proxy's figures separately, and every failure.
 func TestFigures(t *testing.T) {
 	row := Row{Probes: []Probe{{Package: "e2e/a", Tests: "^TestA$", Part: "big"}, {Package: "internal/...", Tests: "^Fuzz"}}}
 	all := []record.Test{
@@ -72,7 +71,7 @@ func TestFigures(t *testing.T) {
 		{Package: "internal/x", Test: "FuzzX", Status: "FAIL", Figures: []string{"1000 inputs"}},
 	}
 	found := row.results(all)
-	if d := cmp.Diff("ipvsadm -C: repaired after 1s<br>1000 inputs<br>failed: `FuzzX`<br>2 tests passed", ours(row, found)); d != "" {
+	if d := cmp.Diff("ipvsadm -C: repaired after 1s<br>1000 inputs<br>failed: `FuzzX`<br>tests passed: 2", ours(row, found)); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff("ipvsadm -C: repaired after 30s", theirs(row, found)); d != "" {

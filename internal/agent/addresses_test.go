@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// public is a LoadBalancer Service with a node port.
 func public(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Ports[0].NodePort = 30080
@@ -30,7 +29,6 @@ func public(endpoints ...string) *model.Service {
 
 var webID = model.ServiceID{Namespace: "default", Name: "web"}
 
-// Node ports follow the node's addresses immediately. An address that becomes the node's own is removed from kube-ipvs0.
 func TestAddressesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -45,7 +43,8 @@ func TestAddressesComeAndGo(t *testing.T) {
 	})
 }
 
-// I15: a node that loses all addresses keeps its node ports for a moment, because its network may just be reconfigured.
+// I15: a node that loses all addresses keeps its node ports for a moment, because a network may have no address while
+// it is reconfigured.
 func TestNodeWithoutAddresses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -65,7 +64,6 @@ func TestNodeWithoutAddresses(t *testing.T) {
 	})
 }
 
-// Without notifications, the next audit finds a new address.
 func TestAddressesAreReadByAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.AddressesChanged = nil
@@ -80,7 +78,7 @@ func TestAddressesAreReadByAudits(t *testing.T) {
 	})
 }
 
-// I4: while the node's addresses cannot be read, its node port frontends are unknown. Existing ones stay.
+// I4: while the node's addresses cannot be read, its node port frontends are unknown. Existing frontends stay.
 func TestUnreadableAddressesAtStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -94,7 +92,7 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 		}
 		w.services[webID] = public("10.244.0.9")
 		w.start()
-		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1")) // reads still fail after a change
+		w.put(compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 		w.sleep(10 * time.Second)
 		if c := w.fake.TakeCounts(); w.fake.Dump() != before || c.Writes() > 0 {
 			w.Errorf("counts %+v, kernel:\n%s", c, w.fake.Dump())
@@ -113,7 +111,6 @@ func TestUnreadableAddressesAtStart(t *testing.T) {
 	})
 }
 
-// If a later read fails, the agent keeps the known addresses, deletes nothing, continues its other work, and soon retries the read.
 func TestUnreadableAddressesLater(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(public())
@@ -136,7 +133,7 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// A failed first read of the node's addresses gives no Service an address: all claims count as new until the node is known.
+// Until a first read of the node's addresses succeeds, all claims count as new, so no Service gets a claimed address.
 func TestFirstLookFails(t *testing.T) {
 	for name, fail := range map[string]func(*kerneltest.Fake){
 		"nothing":              func(*kerneltest.Fake) {},
@@ -166,8 +163,6 @@ func TestFirstLookFails(t *testing.T) {
 	}
 }
 
-// The gateway of a new route is reserved as soon as the agent learns of the route, not only at the start. While the networks cannot be
-// read, the known gateways stay reserved.
 func TestNetworksComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -203,7 +198,6 @@ func TestNetworksComeAndGo(t *testing.T) {
 	})
 }
 
-// A Service releases the API server's address as soon as the source reports that address.
 func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public())
@@ -219,7 +213,6 @@ func TestServiceReleasesTheAPIServersAddress(t *testing.T) {
 	})
 }
 
-// Another node's address is not bound on this node until that node releases it. The agent compiles only the Service that names the address.
 func TestNodesComeAndGo(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(public(), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -246,7 +239,6 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-// The zone in this node's object selects endpoints. The report contains the object, for health checks.
 func TestThisNodeChanges(t *testing.T) {
 	bubble(t, func(w *world) {
 		svc := dns("10.244.0.1", "10.244.0.2")
@@ -271,7 +263,6 @@ func TestThisNodeChanges(t *testing.T) {
 	})
 }
 
-// Each report of a compiled Service contains its health check port, or the removal of that port.
 func TestHealthPortsAreReported(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := public()
@@ -292,8 +283,6 @@ func TestHealthPortsAreReported(t *testing.T) {
 	})
 }
 
-// If IPv6 is disabled on the device, that is logged once and is not a failure. All other objects are written. The addresses are bound when
-// IPv6 is enabled again.
 func TestIPv6Disabled(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		turn := func(value string) func(*kerneltest.Fake) error {
@@ -325,8 +314,6 @@ func TestIPv6Disabled(t *testing.T) {
 	})
 }
 
-// An endpoint at a broadcast address of the node is a Problem of its Service. No sync fails, whether the agent learns of the subnet before
-// or after the endpoint.
 func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("192.0.2.255", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2"))
@@ -350,8 +337,6 @@ func TestBroadcastEndpointFailsNoSync(t *testing.T) {
 	})
 }
 
-// Existing frontends at node addresses stay, even across restarts: neither a listening process nor a Node object removes them. New claims
-// wait for the process to end.
 func TestClaimsAtNodesStay(t *testing.T) {
 	bubble(t, func(w *world) {
 		publish := func(name, clusterIP, external string) *model.Service {
@@ -394,7 +379,6 @@ func TestClaimsAtNodesStay(t *testing.T) {
 	})
 }
 
-// The agent does not list the node's sockets at every change of a Service that claims ports of the node.
 func TestRefusedPortsListNoSockets(t *testing.T) {
 	const changes = 50
 	for name, c := range map[string]struct {
@@ -420,7 +404,7 @@ func TestRefusedPortsListNoSockets(t *testing.T) {
 					w.put(compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(i))))
 				}
 				if n := w.fake.TakeCounts().SocketLists; n > c.most {
-					t.Errorf("%d changes list the sockets %d times", changes, n)
+					t.Errorf("%d changes caused %d lists of sockets", changes, n)
 				}
 			})
 		})

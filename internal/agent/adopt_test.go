@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// refusingRecords is a kernel whose first attempts to adopt the owner records of an earlier start fail.
 type refusingRecords struct {
 	agent.Kernel
 	failures int
@@ -29,8 +28,8 @@ func (k *refusingRecords) Read(ctx context.Context) (*kernel.State, error) {
 	return k.Kernel.Read(ctx)
 }
 
-// I4, I10: the first sync adopts the owner records of an earlier start before it reads the kernel. Until the adoption succeeds, it writes
-// nothing.
+// I4, I10: the first sync adopts the owner records of an earlier start before it reads the kernel. It writes nothing
+// before the adoption succeeds.
 func TestFirstSyncAdoptsRecords(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		k := &refusingRecords{Kernel: w.fake, failures: 2}
@@ -38,7 +37,7 @@ func TestFirstSyncAdoptsRecords(t *testing.T) {
 		w.put(web())
 		w.startUnsynced()
 		if len(k.calls) > 0 {
-			w.Fatalf("before the source has synced: %v", k.calls)
+			w.Fatalf("calls before the source has synced: %v", k.calls)
 		}
 		w.source.sync()
 		w.sleep(time.Minute)

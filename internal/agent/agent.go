@@ -12,17 +12,15 @@ import (
 // Agent keeps one node's kernel in the wanted state.
 type Agent struct {
 	cfg *Config
-	// steps read, decide and write.
 	*steps
-	// schedule decides when the next sync and the next audit begin.
 	schedule *schedule.Schedule
-	// audits, checks, walks and oldRules run outside the loop; background hands their results to the loop.
+	// audits, checks, walks and oldRules run outside the loop.
 	audits     *audits
 	checks     *checks
 	walks      *walks
 	oldRules   *oldRules
 	background *background
-	// startup serves the node until the source has synced.
+	// startup serves this node until the source has synced.
 	startup *startup
 	reports *reports
 }
@@ -40,7 +38,6 @@ func New(cfg Config, source Source, k Kernel, log *zap.Logger) *Agent {
 	}
 }
 
-// reload applies changed settings.
 func (a *Agent) reload(settings Settings) {
 	a.cfg.Compile.Settings, a.cfg.DrainTimeout = settings.Compile, settings.DrainTimeout
 	a.cfg.AuditInterval, a.cfg.CheckInterval, a.cfg.MinInterval = settings.AuditInterval, settings.CheckInterval, settings.MinInterval

@@ -26,7 +26,7 @@ var (
 	shopUDP  = shopDNS.AllPorts()
 )
 
-// shop has affinity and ports that equal their target ports: TCP 80 and 443, UDP 53.
+// shop returns a Service with affinity, whose ports equal their target ports: TCP 80 and 443, UDP 53.
 func shop(endpoints ...string) *model.Service {
 	svc := sticky(compiletest.Service("shop", "10.96.0.1", endpoints...))
 	svc.Ports, svc.Slices[0].Ports = nil, nil
@@ -38,13 +38,11 @@ func shop(endpoints ...string) *model.Service {
 	return svc
 }
 
-// together makes all ports of the Service share one affinity.
 func together(svc *model.Service) *model.Service {
 	svc.Balancing.AllPorts = true
 	return svc
 }
 
-// open sets the number of open connections of a destination.
 func (w *world) open(key kernel.ServerKey, dest string, n uint32) {
 	w.fake.SetConnections(key, netip.MustParseAddrPort(dest), n, 0)
 }
@@ -59,8 +57,9 @@ func (w *world) stand(keys map[kernel.ServerKey]bool) {
 	}
 }
 
-// When a Service changes from one affinity per port to one for all ports, a port with open connections keeps its virtual server, even
-// across restarts. The other ports do not wait. A lingering virtual server still gets the Service's changes. UDP flows move immediately.
+// A Service changes from one affinity per port to one for all ports. A port with open connections keeps its virtual
+// server, even across restarts, and this virtual server still follows the Service's changes. The other ports do not
+// wait. UDP flows move immediately.
 func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -89,8 +88,6 @@ func TestAllPortsWaitForOpenConnections(t *testing.T) {
 	})
 }
 
-// When a Service changes back to one affinity per port, the all-ports server keeps its connections and its guard. An endpoint removed in
-// the meantime drains in the all-ports server.
 func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -114,7 +111,7 @@ func TestEachPortWaitsForOpenConnections(t *testing.T) {
 	})
 }
 
-// The wait has no time limit, so no connection is broken. The wait also ends if an operator deletes the old virtual server.
+// The wait has no time limit, so that no connection is broken.
 func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -129,7 +126,6 @@ func TestAllPortsWaitWithoutLimit(t *testing.T) {
 	})
 }
 
-// Lingering virtual servers are deleted with the Service. An address that becomes the node's own never gets an all-ports server.
 func TestLingeringEndsWithItsService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
@@ -153,7 +149,6 @@ func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	})
 }
 
-// Virtual servers that kube-proxy left behind at the ports are adopted, and then linger like our own.
 func TestAllPortsAfterKubeProxy(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error {
@@ -171,14 +166,13 @@ func TestAllPortsAfterKubeProxy(t *testing.T) {
 	})
 }
 
-// The end of the last connection is not drift, even if an audit sees it before the agent counts the connections.
 func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(shop("10.244.0.1"))
 		w.start()
 		w.open(shopHTTP, "10.244.0.1:80", 1)
 		w.put(together(shop("10.244.0.1")))
-		w.sleep(auditInterval - time.Second) // the audit and the connection count are due together
+		w.sleep(auditInterval - time.Second)
 		w.open(shopHTTP, "10.244.0.1:80", 0)
 		w.sleep(2 * time.Second)
 		for _, r := range w.takeReports() {
@@ -190,8 +184,8 @@ func TestEndOfLingeringIsNotDrift(t *testing.T) {
 	})
 }
 
-// A connection limit stays while its virtual server lingers. When its annotation is removed, the limit is also removed, even if no agent
-// runs at that time.
+// A connection limit stays while its virtual server lingers. If the annotation is removed, the agent also removes the
+// limit, even after a restart.
 func TestLimitsOfLingeringServers(t *testing.T) {
 	limited := func() *model.Service {
 		svc := shop("10.244.0.1")
@@ -212,8 +206,8 @@ func TestLimitsOfLingeringServers(t *testing.T) {
 	})
 }
 
-// A port moves from a Service with source ranges to an unrestricted Service that shares one affinity between all ports. The source ranges
-// apply until the first Service's virtual server is deleted.
+// A port moves from a Service with source ranges to an unrestricted Service with one affinity for all ports. The
+// source ranges apply until the first Service's virtual server is deleted.
 func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		few := shop("10.244.0.5")
@@ -242,7 +236,6 @@ func TestAllPortsTakeOverAGuardedPort(t *testing.T) {
 	})
 }
 
-// The view shows each port with its own endpoints, although one virtual server serves all ports.
 func TestViewOfAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1", "10.244.0.2")))
@@ -280,7 +273,6 @@ func TestViewOfAllPorts(t *testing.T) {
 	})
 }
 
-// When the all-ports server is deleted, the agent ends the flows of every port, because their packets no longer match a virtual server.
 func TestFlowsEndWithAllPorts(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))
@@ -293,7 +285,6 @@ func TestFlowsEndWithAllPorts(t *testing.T) {
 	})
 }
 
-// If a port is removed, the agent ends its flows although the all-ports server stays. Flows of the other ports continue.
 func TestFlowsOfClosedPortsEnd(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(together(shop("10.244.0.1")))

@@ -12,9 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. If changes arrive in the
-// meantime, the next sync applies the remaining parts. The next sync's plan starts with the smallest changes, so new changes are in its
-// first part (I14).
+// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. A sync
+// that ends early leaves the remaining parts to the next sync, whose plan starts with the smallest changes (I14).
 func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	p.known.BeginPlan(p.target)
 	s.report.Results = slices.Grow(s.report.Results, plan.Len())
@@ -25,7 +24,7 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 			break
 		}
 		if w.cfg.Checked != nil && !s.reads {
-			w.cfg.Checked(time.Now()) // the remaining parts may take minutes
+			w.cfg.Checked(time.Now()) // a sign of life, because the remaining parts may take minutes
 		}
 		if w.mustYield(s) {
 			s.report.Interrupted, p.left = true, known.Objects(plan)
@@ -36,8 +35,8 @@ func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Pl
 	w.waited = nil
 }
 
-// mustYield reports whether the sync must end early because changes are waiting. The first sync and each sync after a failure always run to
-// completion, because the agent is not ready until then.
+// mustYield reports whether the sync must end early because changes are waiting. The agent is not ready until the
+// first sync, or a sync after a failure, is complete. Therefore these syncs never end early.
 func (w *writer) mustYield(s *syncRun) bool {
 	if s.reads || w.schedule.Retrying() || w.schedule.Wait(time.Now()) > 0 {
 		return false
@@ -50,8 +49,7 @@ func (w *writer) mustYield(s *syncRun) bool {
 	return w.schedule.Requested()
 }
 
-// applyPart executes phase by phase. It skips operations that depend on a failed one (I8). An indivisible part may take a long time, so
-// applyPart answers requests in between.
+// applyPart skips operations that depend on a failed one (I8).
 func (w *writer) applyPart(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		ops := make([]kernel.Op, 0, len(phase.Ops))
@@ -73,7 +71,6 @@ func (w *writer) applyPart(ctx context.Context, s *syncRun, p *planner, plan dif
 	}
 }
 
-// write executes operations that do not depend on each other, and records their results.
 func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel.Op) {
 	if len(ops) == 0 {
 		return
@@ -81,7 +78,7 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	var existing []kernel.ServerKey
 	succeeded := make([]kernel.Op, 0, len(ops))
 	apply := w.kernel.Apply
-	if ops[0].KindOf() == kernel.KindRules && !w.alone { // rules have separate phases
+	if ops[0].KindOf() == kernel.KindRules && !w.alone {
 		apply = w.writeRules
 	}
 	for i, err := range apply(ctx, ops) {
@@ -99,8 +96,9 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 	w.write(ctx, s, p, w.disown(s, p, existing))
 }
 
-// disown gives up virtual servers that another program created after the agent's lookup. Their owner records, which this sync has written,
-// are wrong. An older owner record stays: the other program has replaced one of our virtual servers, which is drift.
+// disown gives up virtual servers that another program created after the agent's lookup. This sync has written wrong
+// owner records for them. An older owner record stays: the other program has replaced a virtual server of the agent,
+// which is drift.
 func (w *writer) disown(s *syncRun, p *planner, existing []kernel.ServerKey) (undo []kernel.Op) {
 	if len(existing) == 0 {
 		return nil

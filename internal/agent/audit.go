@@ -9,14 +9,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audits read the whole kernel outside the loop: with many Services, a read takes a long time, and changes must not wait for it.
+// audits read the whole kernel outside the loop, because a read takes a long time with many Services.
 type audits struct {
 	job[*kernel.Differences]
-	// ended is the audit that no sync has used yet; nil if there is none.
 	ended *audit
 }
 
-// start begins an audit. The previous audit must have ended.
 func (a *audits) start(ctx context.Context, b *background, k Kernel, p *planner) {
 	limited, found := diff.Limited(p.target, p.known.State()), &audit{}
 	asked := p.known.BeginAudit(limited)
@@ -41,8 +39,7 @@ func setOf(keys []kernel.ServerKey) map[kernel.ServerKey]struct{} {
 	return set
 }
 
-// takeAudit merges an audit's findings into the known state. It reports whether the wanted state must be compared with the kernel as a
-// whole.
+// takeAudit merges an audit's findings into the known state. It reports whether a full comparison is necessary.
 func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, error) {
 	d := s.audit.differences
 	unclear := p.known.Unseen(d)
@@ -78,8 +75,8 @@ func (p *planner) takeAudit(ctx context.Context, k Kernel, s *syncRun) (bool, er
 	return differs, nil
 }
 
-// planAudit compares the wanted state with an audit's findings. It does not use the audit's connection counts, because connections may have
-// begun since the read. Destinations without connections are removed after the next count.
+// planAudit compares the wanted state with an audit's findings. It ignores the audit's connection counts, because
+// connections may have begun since the read.
 func (p *planner) planAudit(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	differs, err := p.takeAudit(ctx, k, s)
 	if err != nil {

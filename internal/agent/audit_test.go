@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// An audit takes ten seconds. A change made during the audit is written immediately. The audit neither reverts it nor counts it as drift.
 func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -47,7 +46,6 @@ func TestChangesDoNotWaitForAnAudit(t *testing.T) {
 	})
 }
 
-// meanwhile changes the cluster while an audit reads.
 func meanwhile(r *rand.Rand, w *world) {
 	n := r.IntN(6)
 	name, ip := fmt.Sprintf("svc-%d", n), fmt.Sprintf("10.96.1.%d", n+1)
@@ -66,8 +64,8 @@ func meanwhile(r *rand.Rand, w *world) {
 	w.put(svc)
 }
 
-// TestAuditsOfAChangingCluster changes the cluster while slow audits read each object at their start or at their end, chosen at random. All
-// objects in the kernel are ours, so no audit may write or find drift.
+// All objects in the kernel are ours, so no audit may write or find drift. Slow audits read each object at their
+// start or at their end.
 func TestAuditsOfAChangingCluster(t *testing.T) {
 	for seed := range 4 * *seeds {
 		calmBubble(t, func(w *world) {
@@ -92,7 +90,6 @@ func TestAuditsOfAChangingCluster(t *testing.T) {
 	}
 }
 
-// drained fails the test if a wanted destination has weight 0 or no longer exists.
 func (w *world) drained() {
 	w.Helper()
 	state := w.fake.State()
@@ -116,10 +113,8 @@ func (w *world) serves(state *kernel.State, key kernel.ServerKey, svc *model.Ser
 	}
 }
 
-// ofTheLedger lists the kinds of drift that remove owner records.
 var ofTheLedger = []string{"ledger flushed", "ledger destroyed", "set too small"}
 
-// TestDamageDuringAudits: other programs also change the kernel, and calls fail. In the end, the kernel reaches the wanted state.
 func TestDamageDuringAudits(t *testing.T) {
 	kinds := []string{}
 	for name := range drifts {
@@ -131,14 +126,11 @@ func TestDamageDuringAudits(t *testing.T) {
 	damaged(t, kinds)
 }
 
-// TestLostOwnerRecords: another program removes the owner records while Services change and calls fail. The agent keeps track of the
-// virtual servers that it has created or may have created.
 func TestLostOwnerRecords(t *testing.T) {
 	kinds := []string{"ipvsadm -C", "ipvsadm -D", "ipvsadm -d", "another weight"}
 	damaged(t, append(kinds, ofTheLedger...))
 }
 
-// TestLostReplyAndLostRecord: the kernel creates a virtual server, but its reply is lost. Then the owner record is also lost.
 func TestLostReplyAndLostRecord(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -153,7 +145,6 @@ func TestLostReplyAndLostRecord(t *testing.T) {
 	})
 }
 
-// damaged makes random cluster changes and causes damage of these kinds while audits read slowly.
 func damaged(t *testing.T, kinds []string) {
 	t.Helper()
 	bubble(t, func(w *world) {
@@ -161,7 +152,7 @@ func damaged(t *testing.T, kinds []string) {
 		w.fake.SlowAudits(700*time.Millisecond, w.faults.Seed)
 		w.config.AuditInterval = time.Second
 		w.unwatched = true
-		w.fake.OnOp(nil) // the agent reads while the state is damaged, so the packet checks do not hold
+		w.fake.OnOp(nil) // the agent reads while the state is damaged, so packets may be lost
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
 		w.start()
 		for range 100 {
@@ -180,7 +171,6 @@ func damaged(t *testing.T, kinds []string) {
 	})
 }
 
-// failingAudits is a kernel in which only audits fail, for example because a sysctl file cannot be read.
 type failingAudits struct {
 	*kerneltest.Fake
 	fails atomic.Bool
@@ -194,10 +184,10 @@ func (k *failingAudits) Audit(ctx context.Context, asked kernel.Audit) (*kernel.
 	return k.Fake.Audit(ctx, asked)
 }
 
-// While audits fail, the agent still applies every change, because the known state stays valid. The failure is reported.
+// The known state stays valid while audits fail.
 func TestFailingAuditsStopNoChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
-		w.config.MinInterval = time.Second // the change and the end of the audit share a sync
+		w.config.MinInterval = time.Second // one sync handles the change and the end of the audit
 		k := &failingAudits{Fake: w.fake}
 		w.kernel = k
 		const many = 20

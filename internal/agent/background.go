@@ -9,28 +9,24 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// background runs work outside the loop: walks of the connection tracking table, audits, quick checks, writes of rules, and the removal of
-// old rules. It also passes requests for views to the loop.
+// background runs work outside the loop. It also passes requests for views to the loop.
 type background struct {
-	// ended receives functions that hand results to the loop.
-	ended chan func()
-	// requests receives functions that the loop runs between two syncs.
+	ended    chan func()
 	requests chan func()
 	wg       sync.WaitGroup
 }
 
-// tooLong is the longest time that work may take on a busy node.
 const tooLong = 5 * time.Minute
 
-// kindsOfWork is the maximum number of results that wait for the loop: one per job, and one per family for writes of rules. With this
-// capacity, no work waits for the loop.
+// kindsOfWork is the maximum number of results that wait for the loop: one per job, and one per family for writes of
+// rules.
 const kindsOfWork = 6
 
 func newBackground() *background {
 	return &background{ended: make(chan func(), kindsOfWork), requests: make(chan func())}
 }
 
-// start runs work, which returns a function that hands its result to the loop; nil for no result.
+// start runs work outside the loop, and then runs the returned function in the loop.
 func (b *background) start(work func() (take func())) {
 	b.wg.Go(func() {
 		if take := work(); take != nil {
@@ -39,7 +35,7 @@ func (b *background) start(work func() (take func())) {
 	})
 }
 
-// ask runs a function in the loop, between two syncs, and waits until the function returns.
+// ask runs a function in the loop and waits until it returns.
 func (b *background) ask(ctx context.Context, take func()) error {
 	done := make(chan struct{})
 	select {
@@ -51,7 +47,7 @@ func (b *background) ask(ctx context.Context, take func()) error {
 	}
 }
 
-// answer runs the functions that wait for the loop. Long syncs call it.
+// answer runs the functions that wait for the loop.
 func (b *background) answer() {
 	for {
 		select {
@@ -63,16 +59,14 @@ func (b *background) answer() {
 	}
 }
 
-// job runs one kind of work outside the loop, one run at a time. T is its result.
+// job is one kind of work outside the loop. At most one run is active at a time.
 type job[T any] struct {
-	// since is the start time of the running work; zero if none runs.
-	since time.Time
-	// failed counts consecutive failures; err is the latest error.
+	since  time.Time
 	failed int
 	err    error
 }
 
-// start begins the work. When the work ends, the loop calls take with the result.
+// start begins the work. At the end, the loop calls take.
 func (j *job[T]) start(b *background, work func() (T, error), take func(T, error)) {
 	j.since = time.Now()
 	b.start(func() func() {
@@ -89,16 +83,13 @@ func (j *job[T]) start(b *background, work func() (T, error), take func(T, error
 
 func (j *job[T]) running() bool { return !j.since.IsZero() }
 
-// hangs reports whether the work has been running for too long.
 func (j *job[T]) hangs() bool { return j.running() && time.Since(j.since) > tooLong }
 
 // manyFailures is the number of consecutive failures after which a job is a Problem.
 const manyFailures = 3
 
-// trouble describes the Problem of a job that fails or does not end.
 type trouble struct {
-	what string
-	// effect is the consequence until then; remedy fixes a failure.
+	what           string
 	effect, remedy string
 }
 

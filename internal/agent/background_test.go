@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// hanging is a kernel in which one kind of call never returns.
 type hanging struct {
 	*kerneltest.Fake
 	what string
@@ -47,7 +46,6 @@ func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale
 	return k.Fake.EndFlows(ctx, protocols, stale)
 }
 
-// The agent reports work that never ends, even if changes in the cluster keep the loop busy.
 func TestWorkThatNeverEnds(t *testing.T) {
 	for what, told := range map[string]string{
 		"":      "",

@@ -19,7 +19,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// oneService is a source with a single Service, which a test replaces.
 type oneService struct{ service *model.Service }
 
 func (s *oneService) Changed() <-chan struct{} { return nil }
@@ -28,17 +27,13 @@ func (s *oneService) Take() model.Changes {
 	return model.Changes{Services: map[model.ServiceID]*model.Service{s.service.ID: s.service}}
 }
 
-// rollout is a Service whose pods are replaced one after another.
 type rollout struct {
 	*Agent
 	source *oneService
-	// pods are the endpoints by number; deleted endpoints are nil.
-	pods []*model.Endpoint
-	// slices are the EndpointSlices before any change.
+	pods   []*model.Endpoint
 	slices map[int]*model.EndpointSlice
 }
 
-// newRollout returns an agent that serves a Service with n pods.
 func newRollout(tb testing.TB, pods int) *rollout {
 	tb.Helper()
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour, DrainInterval: time.Hour}
@@ -55,14 +50,13 @@ func newRollout(tb testing.TB, pods int) *rollout {
 	return r
 }
 
-// podsPerSlice is the EndpointSlice controller's default size of a slice.
 const podsPerSlice = 100
 
-// scattered returns the address of the n-th pod. The addresses are out of order, as in a cluster with many nodes.
+// scattered returns the address of the n-th pod. As in a cluster with many nodes, the addresses are not in order.
 func scattered(n int) netip.Addr { return compiletest.Pod(n * 7919 % (1 << 20)) }
 
-// run replaces every pod in the same steps as the EndpointSlice controller: the new pod appears and becomes ready, then the old pod
-// terminates and is removed.
+// run replaces every pod as the EndpointSlice controller does: the new pod appears and becomes ready, then the old
+// pod terminates and is removed.
 func (r *rollout) run(tb testing.TB) {
 	tb.Helper()
 	for old := range r.pods {
@@ -88,7 +82,6 @@ func (r *rollout) change(pod int, change func(*model.Endpoint)) {
 	r.sync(context.Background())
 }
 
-// put rebuilds a pod's slice, sorted like a converted slice, and updates the Service.
 func (r *rollout) put(pod int) {
 	number := pod / podsPerSlice
 	slice := *compiletest.Service("web", "10.96.0.1").Slices[0]
@@ -110,8 +103,8 @@ func (r *rollout) put(pod int) {
 	r.source.service = &svc
 }
 
-// TestRolloutAllocatesLittle measures one change of a Service with 250 endpoints while others drain. Each change recompiles the whole
-// Service, which copies its endpoints a few times. No other cost grows with the number of endpoints.
+// Each change recompiles the whole Service, which copies its endpoints a few times. No other cost grows with the
+// number of endpoints.
 func TestRolloutAllocatesLittle(t *testing.T) {
 	const pods, changes = 250, 4 * 250
 	r := newRollout(t, pods)
@@ -130,7 +123,6 @@ func TestRolloutAllocatesLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkRollout replaces every pod of one Service. The old pods keep connections.
 func BenchmarkRollout(b *testing.B) {
 	for _, pods := range []int{125, 250, 500} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
@@ -145,7 +137,6 @@ func BenchmarkRollout(b *testing.B) {
 	}
 }
 
-// TestColdStartAllocatesLittle counts the allocations of the first sync, with ten endpoints per Service.
 func TestColdStartAllocatesLittle(t *testing.T) {
 	const services = 1000
 	many := oneList(compiletest.Many(services, 10))
@@ -164,7 +155,6 @@ func coldStart(tb testing.TB, services oneList) {
 	}
 }
 
-// BenchmarkColdStart measures the first sync on an empty node, with a kernel that answers immediately.
 func BenchmarkColdStart(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		b.Run(fmt.Sprint(services), func(b *testing.B) {
@@ -177,7 +167,6 @@ func BenchmarkColdStart(b *testing.B) {
 	}
 }
 
-// instant is a kernel that accepts every operation and does nothing.
 type instant struct{ *kerneltest.Fake }
 
 func (instant) Apply(_ context.Context, ops []kernel.Op) []error { return make([]error, len(ops)) }

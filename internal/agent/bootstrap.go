@@ -10,11 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// bootstrap first serves the Services that a new node needs most: without them, its pods reach neither the API server nor the cluster's
-// DNS.
-//
-// Compared with so few Services, the objects of an earlier agent would look unwanted. Therefore bootstrap runs only on nodes without kernel
-// state, and never applies a plan that deletes anything.
+// bootstrap first serves the Services that a new node needs most: without them, its pods reach neither the API server
+// nor the cluster's DNS. It runs only on nodes without kernel state: compared with so few Services, the objects of an
+// earlier agent would look unwanted.
 func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p := a.planner
 	if p.known.State() != nil || a.schedule.Started() {
@@ -38,8 +36,8 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	a.writer.apply(ctx, s, p, plan)
 }
 
-// bootstrapServices returns the Services that a new node needs most. The returned Services have only their ClusterIPs, to which no other
-// Service can have a better claim.
+// bootstrapServices returns the bootstrap Services with only their ClusterIPs, to which no other Service can have a
+// better claim.
 func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	first := map[model.ServiceID]*model.Service{}
 	for id, svc := range services {
@@ -50,7 +48,6 @@ func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.Se
 	return first
 }
 
-// isBootstrap reports whether a Service is the API server's or belongs to the cluster itself, such as DNS.
 func isBootstrap(id model.ServiceID) bool {
 	return id.Namespace == "kube-system" || id == model.ServiceID{Namespace: "default", Name: "kubernetes"}
 }

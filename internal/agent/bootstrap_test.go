@@ -15,14 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// clusterDNS is a bootstrap Service with an external address, to which another Service may have a better claim.
 func clusterDNS() *model.Service {
 	svc := balanced(compiletest.Service("dns", "10.100.0.10", "10.244.0.53"), "203.0.113.9")
 	svc.ID.Namespace = "kube-system"
 	return svc
 }
 
-// On a new node, the API server and DNS are reachable at their ClusterIPs before the agent writes any object of another Service.
 func TestBootstrapServicesFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = compiletest.Many(50, 2)
@@ -47,15 +45,14 @@ func TestBootstrapServicesFirst(t *testing.T) {
 				t.Errorf("written before the DNS Service is reachable: %s", op)
 			}
 		}
-		for _, op := range ops[reached:] { // nothing is done twice
+		for _, op := range ops[reached:] {
 			if strings.Contains(op, "10.100.0.10:80") && strings.Contains(op, "ipvsadm") || strings.Contains(op, "iptables") {
-				t.Errorf("after the DNS Service: %s", op)
+				t.Errorf("written twice: %s", op)
 			}
 		}
 	})
 }
 
-// The device was deleted, but kube-proxy's virtual servers exist. The agent adopts all of them, not only those of bootstrap Services.
 func TestNoBootstrapWithServersToAdopt(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
@@ -68,7 +65,6 @@ func TestNoBootstrapWithServersToAdopt(t *testing.T) {
 	})
 }
 
-// After an earlier agent, a bootstrap would delete and recreate the objects of all other Services.
 func TestNoBootstrapAfterAnEarlierAgent(t *testing.T) {
 	for name, damage := range map[string]func(*kerneltest.Fake) error{
 		"a restart":                    nil,
@@ -96,7 +92,6 @@ func TestNoBootstrapAfterAnEarlierAgent(t *testing.T) {
 	}
 }
 
-// After a sync that could not read the kernel, the next sync compares everything.
 func TestNoBootstrapAfterAFailure(t *testing.T) {
 	leftover := func(f *kerneltest.Fake) error {
 		entry := entry(tcp("10.96.0.9:80"))
@@ -115,7 +110,7 @@ func TestNoBootstrapAfterAFailure(t *testing.T) {
 			calmBubble(t, func(w *world) {
 				w.damage(damage)
 				w.fake.FailNextRead(syscall.EBUSY)
-				w.fake.FailNextRead(syscall.EBUSY) // one read by the bootstrap, one by the sync
+				w.fake.FailNextRead(syscall.EBUSY)
 				w.put(web("10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), clusterDNS())
 				w.start()
 				w.put(web("10.244.0.1", "10.244.0.2"), clusterDNS())

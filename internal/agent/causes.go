@@ -11,17 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// maxCauseObjects bounds the objects of a cause.
 const maxCauseObjects = 10
 
-// because records a reason for the sync if it applies.
 func (s *syncRun) because(reason view.Reason, applies bool) {
 	if applies {
 		s.report.Causes = append(s.report.Causes, view.Cause{Reason: reason, Objects: view.Some[string]{Items: []string{}}})
 	}
 }
 
-// becauseOf records a reason for the sync if it has objects.
 func becauseOf[K any](s *syncRun, reason view.Reason, objects []K, text func(K) string) {
 	if len(objects) > 0 {
 		if s.report.Causes == nil {
@@ -31,7 +28,6 @@ func becauseOf[K any](s *syncRun, reason view.Reason, objects []K, text func(K) 
 	}
 }
 
-// some returns the texts of the first items of a list.
 func some[K any](list []K, limit int, text func(K) string) view.Some[string] {
 	texts := make([]string, 0, min(len(list), limit))
 	for _, item := range list[:min(len(list), limit)] {
@@ -42,7 +38,6 @@ func some[K any](list []K, limit int, text func(K) string) view.Some[string] {
 
 func asItIs(text string) string { return text }
 
-// noteCauses records why a sync runs, before it does anything.
 func (a *Agent) noteCauses(s *syncRun, changes model.Changes) {
 	p, r := a.planner, a.reader
 	settings := p.changedSettings
@@ -73,7 +68,7 @@ func sortedKeys[K comparable, V any](m map[K]V, compare func(a, b K) int) []K {
 	if len(m) == 0 {
 		return nil
 	}
-	keys := make([]K, 0, len(m)) // most syncs have one, so an iterator would cost more than the rest
+	keys := make([]K, 0, len(m)) // most syncs have one key, and an iterator would cost more
 	for key := range m {
 		keys = append(keys, key)
 	}
@@ -88,7 +83,6 @@ func ifNil[T any](value *T, text string) string {
 	return ""
 }
 
-// writtenOf returns the owners of the objects of operations.
 func writtenOf(results []Result, w *diff.Target) []model.ServiceID {
 	var owners []model.ServiceID
 	add := func(key kernel.ServerKey) {

@@ -16,21 +16,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// checks read summaries of the kernel outside the loop. Together with audits, they find changes by other programs.
+// checks read summaries of the kernel outside the loop, to find changes by other programs.
 type checks struct {
 	quickcheck.Checks
 	job[*kernel.Summary]
-	cfg *Config
-	// last is the start time of the latest check.
+	cfg  *Config
 	last time.Time
 	// contests are the objects that another program keeps changing.
 	contests contest.Contests
 }
 
-// watch reports whether quick checks are enabled and succeed.
 func (c *checks) watch() bool { return c.cfg.CheckInterval > 0 && c.failed == 0 && !c.hangs() }
 
-// next returns the time of the next quick check; zero while a check runs, or if quick checks are off.
 func (c *checks) next(k *known.Kernel) time.Time {
 	if c.cfg.CheckInterval == 0 || c.running() || k.State() == nil {
 		return time.Time{}
@@ -38,7 +35,6 @@ func (c *checks) next(k *known.Kernel) time.Time {
 	return c.last.Add(c.cfg.CheckInterval)
 }
 
-// start begins to read a summary. A difference between the summary and the known state requests an audit.
 func (c *checks) start(ctx context.Context, b *background, now time.Time, kern Kernel, k *known.Kernel, s *schedule.Schedule) {
 	asked, writes := c.Next(k.State().Servers), k.Writes()
 	c.last = now
@@ -64,10 +60,9 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 	})
 }
 
-// distance returns the minimum time between two audits triggered by changes in the kernel.
 func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
 
-// countDrift counts the unexplained differences that an audit found. Differences due to refused objects are expected.
+// countDrift ignores differences due to refused objects.
 func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	var repairs []kernel.Op
 	repaired := false
@@ -86,7 +81,6 @@ func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	c.AuditEnds(repaired)
 }
 
-// problems returns the contested objects and the failures of quick checks as Problems. Full syncs report faults of the kernel itself.
 func (c *checks) problems(node string) []model.Problem {
 	t := trouble{
 		"quick checks", fmt.Sprintf("changes by other programs are repaired only by full syncs, every %s", c.cfg.AuditInterval),

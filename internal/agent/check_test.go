@@ -15,16 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// checking configures the agent so that only quick checks find damage.
 func checking(w *world) {
 	w.config.CheckInterval, w.config.AuditInterval = time.Second, 24*time.Hour
 }
 
-// notified are kinds of damage that rtnetlink reports.
 var notified = []string{"device deleted", "address deleted"}
 
-// A quick check finds each kind of damage within a second, even if the damage recurs. After the audit that repairs it, there is no further
-// audit.
+// A quick check finds each kind of damage within a second, even if the damage recurs. One audit repairs it.
 func TestQuickChecksFind(t *testing.T) {
 	for name, drift := range drifts {
 		if slices.Contains(notified, name) {
@@ -35,7 +32,7 @@ func TestQuickChecksFind(t *testing.T) {
 				checking(w)
 				w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"), compiletest.Service("empty", "10.96.0.3"))
 				w.start()
-				w.sleep(2500 * time.Millisecond) // the first checks find nothing
+				w.sleep(2500 * time.Millisecond)
 				if r := w.takeReports(); len(r) != 1 || w.fake.TakeCounts().Summaries != 3 {
 					w.Fatalf("%d syncs", len(r))
 				}
@@ -59,8 +56,8 @@ func TestQuickChecksFind(t *testing.T) {
 	}
 }
 
-// A difference that an audit cannot explain requests no further audit. Virtual servers by firewall mark and rules before other programs'
-// rules are such differences.
+// If an audit cannot explain a difference, the difference requests no further audit. Examples are firewall-mark
+// virtual servers and other programs' rules.
 func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -71,7 +68,7 @@ func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddMarkedServers(3) })
 		w.sleep(time.Minute)
 		if c := w.fake.TakeCounts(); c.Reads != 1 || c.Writes() > 0 {
-			w.Errorf("three virtual servers by firewall mark: %+v", c)
+			w.Errorf("three firewall-mark virtual servers caused %+v", c)
 		}
 		w.damage(func(f *kerneltest.Fake) error { return f.ClearServers() })
 		w.sleep(2 * time.Second)
@@ -79,7 +76,6 @@ func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	})
 }
 
-// A program that inserts rules before the agent's every second causes audits at growing intervals.
 func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -104,7 +100,6 @@ func TestQuickChecksWithoutFindingsBackOff(t *testing.T) {
 	})
 }
 
-// Changes in the cluster never count as changes by another program.
 func TestQuickChecksDuringChanges(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -123,7 +118,6 @@ func TestQuickChecksDuringChanges(t *testing.T) {
 
 func addressOf(i int) string { return fmt.Sprintf("10.96.1.%d", i+1) }
 
-// Each virtual server is compared in turn. Quick checks find a manually changed weight within two rounds through all virtual servers.
 func TestQuickChecksTakeTurns(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -143,12 +137,11 @@ func TestQuickChecksTakeTurns(t *testing.T) {
 			d.Weight = 7
 			return f.AddDestination(d)
 		})
-		w.sleep((2*n/4 + 4) * time.Second) // the virtual server may come first in one round and last in the next
+		w.sleep((2*n/4 + 4) * time.Second)
 		w.is()
 	})
 }
 
-// Failing quick checks are a Problem until they succeed. Full syncs continue.
 func TestQuickChecksFail(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second
@@ -168,7 +161,6 @@ func TestQuickChecksFail(t *testing.T) {
 	})
 }
 
-// While quick checks succeed, slow audits are rare. After a quick check fails, audits return to their configured interval.
 func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval, w.config.AuditInterval = time.Second, 10*time.Second
@@ -184,7 +176,6 @@ func TestAuditsAreRareWhileQuickChecksWatch(t *testing.T) {
 	})
 }
 
-// While an audit of a slow node takes minutes, quick checks prove that the loop works. If the audit never ends, quick checks do not count.
 func TestChecksDuringALongAudit(t *testing.T) {
 	for took, healthy := range map[time.Duration]bool{2 * time.Minute: true, time.Hour: false} {
 		calmBubble(t, func(w *world) {
@@ -198,18 +189,16 @@ func TestChecksDuringALongAudit(t *testing.T) {
 			before := checks.Load()
 			w.sleep(9 * time.Second)
 			if more := checks.Load() > before; more != healthy {
-				w.Errorf("an audit of %s: checks count: %t", took, more)
+				w.Errorf("during an audit of %s, quick checks showed that the loop works: %t", took, more)
 			}
 		})
 	}
 }
 
-// acceptEverything inserts a rule that accepts packets before they reach the agent's rules.
 func acceptEverything(f *kerneltest.Fake) error {
 	return f.InsertRule(inet.IPv4, kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, "-j", "ACCEPT")
 }
 
-// The agent moves its jump to the first position again, and leaves the other program's rule in place.
 func TestAcceptBeforeOurJump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)
@@ -227,7 +216,6 @@ func TestAcceptBeforeOurJump(t *testing.T) {
 	})
 }
 
-// If another program also keeps its rule in the first position, that is a Problem. The agent does not race against that program.
 func TestNoRaceToBeFirst(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second

@@ -17,12 +17,12 @@ import (
 // Cleanup removes objects from a node's kernel: all kube-ipvs objects while no agent runs, or kube-proxy's leftovers while an agent runs.
 type Cleanup struct {
 	Plan diff.Plan
-	// KubeProxyRules names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none.
+	// KubeProxyRules names a chain that kube-proxy wrote in ipvs mode after the agent; empty if there is none.
 	KubeProxyRules string
-	// Foreign are other programs' addresses on kube-ipvs0. They keep the device.
+	// Foreign are other programs' addresses on kube-ipvs0. The device stays while they exist.
 	Foreign []netip.Addr
-	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0; Kept describes what else stays. Both fields are set only if an
-	// agent runs.
+	// ForeignServers are foreign virtual servers on addresses of kube-ipvs0. Kept describes what else stays. Both are
+	// set only if an agent runs.
 	ForeignServers []kernel.ServerKey
 	Kept           []string
 	steps          *steps
@@ -57,7 +57,6 @@ func NewCleanup(ctx context.Context, cfg compile.Config, k Kernel) (*Cleanup, er
 	return c, nil
 }
 
-// holdsRecords reports whether deleting this set deletes owner records.
 func holdsRecords(old kernel.OldRules) bool {
 	return old.Variant == kernel.OldSets || old.Variant == kernel.RulesNFTables
 }
@@ -69,8 +68,8 @@ func (c *Cleanup) KeepServices() {
 	})
 }
 
-// Run applies the plan and reports every operation. It stops after a phase with a failure: later phases would remove objects that the next
-// run needs to find the rest.
+// Run applies the plan. It stops after a phase with a failure: later phases would remove objects that the next run
+// needs to find the rest.
 func (c *Cleanup) Run(ctx context.Context, report func(kernel.Op, error)) error {
 	if err := c.steps.apply(ctx, c.Plan, report); err != nil {
 		return fmt.Errorf("%w; run cleanup again", err)

@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// decide looks up the objects that the comparison needs, and then compares. If a virtual server that the agent is about to create already
-// exists, it belongs to another program and must not get an owner record (I5).
+// decide looks up the objects that the comparison needs, and then compares. If a virtual server that the agent wants
+// to create already exists, it belongs to another program and must not get an owner record (I5).
 func (p *planner) decide(
 	ctx context.Context, k Kernel, s *syncRun, have *kernel.State, scope diff.Scope, opt diff.Options,
 	learn func(keys []kernel.ServerKey, found map[kernel.ServerKey]kernel.ObservedServer),
@@ -37,7 +37,6 @@ func (p *planner) decide(
 	}
 }
 
-// own records that a virtual server is ours if the lookup found it and it is wanted.
 func (p *planner) own(looked map[kernel.ServerKey]struct{}, have *kernel.State) {
 	for key := range looked {
 		if _, exists := have.Servers[key]; exists && p.target.Server(key) != nil {
@@ -46,8 +45,8 @@ func (p *planner) own(looked map[kernel.ServerKey]struct{}, have *kernel.State) 
 	}
 }
 
-// beginComparison begins to compare everything. A difference is drift if all writes succeeded and nothing changed in the cluster. Changed
-// Services do not explain a difference in the rules.
+// A difference is drift if all writes succeeded and nothing changed in the cluster. Changed Services do not explain a
+// difference in the rules.
 func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 	s.comparedAll = true
 	p.known.ForgetContested(fresh, p.target.Base())
@@ -56,7 +55,6 @@ func (p *planner) beginComparison(s *syncRun, fresh *kernel.State) {
 	s.rulesRead, s.sysctlsRead = maps.Clone(fresh.Rules), maps.Clone(fresh.Sysctls)
 }
 
-// takeDecision records the result of a full comparison.
 func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	s.unexplained = s.unexplained && !d.Moved
 	s.report.Found = d.Found
@@ -64,8 +62,8 @@ func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	p.known.SetOurs(d.Ours)
 }
 
-// rememberRules completes a state in which the rules of a family could not be read. It uses the rules of the last read, or none, which
-// makes the agent write them. In both cases, endpoint changes are applied (I16).
+// If the rules of a family could not be read, rememberRules uses the rules of the last read. If there was none, the
+// agent writes the rules. In both cases, endpoint changes are applied (I16).
 func (p *planner) rememberRules(s *syncRun, fresh *kernel.State) {
 	rules := map[inet.Family]kernel.RulesView{}
 	if known := p.known.State(); known != nil {
@@ -78,7 +76,6 @@ func (p *planner) rememberRules(s *syncRun, fresh *kernel.State) {
 	fresh.Rules = rules
 }
 
-// planTouched compares the touched objects with the remembered state.
 func (p *planner) planTouched(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	have := p.known.State()
 	opt := p.options(s.now, have)
@@ -103,7 +100,6 @@ func (p *planner) planTouched(ctx context.Context, k Kernel, s *syncRun) (diff.P
 	return d.Plan, nil
 }
 
-// countDraining reads the connection counts of the virtual servers whose turn it is, and reports whether there were any.
 func (p *planner) countDraining(ctx context.Context, k Kernel, s *syncRun) (func(kernel.ServerKey) bool, error) {
 	keys := p.draining.Turn()
 	found, err := k.Lookup(ctx, keys)
@@ -135,7 +131,6 @@ func (p *planner) options(now time.Time, have *kernel.State) diff.Options {
 	}
 }
 
-// updateRamps updates the slow-start weights of all virtual servers, or only of touched ones.
 func (p *planner) updateRamps(now time.Time, touched *want.Touched, have *kernel.State) {
 	if touched == nil {
 		p.ramps.UpdateAll(now, p.target.Servers, have)

@@ -27,15 +27,16 @@ type Source interface {
 type Kernel interface {
 	// Read returns kube-ipvs's own objects, and other programs' objects that affect them. On error, the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// AdoptRecords copies the owner records of an earlier start, which used the other rule layer, into this one. Read must have been called
-	// before.
+	// AdoptRecords copies the owner records of an earlier start, which used the other rule layer, into this one.
 	AdoptRecords(context.Context) error
-	// Audit reads the same state as Read. It returns the differences from the previous audit and the requested parts. After an error, the
-	// next audit returns everything. Unlike the other methods, it may be called while another one runs.
+	// Audit reads the same state as Read. It returns the differences from the previous audit and the requested parts.
+	// After an error, the next audit returns everything. Unlike the other methods, it may be called while another
+	// method runs.
 	Audit(context.Context, kernel.Audit) (*kernel.Differences, error)
-	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while other methods run.
+	// Summarize reads a summary that includes the given virtual servers. Like Audit, it may be called while another
+	// method runs.
 	Summarize(context.Context, []kernel.ServerKey) (*kernel.Summary, error)
-	// HasDevice reports whether kube-ipvs0 exists. It reads nothing else.
+	// HasDevice reports whether kube-ipvs0 exists.
 	HasDevice(context.Context) (bool, error)
 	// Lookup returns the given virtual servers that exist.
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
@@ -50,16 +51,16 @@ type Kernel interface {
 	Network(context.Context) (kernel.Network, error)
 	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(context.Context) (kernel.Listeners, error)
-	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. Schedulers that it could not check
-	// are absent from the result.
+	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. The result
+	// lacks schedulers that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
 	// another method runs.
 	FindOldRules(context.Context) ([]kernel.OldRules, error)
 	// FindLeftovers returns the objects that kube-proxy has left behind on the node. Only cleanup calls it.
 	FindLeftovers(context.Context) (kernel.Leftovers, error)
-	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the
-	// connection is unanswered. Like Audit, it may be called while another method runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. Answered TCP
+	// connections stay. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
@@ -73,16 +74,15 @@ type Config struct {
 	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
-	// DrainInterval is the interval at which the connections of draining destinations are counted. DrainTimeout is the maximum time that a
-	// destination may drain; 0 means until its last connection ends.
+	// DrainInterval is the time between two counts of the connections of draining destinations. DrainTimeout is the
+	// maximum time that a destination may drain; 0 means no limit.
 	DrainInterval, DrainTimeout time.Duration
 	// KernelChanged signals that another program may have changed the kernel; the agent audits soon. It may be nil.
 	KernelChanged <-chan struct{}
 	// AddressesChanged signals that the node's addresses or networks may have changed. It may be nil.
 	AddressesChanged <-chan struct{}
 	// Reload delivers changed settings. It may be nil.
-	Reload <-chan Reload
-	// Observe is called with the report of every sync. It may be nil.
+	Reload  <-chan Reload
 	Observe func(Report)
 	// CompleteSource is true if the first list is always complete, because it comes from this node.
 	CompleteSource bool
@@ -104,16 +104,16 @@ type Settings struct {
 	AuditInterval, CheckInterval, MinInterval, DrainTimeout time.Duration
 }
 
-// Reload has changed settings. Changed names them, for the history.
+// Reload contains changed settings and their names, for the history.
 type Reload struct {
 	Settings
 	Changed []string
 }
 
-// checkedPeriod is the Period of Reports if quick checks prove between full syncs that the loop works.
+// checkedPeriod is the period if quick checks run between full syncs.
 const checkedPeriod = 30 * time.Second
 
-// Period returns the Period of Reports under these settings.
+// Period returns the maximum time between two signs of life from the loop.
 func (s Settings) Period() time.Duration { return period(s.AuditInterval, s.CheckInterval) }
 
 func (c *Config) period() time.Duration { return period(c.AuditInterval, c.CheckInterval) }
@@ -125,10 +125,11 @@ func period(audit, check time.Duration) time.Duration {
 	return min(audit, max(checkedPeriod, check))
 }
 
-// LastKnown is the state of the cluster from an earlier run. A node that boots without a source serves it.
+// LastKnown is the state of the cluster from an earlier run. A node that boots while the API server is unavailable
+// serves it.
 type LastKnown struct {
 	Changes model.Changes
-	// Served is called with the result of every attempt: ErrKernelNewer if the agent does not use the state at all.
+	// Served is called with the result of every attempt: ErrKernelNewer if the kernel's state is newer.
 	Served func(error)
 }
 

@@ -12,14 +12,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// kubeProxySyncs changes a chain that kube-proxy and the agent share, as a sync of kube-proxy in ipvs mode does.
 func kubeProxySyncs(f *kerneltest.Fake) error {
 	return errors.Join(f.FlushChain(inet.IPv4, services4), f.AppendRule(inet.IPv4, services4,
 		"-m", "comment", "--comment", "Kubernetes service cluster ip + port for masquerade purpose", "-j", "RETURN"))
 }
 
-// TestAnotherProxyOnTheNode: an audit logs the changes and the program that made them. After several audits, the node has a Problem until
-// that program stops.
 func TestAnotherProxyOnTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -45,7 +42,7 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 				problem = problems[0].String()
 			}
 			if i >= 2 && problems[0].String() != problem {
-				w.Errorf("problem after audit %d: %s, want it to stay %s", i, problems[0], problem)
+				w.Errorf("problem after audit %d: %s, want %s", i, problems[0], problem)
 			}
 		}
 		if !strings.Contains(problem, "Node "+compiletest.Node+": "+chain+": kube-proxy has kept changing this") {
@@ -53,13 +50,13 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 		}
 		w.sleep(time.Hour)
 		if r := w.takeReports(); len(r[len(r)-1].NodeProblems) > 0 {
-			w.Errorf("problems of a quiet hour: %v", r[len(r)-1].NodeProblems)
+			w.Errorf("problems after an hour without changes: %v", r[len(r)-1].NodeProblems)
 		}
 	})
 }
 
-// TestNoRaceForTheDevice: each change of the device triggers an early audit. If another program deletes the device repeatedly, the time
-// between these audits grows to the audit interval.
+// Each change of the device triggers an early audit. If another program deletes the device repeatedly, these audits
+// become less frequent.
 func TestNoRaceForTheDevice(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
@@ -86,7 +83,7 @@ func TestNoRaceForTheDevice(t *testing.T) {
 	})
 }
 
-// TestRulesDriftWhileServicesChange: Services change before every audit, but these changes do not explain differences in the rules.
+// Changes of Services do not explain differences in the rules.
 func TestRulesDriftWhileServicesChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		endpoints := []string{"10.244.0.1"}

@@ -16,25 +16,22 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The size of the cluster in this file's tests.
 const (
 	manyServices  = 10_000
 	manyEndpoints = 10
 )
 
-// TestCost is a single test, because creating its cluster takes a second.
 func TestCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
 		w.calm()
-		w.fake.OnOp(nil) // the checks would take longer than the agent's work
+		w.fake.OnOp(nil)
 		w.unwatched = true
 		w.services = compiletest.Many(manyServices, manyEndpoints)
 
 		w.start()
 		c := w.fake.TakeCounts()
 		t.Logf("cold start: %d operations in %d batches, %d reads, %d lookups", c.Writes(), c.Batches, c.Reads, c.Lookups)
-		// Each phase is a batch, or several if it is long.
 		if c.Batches > 12+c.Writes()/agent.MaxPart || c.Reads != 1 || c.Lookups > 0 || c.Ops[kernel.KindServer] != manyServices {
 			t.Errorf("cold start: %+v", c)
 		}
@@ -54,12 +51,11 @@ func TestCost(t *testing.T) {
 		running := heap()
 		w.stop()
 		w.source = nil
-		t.Logf("the agent uses %.1f MiB, not counting the Services", float64(running-heap())/(1<<20))
-		runtime.KeepAlive(w) // nor the kernel
+		t.Logf("the agent uses %.1f MiB without the Services and the kernel", float64(running-heap())/(1<<20))
+		runtime.KeepAlive(w)
 	})
 }
 
-// oneEndpoint measures the cost of adding an endpoint to a Service, repeatedly.
 func oneEndpoint(w *world) {
 	const times = 200
 	svc := w.services[model.ServiceID{Namespace: "default", Name: "svc-05000"}]
@@ -67,7 +63,7 @@ func oneEndpoint(w *world) {
 	var took time.Duration
 	for i := range times {
 		svc = compiletest.WithEndpoint(svc, compiletest.Ready(compiletest.Pod(1<<20+i)))
-		// The Service does not grow: it always has its 10 old endpoints and one new one.
+		// The Service does not grow: it always has 10 old endpoints and one new endpoint.
 		slice := *svc.Slices[0]
 		slice.Endpoints = append(slice.Endpoints[:manyEndpoints:manyEndpoints], slice.Endpoints[len(slice.Endpoints)-1])
 		next := *svc
@@ -81,7 +77,6 @@ func oneEndpoint(w *world) {
 		if len(r.Compiled) != 1 || r.Full {
 			w.Fatalf("compiled %v", r.Compiled)
 		}
-		// The previously added endpoint drains (weight 0) while the next one is added.
 		if want := min(i+1, 2); c.Ops[kernel.KindDestination] != want || c.Writes() != want || c.Reads+c.Lookups > 0 {
 			w.Fatalf("one endpoint: %+v", c)
 		}
@@ -95,7 +90,6 @@ func oneEndpoint(w *world) {
 	}
 }
 
-// twoPorts adds an endpoint to a Service with two ports: one operation per virtual server.
 func twoPorts(w *world) {
 	svc := compiletest.Service("two-ports", "10.200.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -108,7 +102,6 @@ func twoPorts(w *world) {
 	}
 }
 
-// everywhere adds an endpoint to a Service with a node port and a load balancer: one operation per virtual server.
 func everywhere(w *world) {
 	svc := ranges(balanced(onNodes(compiletest.Service("everywhere", "10.200.0.2", "10.244.0.1"), 30080), "203.0.113.1"), "198.51.100.0/24")
 	w.put(svc)
@@ -119,8 +112,6 @@ func everywhere(w *world) {
 	}
 }
 
-// neighbors adds and removes other nodes. If no Service uses the node's addresses, nothing is compiled. If a Service uses one, that Service
-// is compiled and does not change.
 func neighbors(w *world) {
 	for addr, concerned := range map[string]int{"192.0.2.77": 0, "203.0.113.1": 1} {
 		w.takeReports()
@@ -136,8 +127,6 @@ func neighbors(w *world) {
 	}
 }
 
-// rivals changes one of many Services that claim the same address, and a Service that loses its claim to a large Service's address. Neither
-// change compiles another Service.
 func rivals(w *world) {
 	large := compiletest.Large("large", 1, 1000)
 	w.put(large)
@@ -163,7 +152,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// usage returns the CPU time and memory that this process has used. It measures CPU time, because time.Now does not advance in a bubble.
+// usage returns the CPU time and memory that this process has used. It measures CPU time, because time.Now does not
+// advance in a bubble.
 func usage() (mallocs, bytes uint64, cpu time.Duration) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// crashSteps are the changes during which the agent is killed. Each run kills it at another operation.
 var crashSteps = []services{
 	all(web("10.244.0.1"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::1"), remotely(), clusterDNS()),
 	all(web("10.244.0.2", "10.244.0.3"), compiletest.Service("empty", "10.96.0.2", "10.244.0.3"), compiletest.Service("six", "fd00::1", "fd01::1"), openly(), clusterDNS()),
@@ -21,8 +20,6 @@ var crashSteps = []services{
 	all(web("10.244.0.5"), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("six", "fd00::1", "fd01::2")),
 }
 
-// remotely is a Service with source ranges whose endpoint is on another node. openly has no source ranges, and its endpoint is on this
-// node.
 func remotely() *model.Service {
 	return ranges(balanced(onNodes(local(remote(compiletest.Service("public", "10.96.0.5", "10.244.1.1"))), 30080), "203.0.113.1"), "198.51.100.0/24")
 }
@@ -31,8 +28,8 @@ func openly() *model.Service {
 	return balanced(onNodes(local(compiletest.Service("public", "10.96.0.5", "10.244.0.1")), 30080), "203.0.113.1")
 }
 
-// I9: if the agent is killed at any operation, the next start repairs everything in one sync. It never deletes and recreates a wanted
-// virtual server, and changes no foreign object.
+// I9: if the agent is killed at any operation, the next start repairs everything in one sync. It never deletes and
+// recreates a wanted virtual server, and it changes no foreign object.
 func TestCrash(t *testing.T) {
 	theirs := foreign(tcp("10.96.0.9:80"))
 	for name, before := range map[string]func(*kerneltest.Fake) error{
@@ -56,7 +53,6 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crashAt kills the agent at the n-th operation of the scenario. It returns false if there was no such operation.
 func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +90,6 @@ func crashAt(t *testing.T, n int, before func(*kerneltest.Fake) error) (crashed 
 	return crashed
 }
 
-// theRest returns the kernel state that is not ours.
 func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	return func(f *kerneltest.Fake) error {
 		probe := kerneltest.New()
@@ -112,7 +107,6 @@ func theRest(before func(*kerneltest.Fake) error) func(*kerneltest.Fake) error {
 	}
 }
 
-// noServerIsLost checks that no existing wanted virtual server is deleted or created.
 func (w *world) noServerIsLost() {
 	stood := w.fake.State().Servers
 	wanted := ideal(w.T, w.services, w.around)
@@ -150,7 +144,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 }
 
-// Draining continues after a restart, because the kernel's state shows which destinations drain.
+// Draining continues after a restart, because the kernel's state shows which destinations are draining.
 func TestRestartWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))

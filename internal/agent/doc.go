@@ -1,10 +1,11 @@
-// Package agent is the reconciliation loop: it waits, gathers changes, compiles, plans, applies and reports. Only this package has a clock,
-// and only its loop writes to the kernel (I10). Packages compile and diff decide what to write.
+// Package agent is the reconciliation loop: it waits, gathers changes, compiles, plans, applies and reports. Only
+// this package has a clock, and only its loop writes to the kernel (I10). Packages compile and diff decide what to
+// write.
 //
-// A sync has three steps, each with its own type: reader (gather.go) reads facts, planner (planner.go) compiles them and compares the
-// result with the known state of the kernel, and writer (writer.go) applies the plan. Four jobs run outside the loop: audits, checks, walks
-// and oldRules. The subpackages perform no I/O and have no clock. The log, the history of syncs, metrics and Events depend only on the
-// reports. A snapshot contains the values that status and explain show.
+// A sync has three steps, each with its own type: reader (gather.go) reads facts, planner (planner.go) compiles them
+// and compares the result with the known state of the kernel, and writer (writer.go) applies the plan. Four jobs run
+// outside the loop: audits, checks, walks and oldRules.
 //
-// May import: its subpackages, compile, diff, kernel, inet, model, view, want, zap. Sources and the kernel are interfaces.
+// May import: its subpackages, compile, diff, kernel, inet, model, view, want, zap. Sources and the kernel are
+// interfaces.
 package agent

@@ -91,7 +91,6 @@ func TestUDPDestinationsAreRemovedImmediately(t *testing.T) {
 	})
 }
 
-// A draining endpoint that returns gets its weight back in place. If it drains again, its timeout starts again.
 func TestEndpointReturnsWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		both := web("10.244.0.1", "10.244.0.2")
@@ -114,7 +113,7 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 	})
 }
 
-// The draining endpoints of a deleted Service are removed with it, because its address is unreachable anyway.
+// The draining endpoints of a deleted Service are removed with the Service, because its address becomes unreachable.
 func TestServiceDeletedWhileDraining(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"))
@@ -131,7 +130,6 @@ func TestServiceDeletedWhileDraining(t *testing.T) {
 	})
 }
 
-// If another program deletes a draining destination or its virtual server, the agent stops counting its connections, without an error.
 func TestDrainingDestinationIsDeleted(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
@@ -151,8 +149,8 @@ func TestDrainingDestinationIsDeleted(t *testing.T) {
 	})
 }
 
-// A Service with many virtual servers and constantly changing endpoints has no more draining destinations than any other Service may have,
-// and does not reduce their share.
+// The number of draining destinations is limited per Service, even if it has many virtual servers and constantly
+// changing endpoints.
 func TestDrainingIsBounded(t *testing.T) {
 	const most = 1 << 16
 	calmBubble(t, func(w *world) {

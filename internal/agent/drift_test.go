@@ -19,7 +19,6 @@ var (
 	services4 = kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
 )
 
-// drifts are changes that operators and other programs make on a node.
 var drifts = map[string]func(*kerneltest.Fake) error{
 	"ipvsadm -C":        func(f *kerneltest.Fake) error { return f.ClearServers() },
 	"ipvsadm -D":        func(f *kerneltest.Fake) error { return f.DelServer(webKey) },
@@ -86,7 +85,6 @@ func flushAll(f *kerneltest.Fake) error {
 	return nil
 }
 
-// One audit finds and repairs each kind of damage, and reports the drift.
 func TestAuditRepairs(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +108,7 @@ func TestAuditRepairs(t *testing.T) {
 				w.sleep(drainInterval)
 				w.logs.TakeAll()
 				w.fake.TakeCounts()
-				w.sleep(auditInterval) // so the repair was complete
+				w.sleep(auditInterval)
 				if c := w.fake.TakeCounts(); c.Writes() > 0 || w.logs.Len() > 0 {
 					w.Errorf("the next audit wrote %+v and logged %v", c, w.logs.All())
 				}
@@ -119,7 +117,6 @@ func TestAuditRepairs(t *testing.T) {
 	}
 }
 
-// The same with failing operations.
 func TestAuditRepairsDespiteFailures(t *testing.T) {
 	for name, drift := range drifts {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +136,6 @@ func TestAuditRepairsDespiteFailures(t *testing.T) {
 	}
 }
 
-// While nothing changes, the agent writes nothing and logs nothing.
 func TestQuietAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("six", "fd00::1", "fd01::1"))
@@ -163,14 +159,14 @@ func TestQuietAudits(t *testing.T) {
 	})
 }
 
-// putQuietly changes a Service without waking the agent. The agent notices the change only in a sync that starts for another reason.
+// putQuietly changes a Service but does not notify the agent. Only a sync that starts for another reason sees the
+// change.
 func (w *world) putQuietly(changed *model.Service) {
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
 	w.source.pending[changed.ID], w.services[changed.ID] = changed, changed
 }
 
-// If an audit writes because of a change in the cluster, that is not drift.
 func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -186,7 +182,6 @@ func TestChangeDuringAuditIsNotDrift(t *testing.T) {
 	})
 }
 
-// Each change is logged on one line, as the equivalent command.
 func TestLogs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -216,7 +211,6 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// A Problem is logged once, not for every new endpoint. If it is resolved and returns, it is logged again.
 func TestProblemsAreLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1", "10.244.0.9")))
@@ -237,8 +231,8 @@ func TestProblemsAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// A known limit: if an endpoint should have no connection limit, the agent does not notice that another program sets one, because lists of
-// destinations do not show limits.
+// A known limit: lists of destinations do not show connection limits. Therefore the agent does not notice a limit
+// that another program sets.
 func TestForeignLimitIsNotSeen(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestEveryCallFails: each operation of a scenario, or a group of operations, fails once with each error. It may have taken effect or not.
-// I7 holds after every step, and the kernel reaches the wanted state.
+// Each operation, or a group of operations, fails once with each error. The operation may have taken effect
+// nevertheless. I7 holds after every step, and the kernel reaches the wanted state.
 func TestEveryCallFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.EEXIST, syscall.ENOENT, syscall.ETIMEDOUT}
 	every := max(1, 60/int(*seeds)) // with -seeds=60, every operation
@@ -33,7 +33,6 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// failAt fails the n-th operation of the scenario of TestCrash. It returns false if there was no such operation.
 func failAt(t *testing.T, n int, errno syscall.Errno, effect bool) bool {
 	t.Helper()
 	var failed atomic.Bool

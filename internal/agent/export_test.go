@@ -1,11 +1,10 @@
 package agent
 
-// This file exports identifiers to tests outside the package.
 const (
 	HoldAddresses = holdAddresses
 	HoldInherited = holdInherited
 	MaxPart       = maxPart
 )
 
-// SetPartSize makes interruptions likely.
+// SetPartSize sets a small part size, so that interruptions are likely.
 func (a *Agent) SetPartSize(n int) { a.writer.partSize = n }

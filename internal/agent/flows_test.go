@@ -21,12 +21,10 @@ var (
 	sctpKey = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.11:80"), Protocol: inet.SCTP}
 )
 
-// flow is a tracked connection to an endpoint.
 func flow(key kernel.ServerKey, endpoint string) kernel.Flow {
 	return kernel.Flow{Key: key, Client: netip.MustParseAddrPort("10.244.0.50:4711"), Endpoint: netip.MustParseAddrPort(endpoint)}
 }
 
-// unserved is a tracked connection that IPVS did not handle, because there was no virtual server.
 func unserved(key kernel.ServerKey) kernel.Flow { return flow(key, key.Addr.String()) }
 
 func (w *world) flows(list ...kernel.Flow) {
@@ -53,11 +51,10 @@ func sip(endpoints ...string) *model.Service {
 	return proto(compiletest.Service("sip", "10.96.0.11", endpoints...), inet.SCTP)
 }
 
-// settle waits until the next check of flows may start.
 func (w *world) settle() { w.sleep(2 * time.Second) }
 
-// A client that keeps sending would stay on the removed endpoint, because its packets match the old tracked connection. The same applies if
-// the removed endpoint is the last one. Answered TCP connections stay (I13).
+// A client that keeps sending would stay on the removed endpoint, because its packets match the old tracked
+// connection. Answered TCP connections stay (I13).
 func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web("10.244.0.1", "10.244.0.2"), dns("10.244.0.1", "10.244.0.2"), sip("10.244.0.1", "10.244.0.2"))
@@ -78,8 +75,6 @@ func TestUDPFlowsLeaveRemovedEndpoints(t *testing.T) {
 	})
 }
 
-// A new Service receives clients that were already sending to its address. A deleted Service releases all its clients. New endpoints change
-// nothing.
 func TestFlowsFollowServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := flow(kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.99:80"), Protocol: inet.UDP}, "10.96.0.99:80")
@@ -100,7 +95,6 @@ func TestFlowsFollowServices(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.FlowWalks > 0 {
 			w.Errorf("walked the connections %d times although no endpoint was deleted", c.FlowWalks)
 		}
-		// The Service gets a new address.
 		external := kernel.ServerKey{Addr: netip.MustParseAddrPort("203.0.113.1:80"), Protocol: inet.UDP}
 		w.flows(unserved(external))
 		svc := dns("10.244.0.1")
@@ -114,8 +108,6 @@ func TestFlowsFollowServices(t *testing.T) {
 	})
 }
 
-// If the agent is killed after it removed an endpoint and before it ended the endpoint's flows, it ends them after the next start, and
-// checks once for late answers.
 func TestFlowsAfterRestart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), dns("10.244.0.1"))
@@ -127,7 +119,7 @@ func TestFlowsAfterRestart(t *testing.T) {
 		w.fake.TakeCounts()
 		w.start()
 		w.flowsAre(stays, tcp)
-		w.flows(gone) // another program deletes it
+		w.flows(gone)
 		w.sleep(5 * auditInterval)
 		if c := w.fake.TakeCounts(); c.FlowWalks != 2 {
 			w.Errorf("walked the connections %d times, want 2", c.FlowWalks)
@@ -136,7 +128,6 @@ func TestFlowsAfterRestart(t *testing.T) {
 	})
 }
 
-// Flows of foreign virtual servers stay, even if a Service claims the same address.
 func TestFlowsOfForeignServersStay(t *testing.T) {
 	bubble(t, func(w *world) {
 		theirs := flow(dnsKey, "192.168.1.2:9") // an earlier endpoint of the foreign virtual server
@@ -155,7 +146,6 @@ func TestFlowsOfForeignServersStay(t *testing.T) {
 	})
 }
 
-// Another program creates the virtual server just before the agent does. Its flows are left alone.
 func TestFlowsOfAnIntruderStay(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -177,8 +167,8 @@ func TestFlowsOfAnIntruderStay(t *testing.T) {
 	})
 }
 
-// If flows cannot be ended, the agent retries every second. Meanwhile no other work waits, the kernel is not read again, and no sync fails.
-// A lasting failure is a Problem of the node.
+// If flows cannot be ended, the agent retries every second, and no sync fails. A lasting failure is a Problem of the
+// node.
 func TestEndFlowsFails(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1", "10.244.0.2"))
@@ -228,7 +218,7 @@ func TestEndFlowsFails(t *testing.T) {
 	})
 }
 
-// A check reads all tracked connections, so changes within a second share one check.
+// Each check reads all tracked connections.
 func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(dns("10.244.0.1"))
@@ -245,7 +235,7 @@ func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	})
 }
 
-// The endpoint was removed, but the kernel's reply was lost. The endpoint's flows end after the next read of the kernel.
+// If the kernel's reply to a removal was lost, the endpoint's flows end after the next read of the kernel.
 func TestFlowsAfterALostReply(t *testing.T) {
 	for kind, change := range map[kernel.Kind]func(*world){
 		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },
@@ -265,14 +255,14 @@ func TestFlowsAfterALostReply(t *testing.T) {
 	}
 }
 
-// unanswered returns a TCP connection for which the kernel has seen only the client's first packet.
+// unanswered returns a TCP connection whose first packet has no answer yet.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f
 }
 
-// A TCP client that connects before the Service exists retransmits its first packet, and the kernel sends each copy on the path of the
-// first one.
+// A TCP client that connects before the Service exists retransmits its first packet, and the kernel sends each copy
+// along the same path.
 func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.start()
@@ -292,7 +282,6 @@ func TestUnansweredConnectionsFollowServices(t *testing.T) {
 	})
 }
 
-// slowKernel is a kernel whose large connection tracking table makes walks slow.
 type slowKernel struct {
 	agent.Kernel
 	walking, release chan struct{}
@@ -308,7 +297,6 @@ func (k slowKernel) EndFlows(ctx context.Context, protocols []inet.Protocol, sta
 	return k.Kernel.EndFlows(ctx, protocols, stale)
 }
 
-// Services do not wait for a walk, and walks run one at a time.
 func TestServicesDoNotWaitForAWalk(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		slow := slowKernel{w.fake, make(chan struct{}, 10), make(chan struct{})}
@@ -328,7 +316,6 @@ func TestServicesDoNotWaitForAWalk(t *testing.T) {
 		}
 		w.flowsAre(before)
 		close(slow.release)
-		// The walk took 20 s, so the next one waits ten times as long.
 		w.sleep(201 * time.Second)
 		w.flowsAre()
 		if n := len(slow.walking); n != 2 {

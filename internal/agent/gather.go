@@ -14,30 +14,24 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reader reads the facts that decide how Services compile.
 type reader struct {
 	cfg    *Config
 	source Source
 	kernel Kernel
-	// moved is true if the node's addresses and networks may have changed.
-	moved bool
+	moved  bool
 	// lostAddresses is the time at which the node lost its last address; zero while it has one.
-	lostAddresses time.Time
-	// listed and probed are the times at which the node's sockets were last listed and missing schedulers last probed.
+	lostAddresses  time.Time
 	listed, probed time.Time
 }
 
 // gathered contains the errors of reads that failed.
 type gathered struct {
-	// After an error in addresses, the agent uses the node's last known addresses and networks. After an error in listeners, the sockets of
-	// the node's processes are unknown.
+	// If addresses is not nil, the agent uses the last known addresses and networks of the node.
 	addresses, listeners error
 }
 
 func (g gathered) err() error { return errors.Join(g.addresses, g.listeners) }
 
-// gather reads the facts and passes them to the cluster: the source's changes, the node's addresses and networks, the kernel's schedulers,
-// and the facts that new claims need.
 func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changes model.Changes) (failed gathered) {
 	facts := compile.Facts{Nodes: changes.Nodes, Services: changes.Services, APIServer: changes.APIServer}
 	if r.moved || s.full() {
@@ -50,7 +44,6 @@ func (r *reader) gather(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	return failed
 }
 
-// readAddresses reads the node's addresses and networks.
 func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cluster, facts *compile.Facts) error {
 	addrs, err := r.kernel.NodeAddresses(ctx)
 	if err != nil {
@@ -71,11 +64,12 @@ func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cl
 	return nil
 }
 
-// holdAddresses is the time for which node ports stay while the node seems to have no address.
+// holdAddresses is the time for which node ports stay after the node has lost its last address.
 const holdAddresses = 10 * time.Second
 
-// lost reports whether the node has just lost its last address. Nodes have no address for a moment while a network is reconfigured or a
-// DHCP client renews a lost lease. During that time no packet can arrive, and keeping the virtual servers preserves the connections (I15).
+// lost reports whether the node has just lost its last address. A node may have no address for a moment, while a
+// network is reconfigured or a DHCP client renews a lost lease. If the virtual servers stay, connections survive this
+// (I15).
 func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) bool {
 	if len(addrs) > 0 || len(c.Addresses()) == 0 {
 		r.lostAddresses = time.Time{}
@@ -87,12 +81,11 @@ func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) boo
 	return now.Before(r.lostAddresses.Add(holdAddresses))
 }
 
-// recheckSockets is the minimum time between two lists of the node's sockets, except for full reads.
 const recheckSockets = time.Second
 
-// settle reads the facts that decide new claims to node addresses: before the first read, the frontends that an earlier agent left in the
-// kernel; and always, the sockets on which the node's processes listen. Claims that wait for a process to end are rechecked at every full
-// read and every change of their Service.
+// settle reads the facts that decide new claims to node addresses. These are the sockets on which the node's
+// processes listen and, before the first read, the frontends that an earlier agent left in the kernel. Claims that
+// wait for a process to end are rechecked at every full read and every change of their Service.
 func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
 	unsettled, atNode, waits := c.Unsettled(s.full())
 	if len(unsettled) > 0 && k.State() == nil {
@@ -107,7 +100,7 @@ func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	}
 	listeners, err := r.kernel.Listeners(ctx)
 	if failed.listeners = err; err != nil {
-		c.ForgetListeners() // so that only claims to node addresses wait
+		c.ForgetListeners()
 		return nil
 	}
 	if r.listed = s.now; listeners == nil {
@@ -117,7 +110,6 @@ func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *
 	return nil
 }
 
-// findLeft returns the frontends that an earlier agent left in the kernel.
 func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) ([]compile.FrontendKey, error) {
 	keys := make([]kernel.ServerKey, len(unsettled))
 	for i, frontend := range unsettled {
@@ -133,7 +125,7 @@ func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) 
 	}), nil
 }
 
-// nextProbe returns the time of the next probe for missing schedulers, because full reads may be rare; zero if none is missing.
+// nextProbe returns the time of the next probe for missing schedulers. Full reads, which also probe, may be rare.
 func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	if !c.LacksSchedulers() {
 		return time.Time{}
@@ -141,9 +133,9 @@ func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	return r.probed.Add(r.cfg.AuditInterval)
 }
 
-// probeSchedulers determines which schedulers the kernel lacks. It probes schedulers that a Service names for the first time. At every full
-// read, and at least once per audit interval, it also probes the node's default scheduler and the missing ones, because their modules may
-// have been loaded since.
+// probeSchedulers determines which schedulers the kernel lacks. It probes new names immediately. It probes the
+// default scheduler and the missing ones at every full read, and at least once per audit interval, because their
+// modules may have been loaded since.
 func (r *reader) probeSchedulers(
 	ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changed map[model.ServiceID]*model.Service,
 ) {

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// history keeps the parts of past reports that views show.
 type history struct {
 	last, lastFull *view.Sync
 	err            string
@@ -80,7 +79,7 @@ func (h *history) observeDrift(at time.Time, f contest.Finding) {
 	}
 }
 
-// viewDrifts returns copies of the drifts, because the loop changes the originals.
+// viewDrifts copies the drifts, because the loop changes the originals.
 func (h *history) viewDrifts() []view.Drift {
 	drifts := make([]view.Drift, 0, len(h.drifts))
 	for _, d := range h.drifts {

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// past returns the entries of the history after an earlier one.
 func (w *world) past(after int) []*view.PastSync {
 	w.Helper()
 	v, err := w.agent.View(w.Context(), agent.Query{History: true})
@@ -25,7 +24,6 @@ func (w *world) past(after int) []*view.PastSync {
 	return slices.DeleteFunc(v.History.Entries, func(e *view.PastSync) bool { return e.ID <= after })
 }
 
-// told describes an entry in short.
 func told(e *view.PastSync) string {
 	var causes, operations []string
 	for _, c := range e.Causes {
@@ -37,7 +35,6 @@ func told(e *view.PastSync) string {
 	return fmt.Sprintf("%s; %s; %s; %s", e.Kind, strings.Join(causes, " "), strings.Join(e.Services.Items, ","), strings.Join(operations, ", "))
 }
 
-// TestHistory follows a node: its start, changes of Services, drift, a failure, and syncs without an effect.
 func TestHistory(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web("10.244.0.1"))
@@ -86,7 +83,6 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryNamesChangedSettings: after a reload, the history has the settings that led to the changes.
 func TestHistoryNamesChangedSettings(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		reload := make(chan agent.Reload)

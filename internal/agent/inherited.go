@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// holdInherited is the time for which a new agent changes nothing if its first lists lack most virtual servers or their endpoints.
+	// holdInherited is the time for which a new agent changes nothing if the first lists lack most virtual servers or
+	// their endpoints.
 	holdInherited = 30 * time.Second
 	// fewInherited is the largest number of lost ClusterIPs that is always plausible.
 	fewInherited = 16
 )
 
-// checkInherited returns an error while the plan of the first sync removes most virtual servers, or all their endpoints.
 func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 	h := &p.inherited
 	if h.accepted || !s.reads || p.cfg.CompleteSource {
@@ -37,9 +37,9 @@ func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 		"has lost data, and whether the agent uses the right API server and is allowed to list all Services and EndpointSlices", lost, left, holdInherited)
 }
 
-// countInherited counts the ClusterIPs that an earlier agent left in the kernel, and those whose virtual server or endpoints the plan
-// removes. ClusterIPs are a fair measure: each Service has one per family, but its author can give it thousands of other addresses. If
-// no ClusterIP is known, it counts all addresses.
+// countInherited counts the ClusterIPs that an earlier agent left in the kernel, and those whose virtual server or
+// endpoints the plan removes. It counts ClusterIPs because each Service has one per family, but can have thousands of
+// other addresses. If no ClusterIP is known, it counts all addresses.
 func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	inherited := map[netip.Addr]bool{}
 	for _, set := range p.target.Base().ClusterIPs {
@@ -62,7 +62,6 @@ func (p *planner) countInherited(plan diff.Plan) (lost, left int) {
 	return lost, left
 }
 
-// lostServers returns the virtual servers that a plan deletes or leaves without endpoints for new connections.
 func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	lost := map[kernel.ServerKey]struct{}{}
 	for _, op := range plan.Ops() {
@@ -80,7 +79,6 @@ func (p *planner) lostServers(plan diff.Plan) map[kernel.ServerKey]struct{} {
 	return lost
 }
 
-// losesEndpoints reports whether a virtual server has endpoints that accept new connections, but should have none.
 func (p *planner) losesEndpoints(key kernel.ServerKey) bool {
 	wanted := p.target.Server(key)
 	return slices.ContainsFunc(p.known.State().Servers[key].Destinations, func(d kernel.ObservedDestination) bool { return d.Weight > 0 }) &&

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// inherit starts an agent on a kernel in which an earlier agent served more Services.
 func (w *world) inherit(before, now services) {
 	w.services = before
 	w.start()
@@ -30,7 +29,6 @@ func except(all services, missing int) services {
 	return less
 }
 
-// withoutEndpoints returns the Services without their EndpointSlices.
 func withoutEndpoints(all services) services {
 	less := services{}
 	for id, svc := range all {
@@ -66,7 +64,6 @@ func TestFirstListLacksMostServices(t *testing.T) {
 	}
 }
 
-// If the lists become complete in that time, nothing is removed.
 func TestFirstListFillsUp(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		all := compiletest.Many(20, 2)
@@ -85,7 +82,6 @@ func TestFirstListFillsUp(t *testing.T) {
 	})
 }
 
-// A plausible first list takes effect immediately, regardless of the size of the kernel's state.
 func TestFirstListLacksSomeServices(t *testing.T) {
 	all := compiletest.Many(40, 2)
 	for name, c := range map[string]struct{ before, now services }{
@@ -102,7 +98,6 @@ func TestFirstListLacksSomeServices(t *testing.T) {
 	}
 }
 
-// Manifests on the node are always complete, so they take effect immediately.
 func TestFirstListOfACompleteSource(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CompleteSource = true
@@ -111,7 +106,6 @@ func TestFirstListOfACompleteSource(t *testing.T) {
 	})
 }
 
-// The deletion of one Service is plausible, regardless of the number of its addresses.
 func TestFirstListLacksOneLargeService(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true

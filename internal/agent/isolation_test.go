@@ -24,7 +24,7 @@ import (
 
 // I14: a fault of one object affects no other object.
 
-// refusesEndpoint makes the kernel refuse a destination, as it refuses the broadcast address of its networks.
+// refusesEndpoint makes the kernel refuse a destination, as it refuses the broadcast addresses of its networks.
 func (w *world) refusesEndpoint(addr string) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if d, ok := op.Object.(kernel.ServerDestination); ok && op.Verb == kernel.Create && d.Addr.Addr().String() == addr {
@@ -34,7 +34,6 @@ func (w *world) refusesEndpoint(addr string) {
 	})
 }
 
-// exposed is a Service with a port on every node.
 func exposed(name, clusterIP string, nodePort uint16, endpoints ...string) *model.Service {
 	svc := compiletest.Service(name, clusterIP, endpoints...)
 	svc.Ports[0].NodePort = nodePort
@@ -54,13 +53,13 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 		if r.Err != nil {
 			w.Errorf("the sync failed: %v", r.Err)
 		}
-		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) { // one Problem per virtual server
+		if p := r.Problems[evil]; len(p) != 2 || !strings.Contains(p[0].String(), broadcast) {
 			w.Errorf("problems: %v", p)
 		}
 		if !w.has("-r 10.244.0.6:8080 -m -w 1") {
 			w.Errorf("the Service's other endpoint is not served:\n%s", w.fake.Dump())
 		}
-		for i := range 5 { // a Service at the same node address is served without delay
+		for i := range 5 {
 			endpoint := fmt.Sprintf("10.244.0.%d", 10+i)
 			w.put(exposed("web", "10.96.0.1", 30001, endpoint))
 			if strings.Count(w.fake.Dump(), "-r "+endpoint+":8080 -m -w 1") != 2 {
@@ -69,14 +68,14 @@ func TestRefusedEndpointIsItsServicesProblem(t *testing.T) {
 		}
 		w.put(exposed("evil", "10.96.0.6", 30006, "10.244.0.6"))
 		if p, reported := w.lastReport().Problems[evil]; !reported || len(p) > 0 {
-			w.Errorf("problems without the endpoint: %v, reported: %t", p, reported)
+			w.Errorf("problems after the endpoint was removed: %v, reported: %t", p, reported)
 		}
 		w.audit() // the old endpoints have drained
 		w.is()
 	})
 }
 
-// The agent retries with exponential backoff, and never reads the kernel because of a refusal.
+// The agent retries with exponential backoff. A refusal never causes a read of the kernel.
 func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.refusesEndpoint(broadcast)
@@ -107,7 +106,7 @@ func TestRefusedObjectIsRetriedRarely(t *testing.T) {
 // If the kernel refuses objects of most Services in most namespaces, the node is at fault.
 func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
 	for name, c := range map[string]struct {
-		refused []string // namespaces
+		refused []string
 		fails   bool
 	}{
 		"one tenant with most of the Services": {[]string{"tenant"}, false},
@@ -137,7 +136,6 @@ func TestRefusalsOfMostServicesAreTheNodesFault(t *testing.T) {
 	}
 }
 
-// refusal is the part of a hostile Service that the kernel refuses: objects of some kinds, for one reason.
 type refusal struct {
 	kinds []kernel.Kind
 	errno syscall.Errno
@@ -153,7 +151,6 @@ func drawRefusal(t *rapid.T) refusal {
 	}
 }
 
-// hits reports whether an object belongs to the hostile Service, whose addresses, node port and endpoints are unique.
 func (r refusal) hits(op kernel.Op) bool {
 	if !slices.Contains(r.kinds, op.KindOf()) {
 		return false
@@ -186,7 +183,6 @@ func drawService(t *rapid.T, name, clusterIP, pods string, nodePort uint16) *mod
 	return svc
 }
 
-// step changes Services or waits.
 type step struct {
 	put    *model.Service
 	remove string
@@ -211,9 +207,9 @@ func drawStep(t *rapid.T) step {
 	return step{sleep: time.Duration(rapid.IntRange(1, 100_000).Draw(t, "milliseconds")) * time.Millisecond}
 }
 
-// TestFaultsAffectOneObject draws ordinary Services and a hostile Service at the same node address. The kernel refuses some objects of the
-// hostile Service. After every step, the ordinary Services have exactly the virtual servers that they would have without the hostile
-// Service. No sync fails, and the agent reads the kernel no more often.
+// The kernel refuses some objects of a hostile Service at the same node address as ordinary Services. The ordinary
+// Services must have the same virtual servers as without the hostile Service. No sync may fail, and the agent may not
+// read the kernel more often.
 func TestFaultsAffectOneObject(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		refuse := drawRefusal(rt)
@@ -261,7 +257,6 @@ func (w *world) take(s step) {
 	}
 }
 
-// serveTheOthers checks that all Services except the hostile one are served.
 func (w *world) serveTheOthers(t *rapid.T) {
 	want := ordinary(idealOver(w.T, w.fake.State(), w.ordinaryServices(), w.around).State())
 	if d := cmp.Diff(want, ordinary(w.fake.State())); d != "" {
@@ -269,7 +264,6 @@ func (w *world) serveTheOthers(t *rapid.T) {
 	}
 }
 
-// sufferedNothing checks that no report indicates a fault of the node.
 func (w *world) sufferedNothing(t *rapid.T, began time.Time) {
 	audits := int(time.Since(began)/auditInterval) + 1
 	if c := w.fake.TakeCounts(); c.Reads != audits {
@@ -288,8 +282,6 @@ func (w *world) ordinaryServices() services {
 	return all
 }
 
-// ordinary lists the kernel objects of all Services except the hostile one: addresses, set entries, and virtual servers with the endpoints
-// that receive connections.
 func ordinary(s *kernel.State) []string {
 	var list []string
 	add := func(addr netip.AddrPort, text string) {
@@ -317,14 +309,14 @@ func ordinary(s *kernel.State) []string {
 	return list
 }
 
-// I16: while iptables hangs, endpoint changes are applied, and new Services are served if the rules were complete. Changes that require new
-// rules wait. The sync reports which programs are stuck, and does not read more often.
+// I16: while iptables hangs, the agent applies endpoint changes. It serves new Services if the rules were complete.
+// Changes that require new rules wait.
 func TestIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
 		w.start()
 		w.fake.Stick(inet.Families...)
-		w.audit() // the first read that fails
+		w.audit()
 		w.fake.TakeCounts()
 		w.takeReports()
 		for i := range 10 {
@@ -351,8 +343,8 @@ func TestIPTablesHangs(t *testing.T) {
 	})
 }
 
-// An agent that starts while iptables hangs cannot read the rules, so it creates no virtual server that depends on them. It applies
-// endpoint changes to an earlier agent's virtual servers.
+// An agent that starts while iptables hangs cannot read the rules. Therefore it creates no virtual server that
+// depends on them, but applies endpoint changes to existing virtual servers.
 func TestStartWhileIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -368,8 +360,8 @@ func TestStartWhileIPTablesHangs(t *testing.T) {
 	})
 }
 
-// I16: the programs of each family fail separately. While the IPv6 programs hang, the agent serves and repairs IPv4, even after a restart.
-// For IPv6, it applies endpoint changes, but new virtual servers wait. Reports name the programs that hang.
+// I16: while the IPv6 programs hang, the agent serves and repairs IPv4, even after a restart. For IPv6, it applies
+// endpoint changes, but new virtual servers wait.
 func TestIP6TablesHangs(t *testing.T) {
 	for _, when := range []string{"at the start", "later"} {
 		t.Run(when, func(t *testing.T) {

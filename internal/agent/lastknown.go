@@ -12,28 +12,25 @@ import (
 )
 
 const (
-	// lastKnownAfter is the time that the source may take before the agent serves the last known state.
+	// lastKnownAfter is the time after which the agent serves the last known state if the source has not synced.
 	lastKnownAfter = 10 * time.Second
-	// lastKnownRetry is the delay before another attempt after a failure.
 	lastKnownRetry = 5 * time.Second
 )
 
-// lastKnown serves a LastKnown. It only adds objects, and only to a kernel without kube-ipvs objects (I4, I9).
+// lastKnown serves the last known state. It only adds objects, and only to a kernel without kube-ipvs objects (I4,
+// I9).
 type lastKnown struct {
 	cfg    *Config
 	kernel Kernel
 	state  *LastKnown // nil if there is none, or once the source has synced
 	due    time.Time
 	served bool
-	// begun is true once an object was added to such a kernel; later objects are the agent's own.
+	// begun is true after the first object was added. Objects found later are the agent's own.
 	begun bool
-	// added is called before any object is added.
 	added func()
-	// moved is true if the node's addresses may have changed since.
 	moved bool
 }
 
-// serve serves the last known state if an attempt is due, and returns the time of the next attempt; zero for never.
 func (k *lastKnown) serve(ctx context.Context) time.Time {
 	now := time.Now()
 	if k.state == nil || k.served && !k.moved {
@@ -60,8 +57,8 @@ func (k *lastKnown) serve(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// add compares the last known state with the kernel and adds what is missing. It uses temporary steps whose knowledge is discarded, so the
-// first sync starts from the kernel's state alone, as after a restart (I9).
+// add uses temporary steps and discards what they learn, so that the first sync starts from the kernel's state alone,
+// as after a restart (I9).
 func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	if has, err := k.kernel.HasDevice(ctx); err != nil || has && !k.begun {
 		return errors.Join(err, onlyIf(has, ErrKernelNewer))
@@ -83,8 +80,7 @@ func (k *lastKnown) add(ctx context.Context, now time.Time) error {
 	return errors.Join(s.report.firstError(), s.report.firstUnfinished())
 }
 
-// contacts adds the addresses at which the agent now tries to reach the API server to the earlier ones, because the API server may have
-// moved.
+// contacts adds the current addresses of the API server, which may have moved, to the earlier ones.
 func (k *lastKnown) contacts(earlier []netip.AddrPort) []netip.AddrPort {
 	if k.cfg.Contacts == nil {
 		return earlier

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// remember gives the agent a last known state, and returns the results of the attempts to serve it.
 func (w *world) remember(all services) (results func() []error) {
 	var served []error
 	w.config.LastKnown = &agent.LastKnown{
@@ -32,7 +31,6 @@ func (w *world) remember(all services) (results func() []error) {
 	}
 }
 
-// A node that boots without a source serves the last known state, and later follows the source.
 func TestServeLastKnown(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		old := compiletest.Service("old", "10.96.7.7", "10.244.2.7")
@@ -56,7 +54,6 @@ func TestServeLastKnown(t *testing.T) {
 		if len(results()) != 1 {
 			t.Errorf("served again: %v", results())
 		}
-		// The source no longer has the Service "old".
 		w.services = all(web())
 		w.source.mu.Lock()
 		w.source.pending, w.source.synced = maps.Clone(w.services), true
@@ -67,7 +64,6 @@ func TestServeLastKnown(t *testing.T) {
 	})
 }
 
-// The kernel state left by an earlier agent is newer than any snapshot.
 func TestLastKnownYieldsToTheKernel(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -84,7 +80,6 @@ func TestLastKnownYieldsToTheKernel(t *testing.T) {
 	})
 }
 
-// Node ports are served at addresses that the node gets later.
 func TestLastKnownFollowsAddresses(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(onNodes(web(), 30080))
@@ -105,7 +100,6 @@ func TestLastKnownFollowsAddresses(t *testing.T) {
 	})
 }
 
-// addsOnly is a kernel that records operations other than additions.
 type addsOnly struct {
 	agent.Kernel
 	wrong []kernel.Op
@@ -120,7 +114,6 @@ func (k *addsOnly) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// For any state and any kernel failures, serving the last known state only adds objects, until all of them exist.
 func TestLastKnownOnlyAdds(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.services = compiletest.Many(20, 2)

@@ -11,25 +11,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// reportLog logs reports. It logs each failure, problem and warning once, and again if it recurs.
+// reportLog logs each failure, problem and warning once, and again if it recurs.
 type reportLog struct {
-	log *zap.Logger
-	// synced is true once a full sync has succeeded.
-	synced bool
-	// failed are the logged failures, and foreign the logged warnings about foreign objects.
+	log             *zap.Logger
+	synced          bool
 	failed, foreign map[string]bool
-	// oldRules are the logged failures to remove old rules.
-	oldRules map[string]bool
+	oldRules        map[string]bool
 }
 
 func newReportLog(log *zap.Logger) *reportLog {
 	return &reportLog{log: log, oldRules: map[string]bool{}}
 }
 
-// maxLines is the maximum number of log lines of one sync, such as the first sync with ten thousand Services.
 const maxLines = 200
 
-// observe logs each change on one line, as the equivalent command. Without changes it writes nothing.
 func (l *reportLog) observe(r *Report) {
 	if r.Drift > 0 {
 		l.log.Warn("kernel state drifted; repairing", zap.Int("differences", r.Drift), zap.Strings("found", foundTexts(r.Drifted)))
@@ -53,7 +48,7 @@ func (l *reportLog) observe(r *Report) {
 	}
 }
 
-// maxFound is the maximum number of findings in a line: a flush of all tables causes two findings per chain.
+// maxFound bounds the findings in a log line. A flush of all tables causes two findings per chain.
 const maxFound = 8
 
 func foundTexts(found []contest.Finding) []string {
@@ -80,7 +75,6 @@ func (l *reportLog) logOldRules(r *Report) {
 	}
 }
 
-// warnOfOldRules logs each failure once.
 func (l *reportLog) warnOfOldRules(what string, err error) {
 	if text := err.Error(); !l.oldRules[text] {
 		l.oldRules[text] = true
@@ -88,18 +82,17 @@ func (l *reportLog) warnOfOldRules(what string, err error) {
 	}
 }
 
-// logResults logs each change and each new failure, and returns the number of changes.
 func (l *reportLog) logResults(r *Report) int {
 	changes, failures, failed := 0, 0, map[string]bool{}
 	for _, result := range r.Results {
 		switch {
 		case result.Skipped:
 			l.log.Debug("operation skipped", zap.Stringer("op", result.Op), zap.Error(result.Err))
-		case result.Unfinished(): // the report shows it
+		case result.Unfinished(): // shown in the report
 		case result.Refused():
 			l.log.Debug("operation refused", zap.Stringer("op", result.Op), zap.Error(result.Err)) // logged once, as a Problem
 		case result.Err != nil:
-			// Log a failure once, not on every retry. While the failure persists, "sync failed" shows it.
+			// Log a failure once, not on every retry.
 			line := result.Op.String() + ": " + result.Err.Error()
 			logged := failed[line] || l.failed[line]
 			if failed[line] = true; logged {
@@ -141,7 +134,6 @@ const ipv6OffLine = "IPv6 is disabled on " + kernel.Device + "; no Service is se
 	"sysctl -w net.ipv6.conf." + kernel.Device + ".disable_ipv6=0 (and the same for the node's other interfaces); the next audit binds " +
 	"the addresses"
 
-// logForeign logs foreign objects that block a Service or are on kube-ipvs0: once, and again if they reappear.
 func (l *reportLog) logForeign(r *Report) {
 	var lines []string
 	for key, service := range r.Foreign {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Run runs the agent until the context ends. The kernel's state stays in place, so Services keep working.
+// Run runs the agent until the context ends. It leaves the kernel's state in place, so Services keep working.
 func (a *Agent) Run(ctx context.Context) {
 	defer a.background.wg.Wait()
 	timer := time.NewTimer(0)
@@ -48,7 +48,6 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// work starts a quick check, an audit and a sync, if they are due.
 func (a *Agent) work(ctx context.Context) {
 	now := time.Now()
 	known, k := a.planner.known, a.reader.kernel
@@ -65,7 +64,6 @@ func (a *Agent) work(ctx context.Context) {
 	}
 }
 
-// rearm sets a timer to fire at a time, or stops it if the time is zero.
 func rearm(timer *time.Timer, at time.Time) {
 	if at.IsZero() {
 		timer.Stop()
@@ -74,7 +72,7 @@ func rearm(timer *time.Timer, at time.Time) {
 	timer.Reset(time.Until(at))
 }
 
-// nextWake returns the time at which the loop must run without a change; zero if only a change can wake it.
+// nextWake returns the time at which the loop must run even without a change; zero for never.
 func (a *Agent) nextWake() time.Time {
 	if a.planner.known.State() == nil {
 		return a.nextSync(time.Now())
@@ -82,19 +80,18 @@ func (a *Agent) nextWake() time.Time {
 	return a.schedule.NextWake(a.nextSync(time.Now()), a.checks.next(a.planner.known))
 }
 
-// nextSync returns the time of the next sync without a change; zero if there is none.
 func (a *Agent) nextSync(now time.Time) time.Time {
 	p := a.planner
 	deadlines := []time.Time{p.draining.Next(), p.ramps.Next()}
 	if p.known.State() == nil {
-		deadlines = append(deadlines, a.schedule.NextWake()) // the sync reads the kernel itself
+		deadlines = append(deadlines, a.schedule.NextWake()) // the first sync itself reads the kernel
 	} else {
 		deadlines = append(deadlines, a.walks.flows.Next(), p.known.Refusals.Next(), a.reader.nextProbe(p.cluster))
 	}
 	return a.schedule.NextSync(now, deadlines...)
 }
 
-// Preview returns what the agent would serve, and the kernel's virtual servers as they are, without writing.
+// Preview returns what the agent would serve, and the kernel's current virtual servers. It writes nothing.
 func (a *Agent) Preview(ctx context.Context) (v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error) {
 	if _, err := a.Plan(ctx); err != nil {
 		return nil, nil, err
@@ -104,7 +101,7 @@ func (a *Agent) Preview(ctx context.Context) (v *view.View, have map[kernel.Serv
 	return s.View(), a.planner.known.State().Servers, nil
 }
 
-// Plan returns the plan of the next sync, without applying it.
+// Plan returns the plan of the next sync but does not apply it.
 func (a *Agent) Plan(ctx context.Context) (diff.Plan, error) {
 	_, plan, err := a.once(ctx, time.Now(), a.reader.source.Take())
 	return plan, err

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: until the source has delivered its complete initial list, an object missing from it may still exist.
+// I4: while the initial list is incomplete, an object missing from it may exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -80,7 +80,7 @@ func TestUnreadableKernel(t *testing.T) {
 		failReads(1) // this time, the lookup fails
 		w.put(web(), compiletest.Service("new", "10.96.0.2", "10.244.0.1"))
 		if c := w.fake.TakeCounts(); c.Writes() > 0 || c.Lookups != 1 {
-			w.Errorf("without having read the kernel: %+v", c)
+			w.Errorf("writes before the kernel was read: %+v", c)
 		}
 		w.sleep(10 * time.Second)
 		w.is()
@@ -117,7 +117,7 @@ func TestFailedUpdateDeletesNothing(t *testing.T) {
 	}
 }
 
-// I8: a Service that cannot be served does not affect others. It is served once the kernel accepts its objects.
+// I8: a Service that cannot be served does not affect others.
 func TestFailingServiceBlocksNoOther(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(webKey)
@@ -128,7 +128,7 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.put(compiletest.Service("third", "10.96.0.3", "10.244.0.1"))
-		if !w.has("10.96.0.3/32") { // it is served immediately, without waiting for the next retry
+		if !w.has("10.96.0.3/32") {
 			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.takeReports()
@@ -147,7 +147,6 @@ func TestFailingServiceBlocksNoOther(t *testing.T) {
 	})
 }
 
-// cannotMake prevents the kernel from creating one virtual server.
 func (w *world) cannotMake(key kernel.ServerKey) {
 	w.fake.Refuse(func(op kernel.Op) error {
 		if s, ok := op.Object.(kernel.Server); ok && s.Key == key {
@@ -157,8 +156,6 @@ func (w *world) cannotMake(key kernel.ServerKey) {
 	})
 }
 
-// The backoff doubles with every failed attempt, and ends when an attempt succeeds. Changes in the meantime do not postpone the next
-// attempt.
 func TestBackoff(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(webKey)
@@ -184,7 +181,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// Writing the base that all Services depend on fails. Until the retry, no virtual server is created; existing ones are updated.
+// All Services depend on the base. While it cannot be written, no virtual server is created, but existing ones are
+// updated.
 func TestBaseFails(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		for _, kind := range []kernel.Kind{kernel.KindSet, kernel.KindRules, kernel.KindDevice} {
@@ -210,7 +208,7 @@ func TestBaseFails(t *testing.T) {
 	}
 }
 
-// A set whose parameters change is replaced and then read again: only the kernel knows which members survived.
+// Only the kernel knows which members survive the replacement of a set.
 func TestReplacedSetIsReadAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -222,7 +220,7 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 		if c := w.fake.TakeCounts(); c.Reads != 2 {
 			w.Errorf("counts %+v", c)
 		}
-		w.remove("web") // before the next audit
+		w.remove("web")
 		w.is()
 	})
 }
@@ -230,7 +228,7 @@ func TestReplacedSetIsReadAgain(t *testing.T) {
 func TestPodRangesOfTheNode(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.LocalByNodeCIDR = true
-		w.fake.OnOp(nil) // the checker knows only the old rules
+		w.fake.OnOp(nil) // the checker uses the old rules
 		w.put(web())
 		w.start()
 		w.fake.TakeCounts()
@@ -242,8 +240,6 @@ func TestPodRangesOfTheNode(t *testing.T) {
 	})
 }
 
-// If the agent is notified that another program changed the kernel, it starts an audit immediately. Many notifications cause one audit per
-// second.
 func TestKernelChanged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		disturbed := make(chan struct{}, 1)
@@ -266,7 +262,6 @@ func TestKernelChanged(t *testing.T) {
 	})
 }
 
-// Stopping leaves the kernel unchanged and is not a failure.
 func TestStop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -284,7 +279,6 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// The rest of the process sees only the report of a sync.
 func TestReport(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web(), younger(compiletest.Service("late", "10.96.0.1")))
@@ -312,8 +306,8 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// A change at an address where an operation failed makes the next full read earlier, and waits for it. A change at another address does not
-// wait.
+// After a failed operation, a change at the same address waits for the next full read, and moves it forward. A change
+// at another address does not wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(tcp("10.96.0.1:443"))
@@ -321,7 +315,7 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 		both.Ports = append(both.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
 		w.put(both, compiletest.Service("other", "10.96.0.2", "10.244.0.1"))
 		w.start()
-		w.sleep(time.Hour) // retries have become rare
+		w.sleep(time.Hour)
 		if !w.has("10.96.0.1/32") || !w.has("ipset add KIPVS-4-CLUSTER-IP 10.96.0.1,tcp:80") {
 			w.Errorf("a port that can be served is not served:\n%s", w.fake.Dump())
 		}
@@ -344,7 +338,6 @@ func TestChangeAtUnverifiedAddress(t *testing.T) {
 	})
 }
 
-// Repeated failures of different Services do not postpone the retry forever.
 func TestRetryIsNotPostponed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -368,7 +361,7 @@ func TestRetryIsNotPostponed(t *testing.T) {
 	})
 }
 
-// After a sync that failed before it had a plan, later changes do not make the agent forget the objects that this sync should have removed.
+// Objects that a failed sync should have removed are still removed after later changes.
 func TestSyncWithoutPlan(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())

@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestLargeServicesCostOthersNothing changes, creates and deletes a Service beside large ones, in many shapes that the API server accepts.
-// Some large Services also claim the new Service's address, or have an endpoint at that address. No sync fails. Each change causes the same
+// TestLargeServicesCostOthersNothing changes a Service while large Services exist, in many shapes that the API server
+// accepts. Some of them also claim the Service's address, or have an endpoint there. Each change must cause the same
 // operations as without the large Services, no reads, and less than twice the allocations.
 func TestLargeServicesCostOthersNothing(t *testing.T) {
 	alone := besideLarge(t, 0)
@@ -45,7 +45,6 @@ func TestLargeServicesCostOthersNothing(t *testing.T) {
 
 const inItsPlace = "a new Service at another's external IP"
 
-// besideLarge returns the number of allocations for changes to small Services while large Services conflict with them.
 func besideLarge(t *testing.T, inTheWay int, large ...*model.Service) map[string]uint64 {
 	allocations := map[string]uint64{}
 	synctest.Test(t, func(t *testing.T) {

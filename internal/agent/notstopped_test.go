@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of them no longer succeeds, that page is
-// out of date.
+// These tests show the attacks that docs/threat-model.md lists as not stopped. If a test fails, the page is out of
+// date.
 
 // The agent looks up all new virtual servers in a single call. It applies no other change during that call.
 func TestLookupsAreNotDivided(t *testing.T) {
@@ -27,9 +27,9 @@ func TestLookupsAreNotDivided(t *testing.T) {
 	})
 }
 
-// While an agent restarts, a load balancer gives up an unused address of the node's network, and an external IP takes it over: the new
-// agent finds the address served. An agent that keeps running knows which Service had the address
-// (TestNothingIsInheritedFromALoadBalancer).
+// A load balancer gives up an unused address of the node's network while the agent restarts. The address becomes the
+// external IP of another Service. The new agent finds the address in use and accepts the claim. An agent that keeps
+// running knows which Service had the address (TestNothingIsInheritedFromALoadBalancer).
 func TestInheritedOverARestart(t *testing.T) {
 	for restarts, served := range map[bool]bool{false: false, true: true} {
 		calmBubble(t, func(w *world) {

@@ -28,12 +28,10 @@ func entry(key kernel.ServerKey) kernel.Member {
 	return want.LedgerEntry(compile.Base(compiletest.Config()).Ledger, key)
 }
 
-// foreign creates a foreign virtual server.
 func foreign(key kernel.ServerKey) func(*kerneltest.Fake) error {
 	return func(f *kerneltest.Fake) error { return f.AddServer(serverAt(key), to("192.168.1.1:9", 3)) }
 }
 
-// done lists the successful operations in these reports.
 func done(reports ...agent.Report) []string {
 	list := []string{}
 	for _, r := range reports {

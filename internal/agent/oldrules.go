@@ -6,18 +6,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// oldRules removes the sets and rules that an earlier start left in another rule layer. It runs outside the loop, because it calls
-// programs, which can be slow or hang.
+// oldRules removes the sets and rules of an earlier start that used another rule layer. It works outside the loop,
+// because its programs can be slow or hang.
 type oldRules struct {
 	job[[]Result]
-	// removed is true once all old sets and rules are removed.
 	removed bool
-	// results are the results not yet reported.
 	results []Result
 }
 
-// start begins to remove old rules once the current rules are complete: until then, the old rules may be the only working ones. After a
-// failure, the next full sync tries again. start calls request if there is a result to report.
+// start begins to remove old rules once the current rules are complete: until then, the old rules may be the only
+// working ones. After a failure, the next full sync tries again.
 func (o *oldRules) start(ctx context.Context, b *background, k Kernel, r *Report, request func()) {
 	if o.running() || o.removed || !r.rulesComplete() {
 		return
@@ -45,7 +43,6 @@ func removeOldRules(ctx context.Context, k Kernel) (results []Result, err error)
 	return results, err
 }
 
-// report adds the unreported results to a report.
 func (o *oldRules) report(r *Report) {
 	r.OldRules, r.OldRulesErr = o.results, o.err
 	o.results, o.err = nil, nil
@@ -59,13 +56,12 @@ func removalOf(old []kernel.OldRules) []kernel.Op {
 	return ops
 }
 
-// rulesComplete reports whether the rules are complete after the sync, regardless of other failed operations.
 func (r *Report) rulesComplete() bool {
 	for _, result := range r.Results {
 		if result.Op.KindOf() == kernel.KindRules && (result.Err != nil || result.Skipped) {
 			return false
 		}
 	}
-	// If there are no results, the sync may have failed before it wrote anything.
+	// Without results, the sync may have failed before it wrote anything.
 	return r.Full && len(r.rulesErr) == 0 && (r.Err == nil || len(r.Results) > 0)
 }

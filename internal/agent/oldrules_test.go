@@ -31,7 +31,6 @@ func TestOldRulesAreRemovedAfterNewOnesAreComplete(t *testing.T) {
 	})
 }
 
-// A failed removal is retried at every audit, and reported once.
 func TestOldRulesAreTriedAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.SetOldRules(kernel.OldRules{Variant: "legacy", Family: inet.IPv4})

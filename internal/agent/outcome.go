@@ -8,15 +8,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/diff"
 )
 
-// This file records the outcome of a sync.
-
-// postpone leaves the work to a later sync if a sync fails before it has a plan.
 func (p *planner) postpone(s *syncRun) {
 	p.known.Postpone(s.touched)
 	p.ramps.Retry(s.now, schedule.RetryStep(s.now))
 }
 
-// finish records the kernel state after a sync.
 func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	r := s.report
 	p.known.Refusals.Postpone(s.now)
@@ -32,12 +28,12 @@ func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	}
 }
 
-// fewRefusals is the largest number of Services with refused objects that never indicates a fault of the node, even if there are few
-// Services.
+// fewRefusals is the largest number of Services with refused objects that never indicates a fault of the node.
 const fewRefusals = 2
 
-// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for the same reason: in that case
-// the node is at fault, not the Services. The users of a single namespace cannot cause this error.
+// prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for the same
+// reason. In that case the node is at fault, not the Services. The users of a single namespace cannot cause this
+// error.
 func (p *planner) prevailingRefusal() error {
 	most := p.known.Refusals.Prevailing()
 	if most.Services <= fewRefusals || 2*most.Services <= p.cluster.Services() || 2*most.Namespaces <= p.cluster.Namespaces() {
@@ -46,7 +42,6 @@ func (p *planner) prevailingRefusal() error {
 	return fmt.Errorf("the kernel refuses objects of %d of %d Services, for example: %w", most.Services, p.cluster.Services(), most.Err)
 }
 
-// noteDrained reports the endpoints with a wanted weight of 0 whose last connection has ended since the previous full sync.
 func (p *planner) noteDrained(s *syncRun) {
 	for _, entry := range p.stopped.Update(p.target, p.known.State()) {
 		s.report.NewlyDrained = append(s.report.NewlyDrained, DrainedEndpoint{

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// These tests cover ownership (I5) in the loop. The Service web claims 10.96.0.1:80.
 var webKey = tcp("10.96.0.1:80")
 
 func web(endpoints ...string) *model.Service {
@@ -25,7 +24,6 @@ func web(endpoints ...string) *model.Service {
 	return compiletest.Service("web", "10.96.0.1", endpoints...)
 }
 
-// untouched checks that the foreign virtual server is unchanged and reported, and that kube-ipvs has no objects for it.
 func (w *world) untouched() {
 	w.Helper()
 	state := w.fake.State()
@@ -73,7 +71,6 @@ func TestForeignServerAppearsBetweenSyncs(t *testing.T) {
 	})
 }
 
-// An audit saw the foreign virtual server before a Service claimed its address.
 func TestForeignServerKnownBeforeService(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(foreign(webKey))
@@ -89,8 +86,6 @@ func TestForeignServerKnownBeforeService(t *testing.T) {
 	})
 }
 
-// Another program creates the virtual server between the agent's lookup and write. The owner record is deleted again, even if the first
-// attempt fails.
 func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	for _, undo := range []error{nil, syscall.EBUSY} {
 		for _, when := range []string{"audit", "change"} {
@@ -113,7 +108,6 @@ func TestForeignServerAppearsBetweenLookupAndWrite(t *testing.T) {
 	}
 }
 
-// intrude creates the foreign virtual server when our owner record is written, and makes the first deletion of that record fail.
 func intrude(w *world, undo error) func(kernel.Op, error) {
 	made := false
 	return func(op kernel.Op, err error) {
@@ -129,8 +123,8 @@ func intrude(w *world, undo error) func(kernel.Op, error) {
 	}
 }
 
-// Another program deletes our virtual server, and recreates it while the agent repairs. The owner record is older, so the virtual server
-// stays ours.
+// Another program replaces our virtual server while the agent repairs. The owner record is older, so the virtual
+// server stays ours.
 func TestServerIsReplacedDuringRepair(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))
@@ -154,7 +148,6 @@ func TestServerIsReplacedDuringRepair(t *testing.T) {
 	})
 }
 
-// If another program destroys the set that lists an address, the address stays ours and is removed with its Service.
 func TestAddressIsReleasedWithoutItsSet(t *testing.T) {
 	cases := map[string]func(w *world){
 		"the set cannot be created again": func(w *world) {
@@ -206,7 +199,6 @@ func TestForeignServerIsDeleted(t *testing.T) {
 	})
 }
 
-// Another program flushes the ledger while the agent runs. None of our virtual servers becomes foreign, and unwanted ones are deleted.
 func TestLedgerFlushedWhileRunning(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web(), compiletest.Service("empty", "10.96.0.2"), compiletest.Service("going", "10.96.0.3", "10.244.0.3"))
@@ -214,7 +206,7 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 		w.audit()
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushSet("KIPVS-4-LEDGER") })
 		w.allowed = nil
-		w.mayUnclaim = true // the missing records cannot be deleted in the right order
+		w.mayUnclaim = true
 		w.fake.OnOp(nil)
 		w.remove("going")
 		w.put(web("10.244.0.2"))
@@ -225,8 +217,8 @@ func TestLedgerFlushedWhileRunning(t *testing.T) {
 	})
 }
 
-// The ledger was lost while no agent ran, or kube-proxy ran here before. Every wanted virtual server on our device is adopted in place and
-// keeps its connections.
+// If the ledger is lost, or kube-proxy ran here before, the agent adopts every wanted virtual server on our device in
+// place. Connections survive.
 func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.damage(kubeProxy)
@@ -237,7 +229,6 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 			}
 			w.checkStep(op, err)
 		})
-		// kube-proxy's objects are recorded as ours one after another.
 		for _, key := range []kernel.ServerKey{webKey, tcp("10.96.0.2:80")} {
 			w.allowed = append(w.allowed, fmt.Sprintf("address %s is bound without a virtual server", key.Addr.Addr()))
 		}
@@ -250,7 +241,6 @@ func TestAdoptsWhenLedgerIsLost(t *testing.T) {
 	})
 }
 
-// kubeProxy creates web with an old endpoint, a Service without endpoints, and a deleted Service.
 func kubeProxy(f *kerneltest.Fake) error {
 	return errors.Join(
 		leftover(f),
@@ -275,14 +265,12 @@ func leftover(f *kerneltest.Fake) error {
 	)
 }
 
-// Adoption must survive a crash partway through, even if the virtual servers differ from the wanted ones; see TestCrash.
-
 func TestUnwantedServerIsReportedNeverDeleted(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(web())
 		w.start()
 		w.audit()
-		gone := tcp("10.96.0.1:81") // on an address of ours
+		gone := tcp("10.96.0.1:81")
 		theirs := func(f *kerneltest.Fake) error { return f.AddServer(serverAt(gone), to("10.244.9.9:1", 1)) }
 		w.damage(theirs)
 		w.converged(theirs)
@@ -317,8 +305,8 @@ func TestForeignAddressOnOurDevice(t *testing.T) {
 	})
 }
 
-// An IPVS dump misses entries while another program writes. If a dump misses one of our virtual servers, the agent does not create it
-// again. If it misses a foreign one, the agent does not claim it.
+// An IPVS dump can miss entries while another program writes. If the dump misses one of our virtual servers, the
+// agent does not create it again. If the dump misses a foreign virtual server, the agent does not claim its address.
 func TestIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		other := tcp("10.96.0.2:80")
@@ -338,7 +326,7 @@ func TestIncompleteDump(t *testing.T) {
 		w.stop()
 		w.takeReports()
 		w.mayUnclaim = true
-		w.fake.DumpMisses(webKey, other) // in the very first read
+		w.fake.DumpMisses(webKey, other)
 		w.start()
 		w.audit()
 		if d := w.fake.Dump(); d != before {
@@ -348,8 +336,6 @@ func TestIncompleteDump(t *testing.T) {
 	})
 }
 
-// If an audit missed a virtual server and another program deletes it before the next audit, the agent recreates it, although the two audits
-// see no difference.
 func TestDeletedAfterAnIncompleteDump(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// plan compares the wanted state with a full read of the kernel if one is due, otherwise with the known state.
 func (p *planner) plan(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	if p.known.Unverified().Concerns(s.touched) {
 		p.schedule.RetrySoon()
@@ -24,7 +23,6 @@ func (p *planner) plan(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, er
 	return p.planTouched(ctx, k, s)
 }
 
-// planFull reads the whole kernel and compares everything.
 func (p *planner) planFull(ctx context.Context, k Kernel, s *syncRun) (diff.Plan, error) {
 	fresh, err := k.Read(ctx)
 	if err != nil {

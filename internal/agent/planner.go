@@ -13,22 +13,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// planner decides what to write: it compiles the facts from the reader, and compares the wanted state with the known state of the kernel.
 type planner struct {
-	cfg      *Config
-	cluster  *compile.Cluster
-	target   *diff.Target
-	known    *known.Kernel
-	schedule *schedule.Schedule
-	ramps    *slowstart.Ramps
-	draining *drain.Clocks
-	stopped  *drain.Stopped
-	// inherited checks the objects that an earlier agent left in the kernel.
+	cfg       *Config
+	cluster   *compile.Cluster
+	target    *diff.Target
+	known     *known.Kernel
+	schedule  *schedule.Schedule
+	ramps     *slowstart.Ramps
+	draining  *drain.Clocks
+	stopped   *drain.Stopped
 	inherited inherited
-	// left are the objects of the last sync if it ended early, otherwise nil.
+	// left contains the objects that the last sync left to the next one.
 	left *want.Touched
-	// reconfigured is true if settings changed since everything was last compared with the kernel. changedSettings are the latest that no sync
-	// has used.
+	// reconfigured is true if settings changed since the last full comparison. changedSettings names the changed
+	// settings that no sync has used yet.
 	reconfigured    bool
 	changedSettings []string
 }
@@ -41,7 +39,6 @@ func newPlanner(cfg *Config, s *schedule.Schedule) *planner {
 	}
 }
 
-// reconfigure applies changed settings.
 func (p *planner) reconfigure(settings compile.Settings) {
 	p.cluster.Learn(compile.Facts{Settings: &settings})
 	p.reconfigured = true
@@ -51,23 +48,20 @@ func (p *planner) compile(s *syncRun) {
 	p.took(s, p.cluster.Compile(s.touched))
 }
 
-// compileFirst compiles some Services before the others.
 func (p *planner) compileFirst(s *syncRun, first map[model.ServiceID]*model.Service) {
 	p.took(s, p.cluster.Update(first, s.touched))
 }
 
-// took records a change in the wanted state.
 func (p *planner) took(s *syncRun, compiled []model.ServiceID) {
 	s.report.compiled(compiled)
 	p.target.Follow(s.touched)
 }
 
-// inherited compares the objects that an earlier agent left in the kernel with the first lists from the API server. If the lists lack most
-// of these objects, the agent cannot tell why: the objects may have been deleted while no agent ran, or the API server may have lost its
-// storage, hide objects or belong to another cluster. Therefore the agent changes nothing at first (I15).
+// inherited compares the objects that an earlier agent left in the kernel with the first lists from the API server.
+// If the lists lack most of these objects, the agent cannot tell why: the objects may have been deleted while no
+// agent ran, or the API server may have lost its storage, hide objects or belong to another cluster. Therefore the
+// agent waits before it changes anything (I15).
 type inherited struct {
-	// until is the time at which the agent accepts the lists in any case; zero before the first comparison.
-	until time.Time
-	// accepted is true once the lists were plausible or that time has passed.
+	until    time.Time
 	accepted bool
 }

@@ -50,7 +50,6 @@ func (k *KnownProblems) compare(r *Report, check Check, now []model.Problem) {
 	}
 }
 
-// replaces reports whether one Problem replaces another. A replaced Problem does not count as resolved.
 func replaces(p, q model.Problem) bool {
 	return p.Service == q.Service && p.Object == q.Object && p.Field == q.Field
 }

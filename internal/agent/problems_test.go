@@ -10,8 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// Each Problem is reported as new once and as resolved once, unless another Problem of the same field replaces it. The numbers of Problems
-// come from the latest reports.
+// Each Problem is reported as new once and as resolved once, unless another Problem of the same field replaces it.
 func TestProblemChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known, counts := agent.NewKnownProblems("node-1"), map[agent.Check]int{}
@@ -48,7 +47,7 @@ func TestProblemChanges(t *testing.T) {
 			again := *r
 			again.ProblemChanges = nil
 			if known.Update(&again); len(again.ProblemChanges) > 0 {
-				t.Fatalf("the same report again: %+v", again.ProblemChanges)
+				t.Fatalf("a repeated report changes problems: %+v", again.ProblemChanges)
 			}
 		}
 		for check, problems := range latest {
@@ -59,7 +58,6 @@ func TestProblemChanges(t *testing.T) {
 	})
 }
 
-// someProblems are up to three Problems of an object, in different fields.
 func someProblems(t *rapid.T, object model.ObjectRef) (problems []model.Problem) {
 	for _, field := range []string{"x", "y", "z"} {
 		if reason := rapid.SampledFrom([]string{"", "one", "two"}).Draw(t, field); reason != "" {

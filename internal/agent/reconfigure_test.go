@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// configurations lists the configurations of restarted agents. Each is a change to the tests' configuration. IP families are not a setting:
-// a machine that loses a family can no longer remove that family's objects.
+// configurations are changes to the tests' configuration. They do not change the IP families: a machine that loses a
+// family can no longer remove that family's objects.
 var configurations = map[string]func(*compile.Config){
 	"default":                    func(*compile.Config) {},
 	"another cluster CIDR":       func(c *compile.Config) { c.Local.CIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} },
@@ -35,9 +35,9 @@ var configurations = map[string]func(*compile.Config){
 	"strict ARP, other timeouts": func(c *compile.Config) { c.StrictARP, c.Timeouts.UDP = true, drainTimeout },
 }
 
-// TestRestartWithAnyConfiguration: after a restart with any configuration, the kernel's state is as if the earlier configuration had never
-// been used. Sysctls and timeouts are an exception, because agents do not reset them. Virtual servers that are wanted under both
-// configurations are never deleted.
+// After a restart with any configuration, the kernel's state does not depend on the earlier configuration. Exceptions
+// are sysctls and timeouts, which agents do not reset. Virtual servers that both configurations want are never
+// deleted.
 func TestRestartWithAnyConfiguration(t *testing.T) {
 	fresh, fromScratch := map[string]*kernel.State{}, map[string]string{}
 	for name := range configurations {
@@ -62,7 +62,6 @@ func TestRestartWithAnyConfiguration(t *testing.T) {
 	}
 }
 
-// runWith runs an agent with each of two configurations in turn, and returns the kernel's state.
 func runWith(t *testing.T, before, after string, between func(*world)) (state *kernel.State, dump string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,14 +89,12 @@ func runWith(t *testing.T, before, after string, between func(*world)) (state *k
 	return state, dump
 }
 
-// withoutSettings returns a dump without the values that agents do not reset.
 func withoutSettings(dump string) []string {
 	return slices.DeleteFunc(lines(dump), func(line string) bool {
 		return strings.Contains(line, "sysctl") || strings.Contains(line, "ipvsadm --set")
 	})
 }
 
-// TestReloadIsNoDrift: changes caused by a reload do not count as drift, but later changes by another program do.
 func TestReloadIsNoDrift(t *testing.T) {
 	for name, configure := range configurations {
 		t.Run(name, func(t *testing.T) {

@@ -10,14 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The bounds of the lists of an entry. A few entries may be large, but not all: the journal bounds their total.
+// Each list of an entry is bounded. A few entries may be large: the journal bounds their total.
 const (
 	maxServices = 50
 	maxFailures = 8
 	maxProblems = 8
 )
 
-// record adds an entry to the journal if a sync changed, repaired or failed something.
 func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	e := &view.PastSync{
 		Time: r.Started, Kind: r.Kind, Operations: operations(r, mode), Failures: view.Some[view.Failure]{Items: []view.Failure{}},
@@ -62,7 +61,6 @@ func record(to *journal.Ring, r *Report, mode kernel.Mode) {
 	to.Add(e)
 }
 
-// fail adds the failure of an operation.
 func fail(e *view.PastSync, r Result) {
 	switch {
 	case r.Skipped:
@@ -84,13 +82,11 @@ func problemTexts(r *Report, of func(ProblemChange) []model.Problem) view.Some[s
 	return all
 }
 
-// kindNames are the objects of operations. planeOf has the parts of the kernel that have them.
 var kindNames = map[kernel.Kind]string{
 	kernel.KindServer: "virtual servers", kernel.KindDestination: "destinations", kernel.KindSet: "sets", kernel.KindMember: "set entries",
 	kernel.KindRules: "rule chains", kernel.KindAddress: "addresses", kernel.KindDevice: "device", kernel.KindSysctl: "sysctls", kernel.KindTimeouts: "timeouts",
 }
 
-// planeOf returns the part of the kernel that has objects of a kind.
 func planeOf(kind kernel.Kind, mode kernel.Mode) string {
 	switch {
 	case kind == kernel.KindAddress || kind == kernel.KindDevice:
@@ -107,7 +103,6 @@ func planeOf(kind kernel.Kind, mode kernel.Mode) string {
 	return "ipset"
 }
 
-// operations counts the successful operations by kind.
 func operations(r *Report, mode kernel.Mode) []view.OperationCount {
 	counts := [kernel.KindTimeouts + 1]view.OperationCount{}
 	for _, results := range [][]Result{r.Results, r.OldRules} {

@@ -43,7 +43,6 @@ func randomReport(t *rapid.T) *Report {
 	return r
 }
 
-// TestEntriesAreBoundedAndIndependent: an entry about any report is small, and a report that changes later does not change it.
 func TestEntriesAreBoundedAndIndependent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ring, r := journal.New(), randomReport(t)
@@ -77,7 +76,6 @@ func TestEntriesAreBoundedAndIndependent(t *testing.T) {
 	})
 }
 
-// TestKindsHaveNames: the history names every kind of object, and the part of the kernel that has it.
 func TestKindsHaveNames(t *testing.T) {
 	for kind := kernel.KindSysctl; kind <= kernel.KindTimeouts; kind++ {
 		for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {

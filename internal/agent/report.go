@@ -19,84 +19,74 @@ import (
 type Report struct {
 	Started  time.Time
 	Duration time.Duration
-	// Full is true if the whole kernel was read.
-	Full bool
-	Kind view.SyncKind
-	// Causes are the reasons why the sync ran, Waited how long the first change from the source had waited.
-	Causes []view.Cause
+	Full     bool
+	Kind     view.SyncKind
+	Causes   []view.Cause
+	// Waited is the time that the first change from the source had to wait.
 	Waited time.Duration
 	// Drift counts the differences that an audit found although all writes succeeded and nothing changed in the cluster.
-	Drift int
-	// Drifted lists these differences by object.
-	Drifted []contest.Finding
-	// Compiled are the Services that this sync compiled; Services is the number of all Services.
+	Drift    int
+	Drifted  []contest.Finding
 	Compiled []model.ServiceID
 	Services int
-	// Written are the Services whose objects were written or should have been. The first sync does not list them.
+	// Written are the Services whose objects the sync wrote or tried to write. The first sync does not list them.
 	Written []model.ServiceID
-	// Problems are the Problems of the compiled Services, and of Services for which the kernel's refusals changed. An empty list means that
-	// earlier problems are resolved.
+	// Problems are the Problems of the compiled Services, and of Services whose refused objects changed. An empty
+	// list means that earlier Problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
 	// Served describes what this node serves of each compiled Service; it is zero for deleted Services.
 	Served map[model.ServiceID]compile.Served
-	// VirtualServers counts the wanted virtual servers. Draining counts the endpoints that keep connections but get no new ones.
+	// VirtualServers counts the wanted virtual servers. Draining counts the endpoints that have connections but
+	// accept no new ones.
 	VirtualServers, Draining int
 	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those without connections through this
 	// node. Both counts are as of the last full sync.
 	Stopped, Drained int
 	// NewlyDrained are the stopped endpoints whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
-	// Stages are the durations of the sync's stages.
-	Stages Stages
-	// Node is this node's object; nil while it is unknown.
-	Node *model.Node
-	// NodeProblems are all problems of this node.
+	Stages       Stages
+	Node         *model.Node
 	NodeProblems []model.Problem
-	// Unreadable are problems of objects that cannot be converted, by object.
+	// Unreadable are Problems of objects that could not be converted.
 	Unreadable map[model.ObjectRef][]model.Problem
 	// ProblemChanges are the Problems that are new or resolved.
 	ProblemChanges []ProblemChange
-	// Foreign are the wanted virtual servers that cannot be written because a foreign virtual server has the same key, each with its
-	// Service port.
+	// Foreign are the wanted virtual servers that cannot be written because a foreign virtual server has the same
+	// key.
 	Foreign map[kernel.ServerKey]model.ServicePortRef
 	// Found describes unwanted objects that the agent reports and never deletes.
 	diff.Found
-	Results []Result
-	// OldRules are the operations that removed old rules from the other iptables variant. OldRulesErr is the error of the search for old
-	// rules.
+	Results     []Result
 	OldRules    []Result
 	OldRulesErr error
 	// NodePortAddresses are the addresses that serve node ports; nil means all addresses of the node.
 	NodePortAddresses []netip.Addr
 	// LoopbackAddresses are the loopback addresses that serve node ports.
 	LoopbackAddresses []netip.Addr
-	// Period is the maximum time until the next sign of life from the loop: a full sync or a successful quick check.
+	// Period is the maximum time between two signs of life from the loop: a full sync or a successful quick check.
 	Period time.Duration
 	// NextAudit is the time from the start of the last full sync to the next regular one.
-	NextAudit time.Duration
-	// Programmed are the triggers whose changes are complete in the kernel after this sync.
+	NextAudit  time.Duration
 	Programmed []model.Trigger
 	// EndedFlows counts the stale tracked connections that walks have ended since the last report.
 	EndedFlows int
 	// Err is the first error; RetryAfter is the time until the retry.
 	Err        error
 	RetryAfter time.Duration
-	// Waiting describes rules that were still being written when the sync ended. That is not a failure, but operations that depend on these
+	// Waiting describes rules that were still being written when the sync ended. Only operations that depend on these
 	// rules wait.
 	Waiting error
-	// Interrupted is true if part of the plan is left for the next sync, because changes of other Services are waiting.
+	// Interrupted is true if the sync left part of its plan to the next one, because other changes were waiting.
 	Interrupted bool
-	// Stuck are the parts of the kernel interface that do not work, sorted.
-	Stuck []kernel.StuckError
+	Stuck       []kernel.StuckError
 	// rulesErr contains the errors of reading rules. Err includes it.
-	rulesErr kernel.RulesError
-	// rulesRead is true if all other rules were read.
+	rulesErr  kernel.RulesError
 	rulesRead bool
 }
 
-// Check is a check of an object. It always reports all Problems of the object, so a Problem that is missing has been resolved.
+// Check identifies a check of an object. A check always reports all Problems of its object.
 type Check struct {
-	// Reading is true if the check is the conversion of an object from the API server.
+	// Reading is true if the check converts an object from the API server.
 	Reading bool
 	Object  model.ObjectRef
 }
@@ -105,15 +95,14 @@ type Check struct {
 type ProblemChange struct {
 	Check
 	Added, Resolved []model.Problem
-	// More is the change in the number of Problems.
-	More int
+	More            int
 }
 
-// DriftKinds maps the parts of the kernel in which audits find drift to their kinds of drift.
+// DriftKinds maps parts of the kernel to kinds of drift.
 var DriftKinds = contest.Kinds
 
-// rulesFailure returns the part of Err about reading the rules. If every read is still running, the sync is waiting and has not failed: the
-// end of a read requests an audit.
+// If every read of the rules is still running, the sync is waiting and has not failed. The end of a read requests an
+// audit.
 func (r *Report) rulesFailure() (waits bool, err error) {
 	waits = true
 	for _, err := range r.rulesErr {
@@ -126,16 +115,15 @@ func (r *Report) rulesFailure() (waits bool, err error) {
 	return waits, err
 }
 
-// DrainedEndpoint is an endpoint with weight 0 that has no connection left through this node.
+// DrainedEndpoint is an endpoint with weight 0 whose last connection through this node has ended.
 type DrainedEndpoint struct {
-	// Service names the Service port, for instance "default/web:http".
 	Service  model.ServicePortRef
 	Server   kernel.ServerKey
 	Endpoint netip.AddrPort
 }
 
-// Stages are the durations of the stages of a sync: compile, plan (which may read the whole kernel) and apply. Gather is the part of Compile
-// that reads facts. Bootstrap is the total of all three for a new node's bootstrap Services.
+// Stages are the durations of the stages of a sync. Gather is a part of Compile. Bootstrap is the total of all stages
+// for the bootstrap Services of a new node.
 type Stages struct{ Bootstrap, Gather, Compile, Plan, Apply time.Duration }
 
 // Result is the outcome of one operation.
@@ -145,29 +133,23 @@ type Result struct {
 	Skipped bool // not tried, because it depends on a failed operation or the kernel has refused it before
 }
 
-// Refused reports whether the kernel refused the operation because of its object. A Problem of the Service describes the refusal.
+// Refused reports whether the kernel refused the object itself. A Problem of the Service describes the refusal.
 func (r Result) Refused() bool { return r.Err != nil && !r.Skipped && kernel.Refused(r.Op, r.Err) }
 
 // Unfinished reports whether the operation is still running.
 func (r Result) Unfinished() bool { return errors.Is(r.Err, errUnfinished) && !r.Skipped }
 
-// errUnfinished is the result of a write of rules that the sync did not wait for. Operations that depend on it wait for an audit, which
-// follows when the write ends.
 var errUnfinished = errors.New("iptables has not finished yet")
 
-// errOccupied is the result if an earlier write is still running.
 var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
 
-// optional reports whether the sync succeeds even if the operation fails.
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)
 	return ok && sysctl.Optional
 }
 
-// failed reports whether a required operation was tried and failed.
 func (r Result) failed() bool { return r.Err != nil && !r.Skipped && !r.optional() && !r.Unfinished() }
 
-// firstError returns the node's failures. Refused objects do not count.
 func (r *Report) firstError() error {
 	return r.errorOf(func(result Result) bool { return result.failed() && !result.Refused() })
 }
@@ -199,12 +181,10 @@ func (r *Report) firstUnfinished() error {
 // Complete reports whether the kernel was in the wanted state after a full sync.
 func (r *Report) Complete() bool { return r.Full && r.Err == nil && r.Waiting == nil && !r.Interrupted }
 
-// compiled adds Services to the compiled ones.
 func (r *Report) compiled(ids []model.ServiceID) {
 	r.Compiled = slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(r.Compiled, ids)), model.ServiceID.Compare))
 }
 
-// describe adds the values that come from the compiled cluster.
 func (r *Report) describe(cluster *compile.Cluster, target *diff.Target) {
 	r.Services, r.VirtualServers = cluster.Services(), target.Count()
 	r.Node = cluster.Node()

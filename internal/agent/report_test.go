@@ -11,8 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestReportOfWhatIsServed checks the reports of a Service from creation to deletion: where it is served, the number of virtual servers,
-// and the number of draining endpoints.
 func TestReportOfWhatIsServed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -39,7 +37,6 @@ func TestReportOfWhatIsServed(t *testing.T) {
 	})
 }
 
-// An operation that fails during bootstrap is retried in the same sync, and logged once.
 func TestFailedBootstrapIsLoggedOnce(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web("10.244.0.1"), clusterDNS())

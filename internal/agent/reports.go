@@ -8,17 +8,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// reports passes the report of each sync to the observers, and keeps state that spans several reports.
 type reports struct {
 	history   *history
 	journal   *journal.Ring
 	observers []func(*Report)
-	// stuck are the programs that do not work.
-	stuck map[string]kernel.StuckError
-	// held counts the Services that are kept although they are missing from the API server's list.
+	stuck     map[string]kernel.StuckError
+	// held counts the Services that the agent keeps although the API server's list lacks them.
 	held     int
 	problems *KnownProblems
-	// triggers are the triggers of changes that may not be complete in the kernel.
 	triggers []model.Trigger
 }
 
@@ -31,17 +28,15 @@ func newReports(cfg *Config, log *zap.Logger) *reports {
 	return r
 }
 
-// maxTriggers is the maximum number of triggers to keep while the kernel cannot be written.
 const maxTriggers = 10_000
 
-// take records the source's changes other than objects.
 func (r *reports) take(changes model.Changes, to *Report) {
 	to.Unreadable, r.held = changes.Problems, changes.Held
 	triggers := append(r.triggers, changes.Triggers...)
 	r.triggers = triggers[max(0, len(triggers)-maxTriggers):]
 }
 
-// finish completes a report and passes it to the observers. applied is true if no step of the sync failed, except for reading rules.
+// applied is true if no step of the sync failed, except for reading rules.
 func (r *reports) finish(report *Report, applied bool) {
 	if applied && report.Waiting == nil && !report.Interrupted {
 		report.Programmed, r.triggers = r.triggers, nil

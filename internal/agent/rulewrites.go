@@ -15,8 +15,9 @@ const (
 	rulePatience = time.Second
 )
 
-// writeRules writes rules outside the loop: iptables is a program that may be slow or hang, and neither endpoint changes nor the other
-// family may wait for it (I16). If an operation takes too long, it continues in the background, and its result is errUnfinished.
+// writeRules writes rules outside the loop: iptables may be slow or hang, and neither endpoint changes nor the other
+// family may wait (I16). If an operation takes too long, it continues in the background, and its result is
+// errUnfinished.
 func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	done, abandoned, running := make(chan ruleResult), make(chan struct{}), 0
@@ -44,15 +45,14 @@ func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// ruleResult is the result of an operation on a family's rules.
 type ruleResult struct {
 	op     int
 	family inet.Family
 	err    error
 }
 
-// takeLateRules records the result of a write that no sync waited for. After a success, an audit reads the new rules. After a failure, the
-// next sync reports the failure and the write is retried.
+// After a success, an audit reads the new rules. After a failure, the next sync reports the failure and retries the
+// write.
 func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.writingRules[op.Object.(kernel.Ruleset).Family] = false
 	if err == nil {
@@ -63,7 +63,6 @@ func (w *writer) takeLateRules(op kernel.Op, err error) {
 	w.schedule.Request()
 }
 
-// await waits briefly for a number of rule writes, and even less if a change in the cluster waits.
 func (w *writer) await(running int, done <-chan ruleResult, take func(ruleResult)) {
 	grace, patience := time.NewTimer(ruleGrace), time.NewTimer(rulePatience)
 	defer grace.Stop()

@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// slowRules makes each write of rules take the given time. The returned channel receives a message when a write begins.
 func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
 	began := make(chan struct{}, 100)
 	w.fake.OnOp(func(op kernel.Op, err error) {
@@ -29,7 +28,6 @@ func (w *world) slowRules(takes time.Duration) (begins <-chan struct{}) {
 	return began
 }
 
-// nothingFailed checks that slowness is not a failure.
 func (w *world) nothingFailed() {
 	w.Helper()
 	for _, r := range w.takeReports() {
@@ -44,8 +42,7 @@ func (w *world) nothingFailed() {
 	}
 }
 
-// I16: during an iptables call of nine seconds, an endpoint change is applied as fast as usual. It waits for at most a tenth of a second,
-// because most calls end in that time.
+// I16: an endpoint change waits at most a tenth of a second for iptables. Most calls end in that time.
 func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -87,8 +84,6 @@ func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	})
 }
 
-// On a slow node, writing the rules takes a long time at the first start. Until they are complete, reports show neither a complete nor a
-// failed sync.
 func TestFirstRulesTakeLong(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(3 * time.Second)
@@ -116,7 +111,6 @@ func TestFirstRulesTakeLong(t *testing.T) {
 	})
 }
 
-// Writes that fail late are retried after a delay. Each failure is reported, but not as a change by another program.
 func TestLateFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -124,7 +118,7 @@ func TestLateFailures(t *testing.T) {
 		w.slowRules(40 * time.Second)
 		w.fake.Stick(inet.Families...)
 		w.damage(func(f *kerneltest.Fake) error { return f.FlushChain(inet.IPv4, compile.Chains[0]) })
-		w.restart() // the agent has not read the rules, so it writes them
+		w.restart()
 		w.fake.TakeCounts()
 		w.sleep(10 * auditInterval)
 		if c := w.fake.TakeCounts(); c.Reads > 20 || c.Ops[kernel.KindRules] < 10 {
@@ -137,7 +131,7 @@ func TestLateFailures(t *testing.T) {
 				failed++
 			}
 			if r.Complete() {
-				t.Error("a sync is called complete")
+				t.Error("a sync is reported as complete")
 			}
 		}
 		if failed < 10 || drift > 2 || w.logs.FilterMessage("operation failed").Len() == 0 {
@@ -149,7 +143,6 @@ func TestLateFailures(t *testing.T) {
 	})
 }
 
-// An agent that stops during a write of rules waits for the write, so nothing is written after the agent has stopped.
 func TestStopDuringRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.slowRules(9 * time.Second)

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// sample counts the Services in a random sample.
 type sample struct {
 	kinds map[kindAndFamily]int
 	vital int
@@ -21,8 +20,7 @@ type kindAndFamily struct {
 }
 
 const (
-	sampledOfKind, sampledVital = 3, 8
-	// The description of a larger Service would be too long.
+	sampledOfKind, sampledVital     = 3, 8
 	sampledFrontends, sampledSlices = 32, 4
 )
 

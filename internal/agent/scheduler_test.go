@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// withCanary is the Service web. Its pod web-0 is a canary with its own weight.
+// withCanary returns the Service web, whose pod web-0 is a canary with its own weight.
 func withCanary(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Balancing.Weights.Pods = []model.NamedWeight{{Name: "default/web-0", Weight: 5}}
@@ -25,7 +25,6 @@ func withCanary(endpoints ...string) *model.Service {
 	return svc
 }
 
-// edits lists the virtual servers that were changed in place since the previous call.
 func (w *world) edits() []string {
 	list := []string{}
 	for _, line := range done(w.takeReports()...) {
@@ -43,8 +42,6 @@ func (w *world) edited(when string, want ...string) {
 	}
 }
 
-// The kernel refuses new connections while it changes a scheduler. Therefore the agent selects a weighted scheduler before weights can
-// differ, and does not change it when weights become equal again.
 func TestTemporaryWeightsEditNoServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(withCanary("10.244.0.1", "10.244.0.2"))
@@ -59,7 +56,6 @@ func TestTemporaryWeightsEditNoServer(t *testing.T) {
 	})
 }
 
-// A virtual server that an earlier version created is changed only when its weights begin to differ.
 func TestUpgradeEditsNoServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.damage(func(f *kerneltest.Fake) error { return f.AddServer(serverAt(webKey), to("10.244.0.1:8080", 1)) })
@@ -71,7 +67,6 @@ func TestUpgradeEditsNoServer(t *testing.T) {
 	})
 }
 
-// A scheduler module loaded later is used within the configured audit interval, even if audits are rarer because they take long.
 func TestModuleIsLoadedBetweenRareAudits(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.CheckInterval = time.Second

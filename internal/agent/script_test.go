@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// scripts are sequences of cluster states. Each step lists all objects of the cluster.
+// scripts are sequences of cluster states.
 var scripts = map[string][]services{
 	"create, scale, unready, delete, recreate": {
 		all(compiletest.Service("web", "10.96.0.1", "10.244.0.1")),
@@ -44,7 +44,6 @@ var scripts = map[string][]services{
 		all(proto(compiletest.Service("dns", "10.96.0.1", "10.244.0.2", "10.244.0.3"), inet.UDP), proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.1"), inet.SCTP)),
 		all(proto(compiletest.Service("sip", "10.96.0.1", "10.244.0.3"), inet.SCTP)),
 	},
-	// This script changes a Service's type, clients and policies.
 	"node port, load balancer": {
 		all(web()),
 		all(onNodes(web(), 30080), compiletest.Service("db", "fd00:10:96::1", "fd00:10:244::1")),
@@ -103,7 +102,6 @@ func local(svc *model.Service) *model.Service {
 	return svc
 }
 
-// remote returns the endpoints on another node.
 func remote(svc *model.Service) *model.Service {
 	for i := range svc.Slices[0].Endpoints {
 		svc.Slices[0].Endpoints[i].Node = "node-b"
@@ -216,7 +214,7 @@ var replays = map[string]func(*world, []services){
 	},
 }
 
-// I6 with faults: regardless of failures and of the way changes are delivered, the kernel reaches the wanted state.
+// I6: despite failures, and however changes are delivered, the kernel reaches the wanted state.
 func TestScriptsConverge(t *testing.T) {
 	for name, script := range scripts {
 		for how, replay := range replays {
@@ -231,7 +229,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// I6 also holds for random Services of all types, with changing nodes and addresses, and without pauses.
+// I6 also applies to random changes of Services, nodes and addresses, without pauses.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
 	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))

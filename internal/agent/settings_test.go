@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// TestReloadTakesEverySetting: the agent's Config has a field for each field of Settings, with the same name, and a reload replaces its
-// value. compile's host facts do not change.
+// A reload replaces every field of Settings, but no host fact.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())

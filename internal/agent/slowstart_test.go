@@ -16,14 +16,13 @@ import (
 
 const first, second = "10.244.0.1", "10.244.0.2"
 
-// slow is a Service whose endpoints rise to weight 10 in steps of six seconds.
 func slow(endpoints ...string) *model.Service {
 	svc := web(endpoints...)
 	svc.Balancing.SlowStart = time.Minute
 	return svc
 }
 
-// startRamp starts an agent whose Service has the first endpoint, and adds the second, whose weight then rises.
+// startRamp starts an agent with one endpoint, and adds a second endpoint, whose weight rises.
 func (w *world) startRamp() {
 	w.Helper()
 	w.put(slow(first))
@@ -31,7 +30,7 @@ func (w *world) startRamp() {
 	w.put(slow(first, second))
 }
 
-// weightOf returns the weight of an endpoint of web in the kernel; -1 if it has none.
+// weightOf returns an endpoint's weight in the kernel; -1 if the endpoint does not exist.
 func (w *world) weightOf(endpoint string) int {
 	for _, d := range w.fake.State().Servers[webKey].Destinations {
 		if d.Addr == netip.AddrPortFrom(netip.MustParseAddr(endpoint), 8080) {
@@ -48,8 +47,8 @@ func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
 	}
 }
 
-// The weight of a new endpoint rises step by step. In a new virtual server, all endpoints start with their full weight. Once the weight has
-// reached its full value, the agent starts no further syncs.
+// In a new virtual server, all endpoints start with their full weight. The weight of a later endpoint rises step by
+// step, and no syncs follow the last step.
 func TestSlowStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -88,7 +87,6 @@ func TestSlowStartContinuesAfterRestart(t *testing.T) {
 	})
 }
 
-// An audit during a slow start finds no drift, even if a step is due.
 func TestSlowStartIsNotDrift(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -115,7 +113,6 @@ func TestSlowStartIsNotDrift(t *testing.T) {
 	})
 }
 
-// An endpoint that returns after draining or deletion gets another slow start.
 func TestReturningEndpointStartsSlowly(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		drained := slow(first, second)
@@ -139,7 +136,6 @@ func TestReturningEndpointStartsSlowly(t *testing.T) {
 	})
 }
 
-// If a weight cannot be written, it is retried no more often than other operations, and finally reaches its full value.
 func TestSlowStartWithFailingWrites(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.startRamp()
@@ -161,7 +157,6 @@ func TestSlowStartWithFailingWrites(t *testing.T) {
 	})
 }
 
-// calmNext discards the failures that are still queued.
 func (w *world) calmNext() {
 	nothing := kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: tcp("192.0.2.99:9")}}
 	for w.fake.Apply(w.Context(), []kernel.Op{nothing})[0] != nil {
@@ -169,7 +164,6 @@ func (w *world) calmNext() {
 	}
 }
 
-// Weights reach their full value despite failures and restarts.
 func TestSlowStartsConverge(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.put(slow(first))
@@ -188,7 +182,6 @@ func TestSlowStartsConverge(t *testing.T) {
 	})
 }
 
-// A new virtual server does not inherit the ramps of a deleted one at the same address.
 func TestRampsEndWithTheirServer(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.startRamp()
@@ -202,7 +195,8 @@ func TestRampsEndWithTheirServer(t *testing.T) {
 	})
 }
 
-// A scheduler that the kernel lacks is replaced within a second, with a Problem. The agent does not retry it forever.
+// If the kernel lacks a scheduler, the agent uses another one within a second and reports a Problem. The agent does
+// not retry forever.
 func TestMissingScheduler(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -229,7 +223,6 @@ func TestMissingScheduler(t *testing.T) {
 	})
 }
 
-// The agent probes the kernel for a scheduler before a virtual server needs it, so no operation fails.
 func TestMissingSchedulerFailsNoSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh", "lc")
@@ -250,7 +243,6 @@ func TestMissingSchedulerFailsNoSync(t *testing.T) {
 	})
 }
 
-// After the module is loaded, the next audit uses the scheduler and resolves the Problem.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.fake.LacksScheduler("sh")
@@ -274,8 +266,8 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 	})
 }
 
-// If the kernel lacks the configured scheduler, the agent uses rr from its first sync on, and reports a Problem but no failure. It uses the
-// configured scheduler once the module is loaded. A Service that names another scheduler is not affected.
+// If the kernel lacks the configured scheduler, the agent uses rr from the first sync on. It reports a Problem but no
+// failure. A Service that names another scheduler is not affected.
 func TestNodeLacksItsScheduler(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.config.Compile.Scheduler = "sed"
@@ -326,7 +318,7 @@ func TestMissingWeightedSibling(t *testing.T) {
 	})
 }
 
-// Limits can be set, changed and removed, even while no agent runs or if writes fail. No limit outlives its annotation.
+// Limits can be set, changed and removed, even while no agent runs or if writes fail.
 func TestLimits(t *testing.T) {
 	limit := func(upper, lower uint32) *model.Service {
 		svc := web(first, second)
@@ -354,7 +346,7 @@ func TestLimits(t *testing.T) {
 		w.start()
 		w.audit()
 		w.is()
-		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM) // one limit remains for now
+		w.fake.FailNext(kernel.KindDestination, syscall.ENOMEM)
 		w.put(limit(0, 0))
 		w.restart()
 		w.is()
@@ -373,7 +365,6 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// A drained endpoint is logged once when its last connection ends, and again after it has been used again.
 func TestDrainedEndpointIsLogged(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		busy := func(n uint32) {

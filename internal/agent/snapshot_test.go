@@ -15,14 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// oneList is a source whose Services never change.
 type oneList map[model.ServiceID]*model.Service
 
 func (l oneList) Changed() <-chan struct{} { return nil }
 func (l oneList) Synced() bool             { return true }
 func (l oneList) Take() model.Changes      { return model.Changes{Services: l} }
 
-// serving returns an agent after its first sync of many Services with ten endpoints each.
 func serving(tb testing.TB, services int) *Agent {
 	tb.Helper()
 	cfg := Config{Compile: compiletest.Config(), AuditInterval: time.Hour}
@@ -34,7 +32,6 @@ func serving(tb testing.TB, services int) *Agent {
 	return a
 }
 
-// answering runs the loop's part of a view, and counts the turns of the loop.
 func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	tb.Helper()
 	done := make(chan struct{})
@@ -56,8 +53,8 @@ func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	}
 }
 
-// TestViewCompilesNothing measures the loop's cost of a view of all Services: one list per Service, and at most a few hundred Services
-// between two syncs.
+// A view of all Services costs the loop one list per Service. The loop adds at most a few hundred Services between
+// two syncs.
 func TestViewCompilesNothing(t *testing.T) {
 	const services = 3000
 	a := serving(t, services)
@@ -73,18 +70,16 @@ func TestViewCompilesNothing(t *testing.T) {
 	}
 }
 
-// TestServiceDeletedDuringView: a view lacks Services that were deleted while its parts were taken.
 func TestServiceDeletedDuringView(t *testing.T) {
 	a := serving(t, 10)
 	s := a.snapshot(time.Now(), Query{All: true})
 	gone := s.Compiled[0].Source().ID
 	a.planner.cluster.Update(map[model.ServiceID]*model.Service{gone: nil}, want.NewTouched())
 	if taken := a.snapshotServices(s.Compiled); len(taken) != 9 || len(s.Services) != 0 {
-		t.Errorf("%d of 10 Services after the deletion of one", len(taken))
+		t.Errorf("got %d Services, want 9", len(taken))
 	}
 }
 
-// BenchmarkTurn measures the longest turn of the loop for a view of all Services. BenchmarkView measures the whole view.
 func BenchmarkTurn(b *testing.B) {
 	a := serving(b, 10_000)
 	some := a.snapshot(time.Now(), Query{All: true}).Compiled

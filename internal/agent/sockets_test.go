@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// secretive is a kernel that may hide listening sockets and routes.
 type secretive struct {
 	agent.Kernel
 	sockets, routes atomic.Bool
@@ -34,7 +33,6 @@ func (k *secretive) Network(ctx context.Context) (kernel.Network, error) {
 	return k.Kernel.Network(ctx)
 }
 
-// While the node's sockets cannot be listed, only new claims to ports at the node's own addresses wait. A new agent serves everything else.
 func TestSocketsCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		secret := &secretive{Kernel: w.fake}
@@ -59,8 +57,8 @@ func TestSocketsCannotBeListed(t *testing.T) {
 	})
 }
 
-// A known limit: if the node's routes cannot be listed when the agent starts, it serves nothing, and reports the failure. Afterwards, it
-// serves everything.
+// A known limit: if the node's routes cannot be listed when the agent starts, the agent serves nothing and reports
+// the failure.
 func TestRoutesCannotBeListed(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		secret := &secretive{Kernel: w.fake}

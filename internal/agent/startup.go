@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent/schedule"
 )
 
-// startup serves the node until the source has synced.
 type startup struct {
 	lastKnown lastKnown
 	wayOut    wayOut
@@ -20,15 +19,13 @@ func newStartup(cfg *Config, k Kernel, log *zap.Logger) *startup {
 	u := &startup{wayOut: wayOut{cfg: cfg, kernel: k, log: log, due: now.Add(wayOutInterval)}}
 	u.lastKnown = lastKnown{
 		cfg: cfg, kernel: k, state: cfg.LastKnown, due: now.Add(lastKnownAfter),
-		added: func() { u.wayOut.free = nil }, // a Service may now have one of these addresses
+		added: func() { u.wayOut.free = nil }, // a Service may now use one of these addresses
 	}
 	return u
 }
 
-// work does the work that is due, and returns the time at which more work is due; zero for never.
 func (u *startup) work(ctx context.Context) time.Time {
 	return schedule.Earliest(u.lastKnown.serve(ctx), u.wayOut.clear(ctx))
 }
 
-// end frees the state that is needed only while the source is unavailable.
 func (u *startup) end() { u.lastKnown.state = nil }

@@ -15,7 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// steps are the steps of a sync: read, decide and write.
 type steps struct {
 	reader  *reader
 	planner *planner
@@ -36,7 +35,6 @@ func (t *steps) begin(now time.Time) *syncRun {
 	return &syncRun{now: now, touched: touched, report: &Report{Started: now, Period: t.planner.cfg.period()}, reads: t.planner.known.State() == nil}
 }
 
-// once reads and decides once, but writes nothing.
 func (t *steps) once(ctx context.Context, now time.Time, changes model.Changes) (*syncRun, diff.Plan, error) {
 	s := t.begin(now)
 	if failed := t.reader.gather(ctx, s, t.planner.cluster, t.planner.known, changes); failed.addresses != nil {
@@ -47,7 +45,6 @@ func (t *steps) once(ctx context.Context, now time.Time, changes model.Changes) 
 	return s, plan, errors.Join(err, s.report.rulesErr.Err())
 }
 
-// aloneSteps returns steps that run outside the loop, for a kernel that was just read.
 func aloneSteps(cfg compile.Config, k Kernel, have *kernel.State) *steps {
 	t := newSteps(&Config{Compile: cfg}, nil, k, &schedule.Schedule{}, newBackground())
 	t.writer.alone = true
@@ -55,7 +52,6 @@ func aloneSteps(cfg compile.Config, k Kernel, have *kernel.State) *steps {
 	return t
 }
 
-// apply applies a plan and reports every operation.
 func (t *steps) apply(ctx context.Context, plan diff.Plan, report func(kernel.Op, error)) error {
 	s := t.begin(time.Now())
 	t.planner.known.BeginPlan(t.planner.target)

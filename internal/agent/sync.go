@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// sync brings the kernel to the wanted state, and reports the result.
 func (a *Agent) sync(ctx context.Context) {
 	s := a.begin(time.Now())
 	s.audit, a.audits.ended = a.audits.ended, nil
@@ -27,7 +26,6 @@ func (a *Agent) sync(ctx context.Context) {
 	a.oldRules.start(ctx, a.background, a.reader.kernel, s.report, a.schedule.Request)
 }
 
-// reconcile reads facts, decides what to write, and writes it.
 func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	p, r := a.planner, s.report
 	r.Results, a.writer.lateRules = a.writer.lateRules, nil
@@ -37,8 +35,8 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	a.reports.take(changes, r)
 	r.Stages.Gather = time.Since(s.now)
 	if failed.addresses != nil && p.known.State() == nil {
-		// The node port addresses are unknown, so nothing that an earlier agent left there may be removed. In addition, a compiled claim
-		// counts as served from now on (I17).
+		// The addresses that serve node ports are unknown, so the agent may remove nothing there. In addition, a
+		// compiled claim counts as served from now on (I17).
 		a.postpone(s)
 		return diff.Plan{}, failed.addresses
 	}
@@ -74,13 +72,11 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	return plan, errors.Join(r.firstError(), p.prevailingRefusal(), failed.err(), s.audit.failure())
 }
 
-// postpone leaves the work to a later sync if a sync fails before it has a plan.
 func (a *Agent) postpone(s *syncRun) {
 	a.planner.postpone(s)
 	a.walks.flows.Defer(s.now)
 }
 
-// checkFlows records the result of the last walk, and starts the next walk if tracked connections may be stale.
 func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 	p, f := a.planner, a.walks.flows
 	s.report.EndedFlows = a.walks.takeEnded()
@@ -98,7 +94,6 @@ func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 	}
 }
 
-// finish schedules the next sync, completes the report, and passes it to the observers.
 func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	r := s.report
 	if age := a.schedule.Reading(s.now); age > tooLong && s.audit == nil {
@@ -125,7 +120,6 @@ func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	a.reports.finish(r, err == nil)
 }
 
-// describeProblems adds the Problems that may have changed, including Problems of objects refused by the kernel.
 func (a *Agent) describeProblems(r *Report) {
 	refusals := a.planner.known.Refusals
 	refused := refusals.Problems()
@@ -136,7 +130,6 @@ func (a *Agent) describeProblems(r *Report) {
 	r.NodeProblems = a.nodeProblems()
 }
 
-// scheduleNext schedules the next read of the kernel.
 func (a *Agent) scheduleNext(s *syncRun) {
 	failed := s.report.Err != nil
 	outcome := schedule.Outcome{Started: s.now, Ended: time.Now(), Full: s.full(), Failed: failed}

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// manyAddresses is a Service with so many virtual servers that one change takes many parts.
+// A change of this Service needs many parts.
 func manyAddresses(endpoints ...string) *model.Service {
 	svc := compiletest.Service("large", "10.96.0.66", endpoints...)
 	for i := range 6000 {
@@ -23,7 +23,6 @@ func manyAddresses(endpoints ...string) *model.Service {
 	return svc
 }
 
-// manyPorts is a Service with as many virtual servers at one address.
 func manyPorts(endpoints ...string) *model.Service {
 	svc := compiletest.Service("large", "10.96.0.66", endpoints...)
 	svc.Ports = nil
@@ -33,8 +32,8 @@ func manyPorts(endpoints ...string) *model.Service {
 	return svc
 }
 
-// I14: while the agent writes the changes of a Service with thousands of virtual servers, a change of another Service waits only for the
-// part that is being written. That change is in the next part.
+// I14: while the agent writes the changes of a Service with thousands of virtual servers, another Service's change
+// waits only for the current part.
 func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	for name, change := range map[string][2]*model.Service{
 		"new endpoints at many addresses": {manyAddresses("10.244.0.1"), manyAddresses("10.244.0.2", "10.244.0.3")},
@@ -71,8 +70,8 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	}
 }
 
-// A change of a medium-sized Service is applied although smaller Services change all the time, because half of each part is reserved for
-// changes that have waited.
+// A change of a medium-sized Service is applied although smaller Services change all the time. Half of each part is
+// reserved for changes that have waited.
 func TestSmallChangesDelayNoneForEver(t *testing.T) {
 	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {
 		svc := compiletest.Service(name, clusterIP)
@@ -127,7 +126,8 @@ func (k unhurried) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return k.Kernel.Apply(ctx, ops)
 }
 
-// If writing a change takes longer than the health checks' timeout for the next sync, the agent signals after each part that it is alive.
+// A sync may take longer than the timeout of health checks. Therefore the agent signals after each part that it is
+// alive.
 func TestLongSyncIsNoHungLoop(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true
@@ -146,7 +146,7 @@ func TestLongSyncIsNoHungLoop(t *testing.T) {
 			took, longest = max(took, r.Duration), max(longest, r.Started.Add(r.Duration).Sub(last))
 		}
 		if part := 2 * agent.MaxPart * time.Millisecond; longest > part || took < 2*part {
-			t.Errorf("%v passed between two signs of life of a sync that took %v", longest, took)
+			t.Errorf("no sign of life for %v during a sync of %v", longest, took)
 		}
 	})
 }

@@ -19,19 +19,15 @@ import (
 
 // Query selects the Services of a View. The zero value selects none.
 type Query struct {
-	All bool
-	// Sample selects the Services that every pod needs, and a few of each kind.
-	Sample bool
-	// Service selects a Service by name. Address selects the Services with a frontend at the address. Both are optional.
+	All     bool
+	Sample  bool
 	Service model.ServiceID
 	Address netip.Addr
-	// History adds the history of syncs.
 	History bool
 }
 
-// View describes the state of the running loop between two syncs. The loop only takes a snapshot; the caller's goroutine does the rest. A
-// snapshot of all Services is taken in parts, so that changes in the cluster do not wait long. The view may or may not include changes made
-// between two parts.
+// View describes the agent's state between two syncs. The loop only takes a snapshot; the caller's goroutine does the
+// rest. A snapshot of all Services is taken in parts, so that changes in the cluster do not wait long.
 func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	var s *snapshot.Snapshot
 	err := a.background.ask(ctx, func() { s = a.snapshot(time.Now(), q) })
@@ -49,10 +45,11 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 	return s.View(), nil
 }
 
-// servicesAtATime is the number of Services that the loop adds to a snapshot between two syncs, which takes less than a millisecond.
+// servicesAtATime is the number of Services that the loop adds to a snapshot between two syncs. That takes less than
+// a millisecond.
 const servicesAtATime = 500
 
-// snapshot takes references to what a View needs, except for all Services. Everything in it is a copy or immutable.
+// snapshot contains only copies and immutable values. Services are added later.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	p, w := a.planner, a.planner.target
 	s := &snapshot.Snapshot{
@@ -79,8 +76,6 @@ func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	return s
 }
 
-// nodeProblems returns the problems of the node itself, of objects from the API server, of kernel objects without a Service, and of objects
-// that another program keeps changing.
 func (a *Agent) nodeProblems() []model.Problem {
 	name := a.cfg.Compile.NodeName
 	problems := slices.Concat(a.planner.cluster.NodeProblems(), a.checks.problems(name), a.walks.problems(name))
@@ -113,7 +108,6 @@ func (a *Agent) viewLoop() view.Agent {
 	return loop
 }
 
-// snapshotServices takes the current state of the given Services. It skips Services that no longer exist.
 func (a *Agent) snapshotServices(some []*compile.Compiled) []snapshot.Service {
 	taken := make([]snapshot.Service, 0, len(some))
 	for _, svc := range some {
@@ -149,7 +143,6 @@ func (a *Agent) snapshotFrontend(port kernel.ServerKey) snapshot.Frontend {
 	return f
 }
 
-// foreignAt returns the wanted virtual server for a port if a foreign virtual server has the same key.
 func foreignAt(w *diff.Target, port kernel.ServerKey) *want.Server {
 	foreign := w.Foreign()
 	if allPorts := foreign[port.AllPorts()]; allPorts != nil && allPorts.Serves(port) {

@@ -21,7 +21,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// view requests a view from the running agent.
 func (w *world) view(q agent.Query) *view.View {
 	w.Helper()
 	v, err := w.agent.View(w.Context(), q)
@@ -41,7 +40,6 @@ func onlyFrontend(t *testing.T, v *view.View) view.Frontend {
 
 var everything = agent.Query{All: true}
 
-// TestViewOfEndpoints checks the state of each endpoint.
 func TestViewOfEndpoints(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -73,7 +71,6 @@ func TestViewOfEndpoints(t *testing.T) {
 	})
 }
 
-// TestViewSelectsServices: a view contains only the selected Services, but the totals and problems of all Services.
 func TestViewSelectsServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -110,7 +107,7 @@ func TestViewSelectsServices(t *testing.T) {
 	})
 }
 
-// TestViewSamplesServices: a sample has the Services that every pod needs, and a few of each other kind, but no large ones.
+// A sample contains the Services that every pod needs, and a few of each other kind, but no large ones.
 func TestViewSamplesServices(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -147,7 +144,6 @@ func TestViewSamplesServices(t *testing.T) {
 	})
 }
 
-// TestViewOfFailures: drift, foreign servers, leftovers and failures are shown until they are resolved.
 func TestViewOfFailures(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -187,7 +183,6 @@ func TestViewOfFailures(t *testing.T) {
 	})
 }
 
-// TestViewOfSettings: the view shows the origin of each effective setting.
 func TestViewOfSettings(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -211,7 +206,6 @@ func TestViewOfSettings(t *testing.T) {
 	})
 }
 
-// TestViewIsImmutable: a view does not change while the agent continues, and survives a JSON round trip.
 func TestViewIsImmutable(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.start()
@@ -235,12 +229,11 @@ func TestViewIsImmutable(t *testing.T) {
 		}
 		again, err := json.Marshal(back)
 		if err != nil || string(again) != string(text) {
-			t.Errorf("through JSON and back: %v\n%s\n%s", err, text, again)
+			t.Errorf("after a JSON round trip: %v\n%s\n%s", err, text, again)
 		}
 	})
 }
 
-// TestViewStartsNoSync: a view neither starts a sync nor reads the kernel. A view is available even before the source has synced.
 func TestViewStartsNoSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)
@@ -283,7 +276,6 @@ func TestViewOfAnEndedAgent(t *testing.T) {
 	})
 }
 
-// only returns a copy of the Service with these endpoints.
 func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	changed, slice := *svc, *svc.Slices[0]
 	slice.Endpoints = endpoints
@@ -291,7 +283,6 @@ func only(svc *model.Service, endpoints ...model.Endpoint) *model.Service {
 	return &changed
 }
 
-// The agent answers a request for a view during a long sync, even the first one. The view shows what the sync has done so far.
 func TestViewDuringALongSync(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.unwatched = true // checking after every operation would take too long

@@ -9,16 +9,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// walks end stale connections outside the loop: in a large connection tracking table, a walk takes a long time, and Services must not wait.
+// walks end stale connections outside the loop, because a walk takes a long time in a large connection tracking
+// table.
 type walks struct {
 	job[int]
 	flows *flows.Flows
-	// ended is the number of connections ended since the last call of takeEnded.
 	ended int
 }
 
-// start begins a walk. It uses only its check, which is a copy (I10). The previous walk must have ended. It calls request if there is a
-// result to report. A single failure is not worth a report, because it would count until the next audit.
+// start uses a copy of the flows to check (I10). It calls request if there is a result to report. It does not report
+// a single failure, because a reported failure counts until the next audit.
 func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows.Surroundings, request func()) {
 	check, failing, took := w.flows.Begin(around), w.failed >= manyFailures, time.Duration(0)
 	walk := func() (int, error) {
@@ -39,7 +39,6 @@ func (w *walks) start(ctx context.Context, b *background, k Kernel, around flows
 	})
 }
 
-// takeEnded returns the number of connections ended since the previous call.
 func (w *walks) takeEnded() (ended int) {
 	ended, w.ended = w.ended, 0
 	return ended

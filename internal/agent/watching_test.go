@@ -15,23 +15,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// watcher records all inputs of an agent, so that the checks after every operation use the current wanted state. In tests without these
-// checks, the watcher is nil.
+// watcher records all inputs of an agent, so that the checks after every operation use the current wanted state.
 type watcher struct {
 	cluster *compile.Cluster
-	// before is the kernel's state when the sync began.
-	before *kernel.State
-	// begun are the violations that existed at the start of the sync, when the wanted state had just changed.
-	begun []string
-	// read is true after the agent has read the kernel.
-	read bool
-	// learned is true while the agent has new facts that it has not compiled, because it first reads further facts.
+	before  *kernel.State
+	begun   []string
+	read    bool
+	// learned is true while the agent has facts that it has not compiled yet.
 	learned bool
 }
 
 func newWatcher(cfg compile.Config) *watcher { return &watcher{cluster: compile.NewCluster(cfg)} }
 
-// check returns the checker for the wanted state.
 func (w *world) check() *difftest.Checker {
 	if w.watcher == nil {
 		return w.steps
@@ -39,7 +34,6 @@ func (w *world) check() *difftest.Checker {
 	return w.steps.Wanting(diff.NewTarget(w.watcher.cluster.Want())).Since(w.watcher.before)
 }
 
-// learn passes an input of the agent to the watcher.
 func (w *world) learn(f compile.Facts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +43,6 @@ func (w *world) learn(f compile.Facts) {
 	}
 }
 
-// compiles tells the watcher that the agent now compiles its new facts.
 func (w *world) compiles() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,13 +54,11 @@ func (w *world) compiles() {
 	w.begins()
 }
 
-// begins records the state when a sync begins to write.
 func (w *world) begins() {
 	w.watcher.before = w.fake.State()
 	w.watcher.begun = w.check().Violations(w.watcher.before)
 }
 
-// watchedSource is the agent's source; it passes changes to the watcher.
 type watchedSource struct {
 	*source
 	w *world
@@ -82,7 +73,6 @@ func (s watchedSource) Take() model.Changes {
 	return changes
 }
 
-// watchedKernel is the agent's kernel; it passes reads to the watcher.
 type watchedKernel struct {
 	agent.Kernel
 	w *world
@@ -96,7 +86,7 @@ func (k watchedKernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// losesAddresses reports whether the agent is still waiting before it accepts that the node has no address.
+// losesAddresses reports whether the agent still uses the addresses that the node has just lost.
 func (w *world) losesAddresses(addrs []netip.Addr) bool {
 	if len(addrs) > 0 || w.lost.IsZero() && !w.hadAddresses {
 		w.hadAddresses, w.lost = len(addrs) > 0, time.Time{}
@@ -164,7 +154,7 @@ func (k watchedKernel) Lookup(ctx context.Context, keys []kernel.ServerKey) (map
 	return found, err
 }
 
-// orEmpty replaces nil, which would mean unknown, by an empty value.
+// orEmpty replaces nil, which means unknown, with an empty map.
 func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	if m == nil {
 		return M{}
@@ -172,7 +162,6 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// blame permits violations that a failed operation causes.
 func (w *world) blame(op kernel.Op) {
 	if m, ok := op.Object.(kernel.Member); ok && w.watcher != nil {
 		w.watcher.begun = append(w.watcher.begun, difftest.KeptOut(m), difftest.Interrupted(m))

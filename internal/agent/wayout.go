@@ -13,23 +13,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// While the source is unavailable, the agent checks every wayOutInterval whether addresses on kube-ipvs0 block the way to the API server.
 const wayOutInterval = 5 * time.Second
 
-// wayOut releases addresses on kube-ipvs0 that the agent needs to reach the API server. While an agent did not run, the API server may have
-// moved to an address that a Service has on kube-ipvs0, or the node may have a new nameserver at such an address. The agent would never
-// reach the API server, and never learn that the Service must give up the address. Therefore wayOut writes to the kernel before the first
-// sync (I4).
+// wayOut releases addresses on kube-ipvs0 that the agent needs to reach the API server. While an agent did not run,
+// the API server may have moved to a Service's address on kube-ipvs0, or the node may have a new nameserver there.
+// The agent would never reach the API server, and never learn that the Service must give up the address. Therefore
+// wayOut writes to the kernel before the first sync (I4).
 type wayOut struct {
 	cfg    *Config
 	kernel Kernel
 	log    *zap.Logger
 	due    time.Time
-	// free are the addresses that are known to be free; nil if a Service of the last known state may have taken one of them.
-	free []netip.Addr
+	free   []netip.Addr
 }
 
-// clear releases addresses that lead to the API server if a check is due, and returns the time of the next check; zero for never.
 func (w *wayOut) clear(ctx context.Context) time.Time {
 	if w.cfg.Contacts == nil {
 		return time.Time{}
@@ -65,7 +62,8 @@ func (w *wayOut) release(ctx context.Context) error {
 	return err
 }
 
-// wayToAPIServer lists the addresses of the API server; if its name cannot be resolved, it lists the addresses of the node's nameservers.
+// wayToAPIServer returns the addresses of the API server. If its name cannot be resolved, the function returns the
+// addresses of the node's nameservers.
 func (w *wayOut) wayToAPIServer(ctx context.Context) (addrs []netip.Addr, err error) {
 	for _, contact := range w.cfg.Contacts() {
 		addrs = append(addrs, contact.Addr())

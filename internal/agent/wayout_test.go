@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// An agent that starts while the API server's address is on kube-ipvs0 releases that address. It releases nothing else. It waits before
-// that, because the source may still respond.
+// An agent that starts while the API server's address is on kube-ipvs0 releases only that address. It first waits for
+// the source.
 func TestWayOut(t *testing.T) {
 	const external, other = "203.0.113.1", "203.0.113.2"
 	at := func(addr string) []netip.AddrPort { return []netip.AddrPort{netip.MustParseAddrPort(addr + ":80")} }
@@ -71,8 +71,7 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// The API server has moved to an address of a Service in the snapshot. The agent serves the snapshot without that address, or gives the
-// address up when it learns of the move.
+// The API server has moved to an address of a Service in the snapshot. The agent must not serve that address.
 func TestSnapshotLeavesTheWayOut(t *testing.T) {
 	const external = "203.0.113.1"
 	for name, after := range map[string]time.Duration{"before it is served": 0, "after it is served": time.Minute} {

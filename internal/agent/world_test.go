@@ -42,7 +42,6 @@ const (
 
 type services = map[model.ServiceID]*model.Service
 
-// source is a source whose cluster a test changes.
 type source struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -100,38 +99,34 @@ func (s *source) wake() {
 	}
 }
 
-// world is an agent with a cluster and a kernel. A test runs it in a synctest bubble, where time passes only while everything sleeps.
+// world is an agent with a cluster and a kernel. Tests run in a synctest bubble with virtual time.
 type world struct {
 	*testing.T
-	fake     *kerneltest.Fake
-	agent    *agent.Agent // the running agent
-	kernel   agent.Kernel // nil means the fake
-	faults   kerneltest.Faults
-	source   *source
-	services services // the Services in the cluster
-	around   compiletest.Surroundings
-	config   agent.Config
-	logs     *observer.ObservedLogs
-	stop     func()
-	// hadAddresses and lost track what the agent has read about the node's addresses.
+	fake         *kerneltest.Fake
+	agent        *agent.Agent // the running agent
+	kernel       agent.Kernel // nil means the fake
+	faults       kerneltest.Faults
+	source       *source
+	services     services
+	around       compiletest.Surroundings
+	config       agent.Config
+	logs         *observer.ObservedLogs
+	stop         func()
 	hadAddresses bool
 	lost         time.Time
-	moved        chan struct{} // notifies the agent that the node's addresses have changed
+	moved        chan struct{}
 
-	mu      sync.Mutex
-	reports []agent.Report
-	steps   *difftest.Checker
-	watcher *watcher
-	// unwatched is true if checking after every operation would take too long.
-	unwatched bool
-	// observed is called with each report; nil for nothing.
-	observed func()
-	allowed  []string // violations caused by other programs
-	// mayUnclaim permits the deletion of an owner record while a foreign virtual server exists.
+	mu         sync.Mutex
+	reports    []agent.Report
+	steps      *difftest.Checker
+	watcher    *watcher
+	unwatched  bool
+	observed   func()
+	allowed    []string // violations caused by other programs
 	mayUnclaim bool
 }
 
-// newWorld returns a world whose kernel fails one call in ten. The agent is not started.
+// newWorld returns a world whose kernel fails one call in ten. It starts no agent.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		T:        t,
@@ -155,13 +150,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// calm ends the faults.
 func (w *world) calm() {
 	w.faults = kerneltest.Faults{}
 	w.fake.SetFaults(w.faults)
 }
 
-// checkStep checks I7 after every operation.
 func (w *world) checkStep(op kernel.Op, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +178,6 @@ func (w *world) checkStep(op kernel.Op, err error) {
 	}
 }
 
-// damage is a change to the kernel by another program.
 func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.Helper()
 	w.fake.SetFaults(kerneltest.Faults{}) // the other program's operations never fail
@@ -198,13 +190,12 @@ func (w *world) damage(change func(*kerneltest.Fake) error) {
 	w.allowed = w.check().Violations(w.fake.State())
 }
 
-// start runs a new agent, which has no earlier state.
 func (w *world) start() {
 	w.source = newSource()
 	w.run()
 }
 
-// startUnsynced starts an agent with a source whose initial list is incomplete.
+// startUnsynced starts an agent whose source has not delivered its initial list.
 func (w *world) startUnsynced() {
 	w.source = newSource()
 	w.source.synced = false
@@ -244,7 +235,6 @@ func (w *world) run() {
 	synctest.Wait()
 }
 
-// restart starts a new agent on the same kernel.
 func (w *world) restart() {
 	w.stop()
 	w.takeReports()
@@ -252,7 +242,6 @@ func (w *world) restart() {
 	w.start()
 }
 
-// put adds or changes Services, and waits for one sync.
 func (w *world) put(changed ...*model.Service) {
 	changes := services{}
 	for _, svc := range changed {
@@ -261,7 +250,6 @@ func (w *world) put(changed ...*model.Service) {
 	w.change(changes)
 }
 
-// remove deletes Services, and waits for one sync.
 func (w *world) remove(names ...string) {
 	changes := services{}
 	for _, name := range names {
@@ -282,7 +270,6 @@ func (w *world) change(changes services) {
 	}
 }
 
-// move changes the node's addresses and networks and the other nodes, notifies the agent, and waits for one sync.
 func (w *world) move(to compiletest.Surroundings) {
 	w.fake.SetNodeAddresses(to.Addresses...)
 	changes := compiletest.NodesBetween(w.around.Nodes, to.Nodes)
@@ -302,13 +289,11 @@ func (w *world) move(to compiletest.Surroundings) {
 	synctest.Wait()
 }
 
-// sleep lets time pass.
 func (w *world) sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// audit waits for an audit.
 func (w *world) audit() { w.sleep(auditInterval + time.Second) }
 
 func (w *world) takeReports() []agent.Report {
@@ -319,7 +304,6 @@ func (w *world) takeReports() []agent.Report {
 	return reports
 }
 
-// lastReport returns the latest report that was not taken yet, and fails if there is none.
 func (w *world) lastReport() agent.Report {
 	w.Helper()
 	reports := w.takeReports()
@@ -329,8 +313,7 @@ func (w *world) lastReport() agent.Report {
 	return reports[len(reports)-1]
 }
 
-// ideal returns the wanted state of the kernel, written without an agent to an empty kernel. The functions in with create the foreign
-// objects.
+// ideal returns the wanted state of the kernel. The functions in with create the foreign objects.
 func ideal(t *testing.T, all services, in compiletest.Surroundings, with ...func(*kerneltest.Fake) error) string {
 	t.Helper()
 	return idealOver(t, kernel.NewState(), all, in, with...).Dump()
@@ -363,7 +346,6 @@ func idealOver(t *testing.T, existing *kernel.State, all services, in compiletes
 	return fake
 }
 
-// converged ends the faults and checks that the kernel reaches the wanted state.
 func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	w.calm()
@@ -372,7 +354,6 @@ func (w *world) converged(with ...func(*kerneltest.Fake) error) {
 	w.is(with...)
 }
 
-// is checks that the kernel is currently in the wanted state.
 func (w *world) is(with ...func(*kerneltest.Fake) error) {
 	w.Helper()
 	around := w.around
@@ -387,10 +368,8 @@ func (w *world) is(with ...func(*kerneltest.Fake) error) {
 
 func lines(dump string) []string { return strings.Split(dump, "\n") }
 
-// has reports whether the kernel's dump contains the text.
 func (w *world) has(text string) bool { return strings.Contains(w.fake.Dump(), text) }
 
-// bubble runs a test in virtual time, with several sequences of faults.
 func bubble(t *testing.T, test func(*world)) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprintf("faults %d", seed), func(t *testing.T) {
@@ -407,7 +386,6 @@ func bubble(t *testing.T, test func(*world)) {
 	}
 }
 
-// calmBubble runs a test in virtual time without faults.
 func calmBubble(t *testing.T, test func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 0)

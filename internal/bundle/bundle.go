@@ -1,5 +1,5 @@
-// Package bundle writes the archive of a bug report: the output of parts, each within bounds of time and size, without secrets, and an index
-// of them. A part that fails or takes too long is in the index, and never stops the others.
+// Package bundle writes the archive of a bug report. The output of each part is limited in time and size, and secrets
+// are replaced. A part that fails or takes too long never stops the others.
 //
 // May import: view.
 package bundle
@@ -23,16 +23,16 @@ import (
 
 // Part is a file of the archive.
 type Part struct {
-	// File is its name, and Command what a reader would run for the same content.
+	// File is the name of the file. Command shows how to get the same content in a shell.
 	File, Command string
 	// Write writes the content. The error may be an ExitError.
 	Write func(context.Context, io.Writer) error
-	// Patience and Limit bound the part; zero for the usual bounds.
+	// Patience and Limit bound the part; 0 means the default.
 	Patience time.Duration
 	Limit    int
 }
 
-// ExitError is the exit status of a command, and what it printed to stderr. Neither means that the part is incomplete.
+// ExitError is the exit status of a command and its stderr. The content of the part may still be complete.
 type ExitError struct {
 	Status int
 	Text   string
@@ -40,7 +40,6 @@ type ExitError struct {
 
 func (e ExitError) Error() string { return fmt.Sprintf("exit status %d: %s", e.Status, e.Text) }
 
-// The usual bounds of a part.
 const (
 	patience = 20 * time.Second
 	limit    = 8 << 20
@@ -61,15 +60,15 @@ type File struct {
 	Command string  `json:"command"`
 	Seconds float64 `json:"seconds"`
 	Bytes   int     `json:"bytes"`
-	// Truncated is true if the content exceeded the limit. Redacted counts the secrets that were replaced.
+	// Truncated is true if the content exceeded the limit. Redacted counts the replaced secrets.
 	Truncated bool `json:"truncated,omitempty"`
 	Redacted  int  `json:"redacted,omitempty"`
-	// ExitStatus is that of the command, and Error why the file may be incomplete, or what the command printed to stderr.
+	// Error says why the file may be incomplete, or contains the command's stderr.
 	ExitStatus int    `json:"exitStatus,omitempty"`
 	Error      string `json:"error,omitempty"`
 }
 
-// FileName is the usual name of the archive.
+// FileName is the default name of the archive.
 func (m *Manifest) FileName() string {
 	return fmt.Sprintf("kube-ipvs-bundle-%s-%s.tar.gz", strings.ReplaceAll(cmp.Or(m.Node, "node"), "/", "-"), m.Time.Format("20060102-150405"))
 }
@@ -84,11 +83,9 @@ func (m *Manifest) Failed() (n int) {
 	return n
 }
 
-// folder is the directory in the archive.
 const folder = "kube-ipvs-bundle/"
 
-// Write writes the archive, and its index at the end. It adds the files to the manifest. It fails if the archive cannot be written, or if
-// the context ends.
+// Write writes the archive and adds its files to the manifest, which is the last file.
 func Write(ctx context.Context, to io.Writer, manifest *Manifest, parts []Part, secrets *Secrets) error {
 	compressed := gzip.NewWriter(to)
 	archive := tar.NewWriter(compressed)
@@ -127,7 +124,7 @@ func add(archive *tar.Writer, name string, content []byte, at time.Time) error {
 	return nil
 }
 
-// run runs a part, and returns what it wrote until then if it takes too long.
+// run returns incomplete output if the part takes too long.
 func (p Part) run(ctx context.Context, secrets *Secrets) (File, []byte) {
 	if p.Patience == 0 {
 		p.Patience = patience
@@ -161,7 +158,7 @@ func (p Part) run(ctx context.Context, secrets *Secrets) (File, []byte) {
 	case err != nil && !errors.Is(err, errFull):
 		file.Error = err.Error()
 	}
-	if full { // the command could not write its output
+	if full { // the command failed only because its output was cut off
 		file.ExitStatus, file.Error = 0, ""
 	}
 	file.Error, _ = secrets.Redact(file.Error)
@@ -173,12 +170,11 @@ func (p Part) run(ctx context.Context, secrets *Secrets) (File, []byte) {
 	return file, []byte(content)
 }
 
-// overlap is how much more than its limit is read of a part, so that a secret at the limit is recognized.
+// run reads this many bytes beyond the limit of a part, so that it recognizes a secret at the limit.
 const overlap = 64 << 10
 
 var errFull = errors.New("the file is full")
 
-// buffer takes the output of a part until it is full or the part's time is over.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -199,7 +195,6 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// take ends the buffer.
 func (b *buffer) take() (text string, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

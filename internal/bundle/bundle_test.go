@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tester is a test, or a draw of a property test.
 type tester interface {
 	Helper()
 	Fatal(...any)
@@ -27,7 +26,6 @@ type tester interface {
 	Errorf(string, ...any)
 }
 
-// unpack returns the files of an archive, and its index.
 func unpack(t tester, archive []byte) (map[string]string, Manifest) {
 	t.Helper()
 	uncompressed, err := gzip.NewReader(bytes.NewReader(archive))
@@ -58,7 +56,6 @@ func unpack(t tester, archive []byte) (map[string]string, Manifest) {
 	return files, index
 }
 
-// TestPartsFailAlone: a part that fails, hangs, panics or writes too much is in the index, and the others are complete.
 func TestPartsFailAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := func(text string, err error) func(context.Context, io.Writer) error {
@@ -108,7 +105,7 @@ func TestPartsFailAlone(t *testing.T) {
 	})
 }
 
-// TestSizesAreBounded: no file exceeds its limit, and the index has the sizes, for any parts.
+// TestSizesAreBounded: no file exceeds its limit, and the index contains the sizes.
 func TestSizesAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var parts []Part
@@ -134,7 +131,7 @@ func TestSizesAreBounded(t *testing.T) {
 	})
 }
 
-// TestInterrupted: without the rest of the parts, there is no archive.
+// TestInterrupted: an interrupted command leaves no archive.
 func TestInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "b.tar.gz")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,7 +176,6 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestSaveReplacesOnlyFiles: neither a directory, nor a file that appears while the archive is written, is replaced.
 func TestSaveReplacesOnlyFiles(t *testing.T) {
 	dir := t.TempDir()
 	nothing := func(io.Writer) error { return nil }
@@ -197,7 +193,6 @@ func TestSaveReplacesOnlyFiles(t *testing.T) {
 	}
 }
 
-// TestShapes: what looks like a credential is replaced, and the text around it stays.
 func TestShapes(t *testing.T) {
 	for text, want := range map[string]string{
 		"Authorization: Bearer abc.def":                                              "Authorization: Bearer REDACTED",
@@ -220,7 +215,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestRedaction: no known secret stays in any text, plain or in JSON, and a second pass changes nothing.
+// TestRedaction: no known secret remains in a text or in JSON, and redacting twice changes nothing.
 func TestRedaction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.StringMatching(`[A-Za-z0-9<&"\\/+=._-]{6,40}`), 1, 4).Draw(t, "secrets")

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 )
 
-// check returns an error if a file exists and must not be replaced.
 func check(path string, force bool) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -25,7 +24,7 @@ func check(path string, force bool) error {
 	return nil
 }
 
-// Save writes a file that only its owner can read. It appears under its name when it is complete.
+// Save writes a file that only its owner can read. The file appears under its name when it is complete.
 func Save(path string, force bool, write func(io.Writer) error) error {
 	if err := check(path, force); err != nil {
 		return err
@@ -39,7 +38,7 @@ func Save(path string, force bool, write func(io.Writer) error) error {
 		err = fmt.Errorf("write the bundle: %w", closing)
 	}
 	if err == nil {
-		err = check(path, force) // it may exist by now
+		err = check(path, force) // another process may have created it
 	}
 	if err == nil {
 		err = os.Rename(file.Name(), path)

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// redacted replaces a secret.
 const redacted = "REDACTED"
 
-// Secrets are what must not be in an archive: known values, and whatever looks like a credential.
+// Secrets are known values, and everything that looks like a credential.
 type Secrets struct{ known []string }
 
-// shortest is the length of the shortest value that counts as a secret. Shorter ones are also parts of other words.
+// shortest is the minimum length of a known secret, because shorter values also occur in other words.
 const shortest = 6
 
-// NewSecrets returns Secrets that know these values, in any encoding that the parts use.
+// NewSecrets returns Secrets with these values, plain and as JSON.
 func NewSecrets(values []string) *Secrets {
 	s := &Secrets{}
 	for _, value := range values {
 		if len(value) < shortest {
 			continue
 		}
-		quoted, _ := json.Marshal(value) // of a string, it never fails
+		quoted, _ := json.Marshal(value) // marshaling a string never fails
 		s.known = append(s.known, value, strings.Trim(string(quoted), `"`))
 	}
-	slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) }) // one may contain another
+	slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) }) // the longest first, because one value may contain another
 	s.known = slices.Compact(s.known)
 	return s
 }
 
-// shape matches a credential. The first group stays, and after follows what replaces the rest.
+// shape matches a credential. The first group stays; after replaces the rest.
 type shape struct {
 	*regexp.Regexp
 	after string
-	// hints are in lower case. A text without any of them has no match: a search for words is much faster.
+	// hints are lower-case words. A search for them is faster than the regular expression, which cannot match a text
+	// without a hint.
 	hints []string
 }
 
@@ -51,7 +51,6 @@ var shapes = []shape{
 	{regexp.MustCompile(`(://[^/\s:@]*:)[^@\s/]+@`), "@", []string{"://"}},
 }
 
-// words are in the names of credentials.
 var words = []string{"token", "passwd", "password", "secret", "apikey", "api-key", "api_key", "key-data", "private-key", "private_key", "privatekey", "credential"}
 
 // Redact replaces the secrets in a text, and counts them.
@@ -76,13 +75,12 @@ func (s *Secrets) Redact(text string) (clean string, count int) {
 	return text, count
 }
 
-// credentials matches the values of a kubeconfig, and of the environment, that are secrets.
 var credentials = regexp.MustCompile(`(?im)^[\s-]*["']?[\w.-]*(?:token|passw(?:or)?d|secret|key|credential|auth)[\w.-]*["']?\s*[:=]\s*["']?([^\s"']+)`)
 
-// Credentials returns the values of names that contain a word such as token, in lines of a file or an environment.
+// Credentials returns the values of names that contain a word such as token, from a kubeconfig or an environment.
 func Credentials(text string) (values []string) {
 	for _, m := range credentials.FindAllStringSubmatch(text, -1) {
-		if !strings.HasPrefix(m[1], "/") { // the path of a file
+		if !strings.HasPrefix(m[1], "/") { // a path is not a secret
 			values = append(values, m[1])
 		}
 	}

@@ -35,7 +35,6 @@ func each(c *cobra.Command, visit func(*cobra.Command)) {
 // pageName returns the name of the page, such as kube-ipvs-config-view for "kube-ipvs config view".
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// related returns the parent and the subcommands.
 func related(c *cobra.Command) []*cobra.Command {
 	var all []*cobra.Command
 	if c.HasParent() {
@@ -49,7 +48,6 @@ func related(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// about returns the long description, or the short one if the command has no long one.
 func about(c *cobra.Command) string {
 	if c.Long != "" {
 		return c.Long

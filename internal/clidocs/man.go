@@ -50,7 +50,6 @@ func writeOptions(b *strings.Builder, c *cobra.Command) {
 	})
 }
 
-// paragraphs turns empty lines into paragraph macros.
 func paragraphs(text string) string { return strings.ReplaceAll(escape(text), "\n\n", "\n.PP\n") }
 
 // escape quotes the characters that roff interprets: backslashes, hyphens (printed as dashes), and a dot or quote at

@@ -14,7 +14,7 @@ var (
 	separator = regexp.MustCompile(`\||&&|;| -- |\n`)
 )
 
-// Mistakes lists the commands and flags of a program that a Markdown page names in code, but that the program does not have.
+// Mistakes lists the commands and flags in the code of a Markdown page that the program does not have.
 func Mistakes(root *cobra.Command, page string) (mistakes []string) {
 	for _, line := range CodeLines(page) {
 		words, names := strings.CutPrefix(line+" ", root.CommandPath()+" ")

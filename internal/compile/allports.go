@@ -12,12 +12,12 @@ import (
 )
 
 // An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and sends each client to
-// one endpoint for all of them. It does not translate ports, so it requires ports that equal their target ports. It does not close unserved
-// ports: the sets of served ports do, and the set allPorts for the node's own packets.
+// one endpoint. It does not translate ports, so it requires ports that equal their target ports. The rules close the unserved ports of its
+// address.
 //
-// An address of the node itself never has an all-ports server, which would receive the packets to every port of the machine.
+// An address of the node itself never has an all-ports server, because the server would receive the packets to every port of the machine.
 
-// allPortsFrontends returns the frontends that a Service claims to share one affinity among all its ports.
+// allPortsFrontends returns the frontends of a Service's all-ports servers.
 func allPortsFrontends(svc *model.Service, perPort []frontend) []frontend {
 	if !svc.Balancing.AllPorts || svc.AffinityTimeout == 0 {
 		return nil
@@ -49,7 +49,7 @@ func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *n
 		perPort, owner := servers[f.key], winner(f.key)
 		refused := checkMerge(perPort)
 		switch {
-		case len(perPort) == 0: // other Services have won every port, and Problems say so
+		case len(perPort) == 0: // other Services have won every port
 		case owner != svc.ID:
 			problems = append(problems, problem(svc, affinityPorts, "all",
 				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there, or port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
@@ -65,7 +65,7 @@ func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *n
 	return slices.Concat(slices.Collect(maps.Values(servers))...), problems
 }
 
-// checkMerge returns why virtual servers cannot be merged; nil if they can.
+// checkMerge returns the reason why virtual servers cannot be merged; nil if they can.
 func checkMerge(perPort want.Fragment) *refusal {
 	for _, s := range perPort {
 		for _, d := range s.Destinations {
@@ -94,7 +94,6 @@ func withoutPorts(ds []kernel.Destination) []kernel.Destination {
 	return all
 }
 
-// allPortsServer merges per-port virtual servers.
 func allPortsServer(key kernel.ServerKey, perPort want.Fragment, svc *model.Service, n *nodeContext) want.Server {
 	merged := perPort[0]
 	merged.Server, merged.Owner = serverConfig(svc, key, merged.Scheduler, n), model.ServicePortRef{Service: svc.ID}

@@ -8,12 +8,12 @@ import (
 )
 
 // apiServer contains the addresses of the API server. A load balancer or external IP must not be one of them: the agent would lose the API
-// server and never learn that the Service was deleted. A ClusterIP may be one, because the agent may reach the API server through its Service.
+// server and never learn that the Service was deleted. A ClusterIP may be an address of the API server, because the agent may reach the API
+// server through its Service.
 type apiServer struct {
 	// contacts are the addresses that the agent connects to; endpoints are the endpoint addresses of the Service default/kubernetes.
 	contacts, endpoints map[netip.AddrPort]struct{}
-	// addrs is the union of contacts and endpoints.
-	addrs map[netip.Addr]struct{}
+	addrs               map[netip.Addr]struct{}
 }
 
 // kubernetes is the name of the API server's own Service and of the EndpointSlice that the API server writes for it. No other slice counts:
@@ -25,7 +25,6 @@ func (s *apiServer) has(a netip.Addr) bool {
 	return ok
 }
 
-// at reports whether the API server is at an address and port.
 func (s *apiServer) at(a netip.AddrPort) bool {
 	_, contact := s.contacts[a]
 	_, endpoint := s.endpoints[a]
@@ -49,7 +48,7 @@ func (s *apiServer) set(contacts, endpoints map[netip.AddrPort]struct{}) (change
 	return changed
 }
 
-// apiEndpoints lists the endpoints that the API server has written for its own Service.
+// apiEndpoints returns the endpoints of the API server's own Service.
 func apiEndpoints(svc *model.Service) map[netip.AddrPort]struct{} {
 	endpoints := map[netip.AddrPort]struct{}{}
 	if svc == nil {

@@ -9,16 +9,17 @@ import (
 
 // backlog lists the Services that must be compiled again because other Services changed, in order. Without it, a tenant could make each
 // change of a small Service expensive: a large Service that claims other Services' addresses would be recompiled each time. If another
-// Service wins an address, the large one loses it immediately (want.State). The large Service's other changes follow within a few syncs.
+// Service wins an address, the large Service loses it immediately (want.State). The large Service's other changes follow within a few
+// syncs.
 type backlog []model.ServiceID
 
-// work returns the amount of backlog that Update may compile, counted in frontends, destinations and set entries. The limit is the size of
-// the change itself, and at least the constant little. If nothing changed, it is the constant much.
+// work limits the backlog that Update compiles, counted in frontends, destinations and set entries. The limit is the size of the change,
+// but at least little. If nothing changed, the limit is much.
 type work struct{ little, much int }
 
 var defaultWork = work{little: 64, much: 1 << 12}
 
-// take removes the first Services from the backlog and returns them: as many as work allows, but at least least.
+// take removes the first Services from the backlog and returns them: as many as work allows, and never fewer than least.
 func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []model.ServiceID {
 	n := 0
 	for ; n < len(*b); n++ {
@@ -31,7 +32,6 @@ func (b *backlog) take(work, least int, sizeOf func(model.ServiceID) int) []mode
 	return taken
 }
 
-// with adds the affected Services that are not in the backlog yet.
 func (b backlog) with(affected map[model.ServiceID]struct{}) backlog {
 	for _, id := range b {
 		delete(affected, id)

@@ -27,7 +27,7 @@ func serverConfig(svc *model.Service, key kernel.ServerKey, scheduler string, n 
 }
 
 // schedulers returns the scheduler that the Service names, or the node's default. If weights matter, a scheduler that ignores them is
-// replaced with its weighted counterpart (rr with wrr). While all weights are equal, the two balance equivalently, and an existing virtual
+// replaced with its weighted counterpart (rr with wrr). While all weights are equal, both schedulers have the same effect, and an existing virtual
 // server keeps its scheduler: the kernel refuses new connections during a scheduler change (decision 7). A new virtual server starts with
 // the weighted scheduler if weights may differ later.
 func schedulers(svc *model.Service, ds []kernel.Destination, n *nodeContext) (begin, alike string) {
@@ -63,7 +63,6 @@ func clientBits(b model.Balancing, f inet.Family) uint8 {
 	return cmp.Or(b.ClientBits4, uint8(f.Bits()))
 }
 
-// destinationsOf converts the chosen endpoints.
 func destinationsOf(svc *model.Service, chosen []Endpoint, n *nodeContext) []kernel.Destination {
 	ds := make([]kernel.Destination, len(chosen))
 	for i, e := range chosen {
@@ -91,7 +90,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 		largest, divisor = max(largest, w), commonDivisor(divisor, w)
 	}
 	if svc.Balancing.SlowStart > 0 {
-		divisor = 1 // while the weights rise, they have no common divisor
+		divisor = 1 // while endpoints start slowly, their weights may have no common divisor
 	}
 	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(most) }
 	if largest == 0 || !tooMany(largest/divisor) {
@@ -103,8 +102,8 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 	return shift
 }
 
-// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that number of slots in each frontend of the Service, up to its
-// own bound: all slots together must not exceed the maximum number of destinations of a Service.
+// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that many slots in each frontend, and all slots of a Service
+// must not exceed its maximum number of destinations.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
 	if n.Mode.NFTablesBalances() {
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)
@@ -126,7 +125,7 @@ func commonDivisor(a, b uint32) uint32 {
 	return a
 }
 
-// divideWeights leaves weights above 0 above 0.
+// divideWeights divides weights. No weight above 0 becomes 0.
 func divideWeights(ds []kernel.Destination, shift int) {
 	for i, d := range ds {
 		ds[i].Weight = max(d.Weight>>shift, min(d.Weight, 1))
@@ -176,7 +175,7 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 	return problems
 }
 
-// notBalanced describes the IPVS features that nftables lacks, and what nftables does instead.
+// notBalanced adds a Problem for each IPVS feature that nftables lacks.
 func notBalanced(b model.Balancing, port model.ServicePort, note func(annotation, value, reason, remedy string)) {
 	const onlyIPVS, remedy = "only IPVS can do this, and nftables balances on this node: ", "load the module ip_vs on the node and restart the agent"
 	if b.Scheduler != "" {

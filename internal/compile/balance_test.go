@@ -104,8 +104,8 @@ func TestNodeWeightAffectsItsServices(t *testing.T) {
 	}
 }
 
-// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works. So the
-// kernel's scheduler stays, because the kernel would refuse connections during a change.
+// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works, so an
+// existing virtual server keeps its scheduler: the kernel refuses connections during a change.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
 		return model.Balancing{Weights: model.Weights{Pods: []model.NamedWeight{{Name: name, Weight: weight}}}}
@@ -137,7 +137,6 @@ func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	}
 }
 
-// No product of weights exceeds the kernel's maximum.
 func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	server, _ := lacking(model.Balancing{Weights: model.Weights{Default: model.MaxWeight, DefaultSet: true}, SlowStart: 1})
 	for _, d := range server.Destinations {
@@ -216,8 +215,8 @@ func TestSlotsOfAServiceAreBounded(t *testing.T) {
 	}
 }
 
-// wrrSteps returns the largest weight, and how many destinations the kernel's wrr examines to find one, if the destinations with the
-// largest weights are at their limit (net/netfilter/ipvs/ip_vs_wrr.c). While weights rise, they have no common divisor.
+// wrrSteps returns the largest weight, and the number of destinations that the kernel's wrr examines to find one, if the destinations with
+// the largest weights are at their limit (net/netfilter/ipvs/ip_vs_wrr.c).
 func wrrSteps(ds []kernel.Destination, full int, rising bool) (largest uint32, steps int) {
 	var weights []uint32
 	divisor := uint32(0)

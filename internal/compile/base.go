@@ -28,7 +28,7 @@ func Base(cfg Config) want.Base {
 	return base
 }
 
-// rules compiles the ruleset of a family. It does not depend on Services, which change only the sets.
+// rules returns the ruleset of a family. Services change only the sets, not the rules.
 func rules(cfg Config, f inet.Family) kernel.Ruleset {
 	if cfg.Mode.NFTablesBalances() {
 		return balancingRules(cfg, f)
@@ -48,10 +48,10 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 	return all
 }
 
-// ipvsSysctls exist only with IPVS.
+// ipvsSysctls is the prefix of the sysctls that exist only with IPVS.
 const ipvsSysctls = "net/ipv4/vs/"
 
-// timeouts of IPVS connections. Connections that nftables balances have the timeouts of conntrack.
+// timeouts returns the timeouts of IPVS connections. Connections that nftables balances have conntrack's timeouts.
 func timeouts(cfg Config) kernel.Timeouts {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Timeouts{}
@@ -59,8 +59,8 @@ func timeouts(cfg Config) kernel.Timeouts {
 	return cfg.Timeouts
 }
 
-// strictARP makes this node answer ARP requests for an address only on the interface that has the address; kube-ipvs0 never answers. Every
-// node has a load balancer's address, and would otherwise contradict the node that announces it (MetalLB, kube-vip).
+// strictARP makes this node answer ARP requests for an address only on the interface that has the address; kube-ipvs0 never answers.
+// Otherwise every node would answer for a load balancer's address, not only the node that announces it (MetalLB, kube-vip).
 var strictARP = []kernel.SysctlSetting{
 	{Name: "net/ipv4/conf/all/arp_ignore", Value: "1"},
 	{Name: "net/ipv4/conf/all/arp_announce", Value: "2"},
@@ -76,7 +76,7 @@ var sysctls = []kernel.SysctlSetting{
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
 	// Session affinity must not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A client that reuses a source port is scheduled again; with 0, IPVS would send it to an endpoint that may have been deleted. Before
+	// A client that reuses a source port is scheduled again; with the value 0, IPVS would send it to an endpoint that may have been deleted. Before
 	// Linux 5.9 such a client waited one second.
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// BenchmarkCompile compiles Services with ten endpoints each from scratch.
 func BenchmarkCompile(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		b.Run(fmt.Sprint(services), func(b *testing.B) {

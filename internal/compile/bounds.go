@@ -48,18 +48,16 @@ func (b bounds) tooMany() *refusal {
 
 var tooManyForShare = &refusal{"not served: a set of this node is nearly full, and the Service has more entries than most", fewer}
 
-// perFamily is a number for each family, indexed by family.
 type perFamily [inet.IPv6 + 1]int
 
-// slicePort is a port of an EndpointSlice, with the slice's endpoints.
 type slicePort struct {
 	family inet.Family
 	model.EndpointPort
 	endpoints []model.Endpoint
 }
 
-// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices: a Service
-// with thousands of ports must not read all slices for each.
+// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. The order
+// avoids a scan of all slices for each of possibly thousands of ports.
 type slicePorts []slicePort
 
 func slicePortsOf(svc *model.Service) slicePorts {
@@ -91,7 +89,6 @@ func (all slicePorts) of(port model.ServicePort, f inet.Family) slicePorts {
 	return all[begin:end]
 }
 
-// size counts the endpoints.
 func (all slicePorts) size() (n int) {
 	for _, p := range all {
 		n += len(p.endpoints)

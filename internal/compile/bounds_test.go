@@ -20,7 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Addresses, ports and source ranges multiply. The frontends and Problems of one Service are bounded. Its ClusterIP is still served.
+// The frontends and Problems of one Service are bounded, although addresses, ports and source ranges multiply. Its ClusterIP is still
+// served.
 func TestOneServiceIsBounded(t *testing.T) {
 	svc := compiletest.Service("bomb", "10.96.0.1", "10.244.0.1")
 	for i := range 999 {
@@ -66,7 +67,7 @@ func TestLargeServicesAreServed(t *testing.T) {
 	}
 }
 
-// No Service gets more than the bounds. Anything it requests beyond the bounds becomes a Problem.
+// Anything that a Service requests beyond the bounds becomes a Problem.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(nil)
@@ -164,8 +165,8 @@ func TestTablesAtNodePortsAreBounded(t *testing.T) {
 	}
 }
 
-// For the largest Services that the API server accepts, in many shapes, allocations are proportional to the size of the objects, because
-// compile never builds products beyond the bounds.
+// For the largest Services that the API server accepts, allocations are proportional to the size of the objects, because compile never
+// builds products beyond the bounds.
 func TestCompileTimeIsBounded(t *testing.T) {
 	const ports, addresses = 40_000, 40_000
 	for name, change := range map[string]func(*model.Service){
@@ -208,8 +209,7 @@ func TestCompileTimeIsBounded(t *testing.T) {
 	}
 }
 
-// Sharing one affinity among all ports takes no more memory than one affinity for each port: the shared parts are built once for each
-// address. There may be thousands of ports. All entries are sorted together, so compile never searches the list for an entry.
+// Sharing one affinity among all ports takes no more memory than one affinity for each port, even if there are thousands of ports.
 func TestAllPortsCostIsBounded(t *testing.T) {
 	cost := func(all bool) uint64 {
 		svc := compiletest.Service("any", "10.96.0.1", "10.244.0.1")

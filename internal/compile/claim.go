@@ -26,7 +26,6 @@ func (c claim) claimant() claimant { return claimant{c.service.ID, c.kind} }
 
 func (f frontend) claimOf(svc *model.Service) claim { return claim{svc, f.kind, !f.ownAddress} }
 
-// insertClaim and removeClaim change sorted claims.
 func insertClaim(claims []claim, c claim) []claim {
 	i, _ := slices.BinarySearchFunc(claims, c, claim.compare)
 	return slices.Insert(claims, i, c)
@@ -58,7 +57,6 @@ func (c claim) existence() int {
 // health check comes after a node port, because connections work without a health check.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
 
-// balancersOf lists the Services whose load balancers claim a frontend.
 func balancersOf(claims []claim) (ids []model.ServiceID) {
 	for _, c := range claims {
 		if c.kind == loadBalancerIP {

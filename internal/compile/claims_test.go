@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// When the best claim is withdrawn, the frontend passes to the next best claim, and later back.
+// When the best claim is withdrawn, the frontend passes to the next best claim.
 func TestClaimsPassToTheNextBest(t *testing.T) {
 	older := compiletest.Service("older", "10.96.0.1", "10.244.0.1")
 	younger := compiletest.Service("younger", "10.96.0.1", "10.244.0.2")
@@ -48,8 +48,8 @@ func TestClaimsPassToTheNextBest(t *testing.T) {
 	owner("default/older:http", younger.ID)
 }
 
-// The author of a Service can write any address into it. Even an early claim to such an address takes no frontend from the Service that the
-// API server allocates it to.
+// Anyone can write any address into spec.externalIPs. An external IP never takes a frontend from the Service to which the API server
+// allocated the address.
 func TestExternalIPTakesNothing(t *testing.T) {
 	squatter := compiletest.Service("squatter", "10.96.0.66", "10.244.0.66")
 	squatter.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.1"), home.Addresses[0]}

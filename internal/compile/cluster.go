@@ -17,8 +17,7 @@ type Cluster struct {
 	services map[model.ServiceID]*Compiled
 	state    *want.State
 	backlog  backlog
-	// changes wait for Compile.
-	changes changes
+	changes  changes
 }
 
 // NewCluster returns a cluster without Services.
@@ -36,7 +35,7 @@ func (c *Cluster) Want() *want.State { return c.state }
 // Services counts the served Services.
 func (c *Cluster) Services() int { return len(c.services) }
 
-// Namespaces counts the namespaces of the served Services. It iterates over all Services.
+// Namespaces counts the namespaces of the served Services.
 func (c *Cluster) Namespaces() int {
 	names := map[string]struct{}{}
 	for id := range c.services {
@@ -110,7 +109,6 @@ type changes struct {
 	base bool
 }
 
-// baseChanges compiles the part that does not depend on Services.
 func (c *Cluster) baseChanges() {
 	cfg := c.node.Config
 	if cfg.LocalByNodeCIDR && len(c.node.podCIDRs) > 0 {
@@ -119,14 +117,12 @@ func (c *Cluster) baseChanges() {
 	c.state.Base, c.changes.base = Base(cfg), true
 }
 
-// affects marks these Services for recompilation.
 func (c *Cluster) affects(which func(*model.Service) bool) {
 	c.changes.affected = append(c.changes.affected, which)
 }
 
 func everyService(*model.Service) bool { return true }
 
-// servicesThat returns the Services that meet any of the conditions.
 func (c *Cluster) servicesThat(conditions []func(*model.Service) bool) map[model.ServiceID]*model.Service {
 	if len(conditions) == 0 {
 		return map[model.ServiceID]*model.Service{}

@@ -23,7 +23,6 @@ import (
 
 type services = map[model.ServiceID]*model.Service
 
-// home is the only node of its cluster.
 var home = compiletest.At("192.0.2.1", "fd00:2::1")
 
 func scratch(all services) *compile.Cluster { return scratchIn(all, home) }
@@ -32,7 +31,6 @@ func scratchIn(all services, in compiletest.Surroundings) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), all, in)
 }
 
-// describe prints the complete output of a cluster.
 func describe(c *compile.Cluster, ids []model.ServiceID) string {
 	var b strings.Builder
 	inspect.State(&b, c.Want())
@@ -75,8 +73,7 @@ func allIDs() []model.ServiceID {
 	return ids
 }
 
-// I2: the wanted state depends only on the current Services, nodes and addresses, and on the frontends served at node addresses. The order
-// of earlier changes does not matter.
+// I2: the wanted state depends only on the current Services, nodes and addresses, and on the frontends served at node addresses.
 func TestResultIsIndependentOfHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := compile.NewCluster(compiletest.Config())
@@ -199,7 +196,6 @@ func changed[T comparable](a, b func(func(T) bool)) map[T]bool {
 	return only
 }
 
-// catchUp compiles the Services in the backlog.
 func catchUp(c *compile.Cluster) (compiled []model.ServiceID) {
 	for c.Behind() {
 		compiled = append(compiled, c.Update(nil, want.NewTouched())...)
@@ -207,9 +203,7 @@ func catchUp(c *compile.Cluster) (compiled []model.ServiceID) {
 	return compiled
 }
 
-// I12: Update compiles only the changed Services and the Services affected by them: through the best claim to a shared frontend, or through
-// an endpoint's address that became or ceased to be virtual. A Service without a winning claim therefore causes no other Service to be
-// compiled.
+// I12: Update compiles only the changed Services and the Services that they affect (see Cluster.update).
 func TestOnlyAffectedServicesAreCompiled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := compiletest.Services(t, "before"), compiletest.Services(t, "after")
@@ -260,7 +254,6 @@ func tcpAt(addr string) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: inet.TCP}
 }
 
-// Once all Services are deleted, no member or address remains.
 func TestNothingRemainsAfterDeletion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := scratch(compiletest.Services(t, "services"))
@@ -306,7 +299,7 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// A port that repeats an earlier port does not affect it. Package watch rejects it.
+// Package watch rejects repeated ports. Compile ignores them.
 func TestRepeatedPort(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports = append(svc.Ports, model.ServicePort{Name: "again", Protocol: inet.TCP, Port: 80})
@@ -321,7 +314,6 @@ func TestRepeatedPort(t *testing.T) {
 	}
 }
 
-// Fragments are sorted by virtual server, and destinations by address.
 func TestFragmentsAreSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := compiletest.Services(t, "services")

@@ -18,7 +18,6 @@ type Config struct {
 type Host struct {
 	// NodeName is this node's name in EndpointSlices and Node objects; empty if unknown.
 	NodeName string
-	// Families are the families that this machine can serve.
 	Families []inet.Family
 	Mode     kernel.Mode
 	// LocalPorts are the source ports that the kernel uses for this node's own connections.
@@ -35,7 +34,7 @@ type Settings struct {
 	MasqueradeBit uint8
 	// Local distinguishes local clients from all others.
 	Local LocalDetector
-	// LocalByNodeCIDR takes Local.CIDRs from spec.podCIDRs of this node's Node object.
+	// LocalByNodeCIDR uses spec.podCIDRs of this node's Node object as Local.CIDRs.
 	LocalByNodeCIDR bool
 	// NodePorts selects the node addresses at which node ports are served.
 	NodePorts NodePortAddresses
@@ -61,7 +60,7 @@ type Settings struct {
 
 // NodePortAddresses selects addresses of the node's interfaces. The zero value selects all.
 type NodePortAddresses struct {
-	// Primary selects the first address of each family in the Node object instead.
+	// Primary selects only the first address of each family in the Node object.
 	Primary bool
 	// CIDRs select the addresses inside the ranges. A family without a range here is not restricted.
 	CIDRs []netip.Prefix
@@ -117,7 +116,8 @@ type LocalDetector struct {
 	InterfacePrefix string
 }
 
-// local returns the conditions for local clients of a family, any of which matches; none if the detector does not cover the family.
+// local returns conditions for a family. A client is local if it meets any of them. The list is empty if the detector does not cover the
+// family.
 func (d LocalDetector) local(f inet.Family) []kernel.Condition {
 	switch {
 	case d.Bridge != "":

@@ -66,9 +66,8 @@ func (s *Compiled) Kinds(yield func(view.Kind, inet.Family) bool) {
 // FrontendCount returns the number of frontends.
 func (s *Compiled) FrontendCount() int { return len(s.frontends) }
 
-// Frontends describes each address and port that the Service asks for, as it will be once everything is written: the caller adds the
-// kernel state. Each description includes all endpoints of the port, even those that get no connections from this frontend.
-// Frontends may share the list.
+// Frontends describes each frontend that the Service requests, without the kernel's state. Each description includes all endpoints of the
+// port, even those that get no connections from the frontend. Frontends may share a list of endpoints.
 func (s *Compiled) Frontends(yield func(view.Frontend, []Endpoint) bool) {
 	to, ready, next := slicePortsOf(s.service), readinesses(nil), 0
 	for _, group := range groupByPort(s.frontends) {
@@ -141,14 +140,12 @@ const (
 	byNode       = "node configuration"
 )
 
-// settings are effective values with their origins.
 type settings []view.Setting
 
 func (s *settings) add(name, value, from string) {
 	*s = append(*s, view.Setting{Name: name, Value: value, From: from})
 }
 
-// settings lists the settings of a frontend.
 func (s *Compiled) settings(f frontend, d decision) (all settings) {
 	all.add("scheduler", d.scheduler, s.schedulerOrigin(d.scheduler))
 	if flags := flagNames(d); flags != "" {

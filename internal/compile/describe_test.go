@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A description contains every effective setting with its origin.
 func TestEverySettingIsDescribed(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0] = model.ServicePort{Name: "http", Protocol: inet.UDP, Port: 8080, NodePort: 30080}

@@ -79,7 +79,6 @@ func TestSchedulersPage(t *testing.T) {
 	}
 }
 
-// TestCoexistencePage: docs/coexistence.md names every chain of the agent.
 func TestCoexistencePage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/coexistence.md")
 	if err != nil {
@@ -92,7 +91,6 @@ func TestCoexistencePage(t *testing.T) {
 	}
 }
 
-// TestArchitecturePage: docs/architecture.md explains every set.
 func TestArchitecturePage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/architecture.md")
 	if err != nil {

@@ -75,7 +75,6 @@ func mergeRuns(all []Endpoint, compare func(a, b Endpoint) int) []Endpoint {
 	return all
 }
 
-// runEnds returns the end of each sorted run.
 func runEnds(all []Endpoint, compare func(a, b Endpoint) int) []int {
 	var ends []int
 	for i := range all {
@@ -130,8 +129,8 @@ func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpo
 	return filter(all, func(e Endpoint) bool { return e.Serving && e.Terminating })
 }
 
-// byHints keeps the endpoints with a topology hint for this node, otherwise those with a hint for its zone, otherwise all. Hints count only
-// if every endpoint has one, because otherwise they are just being added or removed, and only if not all hinted endpoints are drained.
+// byHints keeps the endpoints with a topology hint for this node, else the endpoints with a hint for its zone, else all. If any endpoint
+// lacks a hint, hints are being added or removed, and byHints ignores them. It also ignores them if all hinted endpoints are drained.
 func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
 	getsConnections := func(e Endpoint) bool { return n.weight(svc, e.Endpoint) > 0 }
 	hints := hinted(ready, n.NodeName, func(e Endpoint) []string { return e.ForNodes })
@@ -168,7 +167,6 @@ func filter(all []Endpoint, keep func(Endpoint) bool) []Endpoint {
 	return kept
 }
 
-// endpointProblems returns one Problem for each rejected endpoint.
 func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	if len(refused) == 0 {
 		return nil
@@ -186,7 +184,7 @@ func endpointProblems(svc *model.Service, refused refusals) []model.Problem {
 	return problems
 }
 
-// refusals are the reasons why endpoints get no traffic on this node, by address. Usually there are none.
+// refusals are the reasons why endpoints get no traffic on this node, by address.
 type refusals map[netip.Addr]error
 
 func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
@@ -207,8 +205,8 @@ func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint. So can the first address of a
-// subnet, if the kernel treats it as a host address.
+// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint. The first address of a subnet
+// can be one if the kernel treats it as a host address.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
 		return errVirtual

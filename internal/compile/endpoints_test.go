@@ -36,7 +36,6 @@ func repeated(t *rapid.T) *model.Service {
 	return svc
 }
 
-// state ranks an endpoint by its readiness; the lowest rank is best.
 func state(e model.Endpoint) int {
 	switch {
 	case e.Ready && !e.Terminating:
@@ -51,8 +50,8 @@ func state(e model.Endpoint) int {
 	return 4
 }
 
-// TestOneEndpointOnTwoNodes: if slices disagree about an endpoint's node, the policy Local on this node keeps the endpoint, unless
-// another node's slice has it in a better state.
+// TestOneEndpointOnTwoNodes: if slices disagree about an endpoint's node, the policy Local on this node keeps the endpoint, unless another
+// node's slice shows it in a better state.
 func TestOneEndpointOnTwoNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := repeated(t)
@@ -87,7 +86,6 @@ func TestOneEndpointOnTwoNodes(t *testing.T) {
 	})
 }
 
-// destinations returns the addresses that receive connections.
 func destinations(svc *model.Service) map[netip.Addr]bool {
 	cluster := compile.NewCluster(compiletest.Config())
 	cluster.Update(map[model.ServiceID]*model.Service{svc.ID: svc}, want.NewTouched())

@@ -57,7 +57,6 @@ func orEmpty[M ~map[K]V, K comparable, V any](m M) M {
 	return m
 }
 
-// Remembered counts the entries in each index of a cluster.
 func (c *Cluster) Remembered() int {
 	v := c.node.virtual
 	return len(c.node.claims) + len(c.node.atNodes) + len(v.frontends) + len(v.changed) + len(v.endpoints)
@@ -74,10 +73,8 @@ func (c *Cluster) Claimants() map[kernel.ServerKey][]claimant {
 	return all
 }
 
-// EndpointsAt counts the endpoints at an address.
 func (c *Cluster) EndpointsAt(a netip.Addr) int { return c.node.virtual.endpoints[a] }
 
-// Fragment is a Service's part of the wanted state.
 func (c *Cluster) Fragment(id model.ServiceID) want.Fragment { return c.services[id].fragment }
 
 // SetRoom sets the number of entries above which a set is nearly full.

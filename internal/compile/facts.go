@@ -19,14 +19,13 @@ type Facts struct {
 	Network   kernel.Network
 	// Schedulers maps schedulers to whether the kernel has them; it may omit some.
 	Schedulers map[string]bool
-	// Nodes and Services that changed; nil for a deleted one.
+	// Nodes and Services contain the changed objects; nil for a deleted one.
 	Nodes    map[string]*model.Node
 	Services map[model.ServiceID]*model.Service
 	// APIServer contains the addresses at which the agent reaches the API server.
 	APIServer []netip.AddrPort
 	// Left are frontends that an earlier agent left in the kernel.
-	Left []FrontendKey
-	// Listeners are the sockets on which the node's processes listen.
+	Left      []FrontendKey
 	Listeners kernel.Listeners
 }
 
@@ -76,13 +75,13 @@ func (c *Cluster) Compile(touched *want.Touched) []model.ServiceID {
 	return c.Update(changed, touched)
 }
 
-// Waiting are the changed Services that Compile will compile.
+// Waiting returns the changed Services that Compile will compile.
 func (c *Cluster) Waiting() map[model.ServiceID]*model.Service { return c.changes.services }
 
-// Unsettled lists frontends that are not served yet, at node and pod addresses and in the node's networks, except node ports. It covers all
-// Services, or only those that Compile will compile. Whether they are served depends on what an earlier agent left in the kernel
-// (Facts.Left). atNode is true if any of them also depends on where processes listen (Facts.Listeners). waits is true if, according to the
-// last Listeners, a process listens on the port of any of them.
+// Unsettled lists the frontends at node and pod addresses and in the node's networks that are not served yet, except node ports. Whether
+// they will be served depends on the frontends that an earlier agent left in the kernel (Facts.Left). It covers all Services, or only the
+// Services that Compile will compile. atNode is true if any of these frontends also depends on the sockets of the node's processes
+// (Facts.Listeners). waits is true if a process listened on the port of any of them when the sockets were last read.
 func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bool) {
 	which := c.changes.affected
 	if all {

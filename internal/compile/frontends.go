@@ -33,15 +33,14 @@ const (
 	healthCheck
 )
 
-// addressGroup is one of a Service's lists of addresses.
 type addressGroup struct {
 	kind  frontendKind
 	field string
 	addrs []netip.Addr
 }
 
-// addressGroups returns the groups in order of precedence, for addresses that a Service names twice: kinds that restrict clients come
-// before kinds that do not.
+// addressGroups returns the groups in order of precedence, in case a Service has one address in two groups. Groups that restrict clients
+// come before groups that do not.
 func addressGroups(svc *model.Service) []addressGroup {
 	return []addressGroup{
 		{clusterIP, "spec.clusterIPs", svc.ClusterIPs},
@@ -93,7 +92,6 @@ func groupByPort(list []frontend) [][]frontend {
 	return groups
 }
 
-// isLocal reports whether the traffic policy of a kind of frontend is Local.
 func isLocal(svc *model.Service, kind frontendKind) bool {
 	if kind == clusterIP {
 		return svc.InternalLocal
@@ -105,7 +103,6 @@ func asksForNodePort(svc *model.Service) bool {
 	return svc.HealthCheckPort != 0 || slices.ContainsFunc(svc.Ports, func(p model.ServicePort) bool { return p.NodePort != 0 })
 }
 
-// hasAddress reports whether a Service requests one of the addresses.
 func hasAddress(svc *model.Service, addrs map[netip.Addr]struct{}) bool {
 	among := func(a netip.Addr) bool {
 		_, ok := addrs[a]

@@ -95,7 +95,6 @@ func add(archive *txtar.Archive, name, text string) {
 	archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 }
 
-// compileYAML compiles objects as an agent does.
 func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Cluster, health, problems string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "manifests.yaml"), []byte(objects), 0o644); err != nil {
@@ -127,7 +126,6 @@ func compileYAML(t *testing.T, objects string, cfg setup) (cluster *compile.Clus
 	return cluster, ports.String(), text.String()
 }
 
-// setup is the node of a golden file.
 type setup struct {
 	compile.Config
 	addresses []netip.Addr
@@ -146,7 +144,6 @@ func parseConfig(t *testing.T, text string) setup {
 	return cfg
 }
 
-// settings are the settings that a golden file may change.
 var settings = map[string]func(*setup, string){
 	"node":          func(c *setup, v string) { c.NodeName = v },
 	"scheduler":     func(c *setup, v string) { c.Scheduler = v },
@@ -159,7 +156,6 @@ var settings = map[string]func(*setup, string){
 		c.Families = slices.DeleteFunc(slices.Clone(inet.Families), func(f inet.Family) bool { return f.String() != v })
 	},
 	"clusterCIDRs": func(c *setup, v string) { c.Local = compile.LocalDetector{CIDRs: prefixes(v)} },
-	// addresses of the node's interfaces
 	"addresses": func(c *setup, v string) {
 		for _, a := range strings.Fields(v) {
 			c.addresses = append(c.addresses, netip.MustParseAddr(a))
@@ -171,7 +167,7 @@ var settings = map[string]func(*setup, string){
 			c.NodePorts.CIDRs = prefixes(v)
 		}
 	},
-	// externalIPs is "off", or the ranges that are allowed
+	// externalIPs is "off" or the allowed ranges
 	"externalIPs": func(c *setup, v string) {
 		if c.ExternalIPs.Off = v == "off"; !c.ExternalIPs.Off {
 			c.ExternalIPs.Allowed = prefixes(v)

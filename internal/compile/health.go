@@ -17,8 +17,8 @@ type HealthPort struct {
 	Local int
 }
 
-// healthPort counts the distinct ready addresses on this node that are not drained, for load balancers. A pod of a dual-stack Service has
-// two addresses, so only the family with more addresses is counted.
+// healthPort counts the distinct ready addresses on this node that are not drained. A pod of a dual-stack Service has two addresses, so
+// only the family with more addresses is counted.
 func healthPort(svc *model.Service, n *nodeContext, refused refusals) HealthPort {
 	here := map[inet.Family]map[netip.Addr]struct{}{}
 	for _, slice := range svc.Slices {

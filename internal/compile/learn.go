@@ -41,7 +41,6 @@ func (c *Cluster) learnNetwork(network kernel.Network) {
 	})
 }
 
-// onlyInOne lists the ranges that are in only one of two lists.
 func onlyInOne(a, b []netip.Prefix) []netip.Prefix {
 	only := slices.DeleteFunc(slices.Clone(a), func(r netip.Prefix) bool { return slices.Contains(b, r) })
 	for _, r := range b {
@@ -107,7 +106,6 @@ func hasAddressIn(svc *model.Service, ranges []netip.Prefix) bool {
 	return slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), func(a netip.Addr) bool { return within(ranges, a) })
 }
 
-// runsOn reports whether a Service has an endpoint on one of the nodes.
 func runsOn(svc *model.Service, nodes map[string]struct{}) bool {
 	return slices.ContainsFunc(svc.Slices, func(s *model.EndpointSlice) bool {
 		return slices.ContainsFunc(s.Endpoints, func(e model.Endpoint) bool {
@@ -150,8 +148,8 @@ func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 	}
 }
 
-// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services at addresses that
-// became or ceased to be an endpoint. The last known endpoints outlive the Service.
+// withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services whose addresses
+// became or ceased to be such an endpoint. The last known endpoints outlive the Service.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])
 	if len(endpoints) == 0 {

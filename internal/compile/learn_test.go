@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A change of one Service among many compiles only that Service. A node with an address that only one Service names has the same effect.
+// A change of one Service among many compiles only that Service. A new node with an address of one Service also compiles only that Service.
 func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
@@ -90,7 +90,7 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	}
 }
 
-// Node ports at the node's primary addresses stay open while its object is deleted or has no addresses, and move when its addresses change.
+// Node ports at the node's primary addresses stay open while the Node object is deleted or has no addresses.
 func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.NodePorts.Primary = true

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestMergingRunsSortsStably draws endpoints in any order, many of them at the same address.
 func TestMergingRunsSortsStably(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Endpoint

@@ -28,20 +28,18 @@ type nodeContext struct {
 
 // learned contains the facts that the agent learns at run time from the kernel and from Node objects.
 type learned struct {
-	// addresses are those of the node's interfaces, except for kube-ipvs0, loopback and link-local ones.
+	// addresses are the addresses of the node's interfaces, except for kube-ipvs0, loopback and link-local addresses.
 	addresses []netip.Addr
 	// network contains the addresses that the node's networks need, such as gateways and nameservers. No Service can have such an address,
 	// not even as a ClusterIP: if it were bound to kube-ipvs0, this node could not reach its real owner. A nameserver's address may belong
 	// to a Service, but not as an external IP.
 	network kernel.Network
-	// subnets are the networks that the node's interfaces are in.
 	subnets []netip.Prefix
 	// listeners are the sockets on which the node's processes receive packets, read when a Service last asked for an address of the node;
 	// nil if unknown.
 	listeners kernel.Listeners
 	// left contains the frontends that an earlier agent left in the kernel and that no Service has claimed and released since.
-	left map[FrontendKey]struct{}
-	// apiServer contains the addresses of the API server.
+	left      map[FrontendKey]struct{}
 	apiServer apiServer
 	// object is this node's Node object; nil while unknown.
 	object *model.Node
@@ -99,7 +97,6 @@ func valueOf(object *model.Node) model.Node {
 // excluded reports whether the configuration reserves the address for other programs.
 func (n *nodeContext) excluded(a netip.Addr) bool { return within(n.Excluded, a) }
 
-// nodePortAddresses lists a family's addresses at which node ports are served.
 func (n *nodeContext) nodePortAddresses(f inet.Family) []netip.Addr {
 	if n.NodePorts.Primary {
 		return slices.DeleteFunc(n.primary(f), n.excluded)

@@ -11,8 +11,7 @@ import (
 
 // The tests in this file show the attacks that docs/threat-model.md lists as not stopped. If one of these attacks is stopped, that page is out of date.
 
-// A pod's port at the node's address (hostPort) is a rule written by the network plugin. No process listens there, so the port appears
-// free.
+// A pod's hostPort at the node's address is a rule of the network plugin. No process listens on the port, so it appears free.
 func TestHostPortsAreNotProtected(t *testing.T) {
 	svc := at("any", 8080, home.Addresses[0].String(), "")
 	c := scratch(nil)

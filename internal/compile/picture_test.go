@@ -47,7 +47,7 @@ func TestPictureOfAPacket(t *testing.T) {
 	}
 	jumps := map[kernel.ChainID][]string{}
 	for _, j := range rules.Jumps {
-		if j.ChainID.Chain != "FORWARD" { // replies are text in the picture
+		if j.ChainID.Chain != "FORWARD" { // the picture shows replies only as text
 			jumps[j.ChainID] = append(jumps[j.ChainID], string(j.Verdict.(kernel.JumpTo)))
 		}
 	}
@@ -84,7 +84,6 @@ func checkSets(t *testing.T, box string, sets []string) {
 	}
 }
 
-// setsOf lists the sets that a chain's rules match, by name without prefix and family.
 func setsOf(rules kernel.Ruleset, id kernel.ChainID) []string {
 	var sets []string
 	for _, c := range rules.Chains {

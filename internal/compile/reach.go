@@ -16,22 +16,20 @@ import (
 type objection struct {
 	refusal
 	force force
-	// value is the Problem's value: the address, or the address and port.
 	value string
 }
 
-// force is the effect of an objection.
 type force uint8
 
 const (
-	// refuses a frontend, new or served.
+	// refuses excludes a frontend, new or already served.
 	refuses force = iota
 	// yields excludes a new frontend. A frontend that is already served stays, because neither a Node object nor a listening process may
 	// remove it.
 	yields
-	// warns serves the frontend, with a Problem.
+	// warns admits the frontend, with a Problem.
 	warns
-	// leaves a new frontend to another node, without a Problem.
+	// leaves excludes a new frontend without a Problem, because another node serves it.
 	leaves
 )
 
@@ -59,9 +57,9 @@ func (n *nodeContext) admits(svc *model.Service, f frontend) (*objection, bool) 
 	return o, o == nil || o.force == warns || o.force >= yields && n.served(svc, f)
 }
 
-// served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer's frontend may replace an
-// external IP's. The reverse is allowed only within one Service: an external IP must not inherit the address of another Service's load
-// balancer.
+// served reports whether a frontend is in the kernel, possibly left there by an earlier agent. A load balancer may take over the frontend
+// of an external IP. The reverse is allowed only within one Service: an external IP must not take over the address of another Service's
+// load balancer.
 func (n *nodeContext) served(svc *model.Service, f frontend) bool {
 	claims := n.claims[f.key]
 	if f.kind == externalIP && slices.ContainsFunc(claims, func(c claim) bool { return c.kind == loadBalancerIP && c.service.ID != svc.ID }) {
@@ -98,7 +96,7 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 }
 
 // objectionAtOtherNode handles an address in another node's Node object. Anyone who controls a node can write any address into its Node
-// object. If the address were bound here, this node could not reach the other one.
+// object. If the address were bound here, this node could not reach the other node.
 func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name string) *objection {
 	o := &objection{
 		refusal{"the Node object " + name + " also has this address, so this node cannot reach that node there", "use " + validAddress[f.kind]},
@@ -122,9 +120,9 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	return o
 }
 
-// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have it. This node could not reach that host, and
-// the kernel would accept no route through it, for example if it is a new gateway. A controller chooses load balancer addresses, so they
-// may be in the node's networks.
+// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have the address. This node could not reach that
+// host, and the kernel would accept no route through it, for example if the host is a new gateway. A controller chooses load balancer
+// addresses, so they may be in the node's networks.
 func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
@@ -148,7 +146,7 @@ func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *o
 	a := f.key.Addr.Addr().String()
 	if n.served(svc, f) {
 		return &objection{refusal{
-			"another interface of this node also has the address, so processes of the node answer on its other ports",
+			"another interface of this node also has the address, so processes of the node answer on the address's other ports",
 			"remove it from that interface (ip addr show to " + a + ")",
 		}, warns, a}
 	}
@@ -157,7 +155,7 @@ func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *o
 	}, refuses, a}
 }
 
-// objectionAtOwnAddress handles a port at an address of this node, whose traffic would go to the Service instead.
+// objectionAtOwnAddress handles a port at this node's own address: its traffic would go to the Service instead of the node.
 func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *objection {
 	if o := n.objectionForNode(f); o != nil {
 		return o
@@ -181,7 +179,7 @@ func (n *nodeContext) isNewAtNode(svc *model.Service, f frontend) bool {
 	return f.kind == externalIP && n.own(f.key.Addr.Addr()) && n.ExternalIPs.AtNode != AtNodeAll && !n.served(svc, f)
 }
 
-// needsListeners reports whether a frontend depends on where processes listen: it is new at this node, and there is no other reason to refuse it.
+// needsListeners reports whether only the sockets of the node's processes decide if a frontend is served.
 func (n *nodeContext) needsListeners(svc *model.Service, f frontend) bool {
 	return n.isNewAtNode(svc, f) && !n.LocalPorts.Contain(f.key.Addr.Port()) &&
 		n.checkServiceAddress(f.kind, f.key.Addr.Addr()) == nil && n.objectionForNode(f) == nil
@@ -189,7 +187,6 @@ func (n *nodeContext) needsListeners(svc *model.Service, f frontend) bool {
 
 const otherPort = "use another port or another address"
 
-// objectionForNode handles a port that this node itself needs.
 func (n *nodeContext) objectionForNode(f frontend) *objection {
 	use := n.nodePortUse(f)
 	if use == "" {
@@ -199,7 +196,7 @@ func (n *nodeContext) objectionForNode(f frontend) *objection {
 }
 
 // nodePortUse names the user of a port at this node's own address; empty if there is none. A controller may add a load balancer's address
-// to an interface of the node that announces it, so ports there are refused only if the Node object has the address.
+// to an interface of the node that announces it. Ports at such an address are refused only if the Node object also has the address.
 func (n *nodeContext) nodePortUse(f frontend) string {
 	switch {
 	case f.key.Protocol != inet.TCP || f.kind == clusterIP || n.ExternalIPs.AtNode == AtNodeAll:
@@ -257,7 +254,7 @@ func (n *nodeContext) checkServiceAddress(kind frontendKind, a netip.Addr) *refu
 	return nil
 }
 
-// checkExternalIP returns why an external IP is refused; any author of a Service can name any address.
+// checkExternalIP returns why an external IP is refused; nil if it is not.
 func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) *refusal) *refusal {
 	switch {
 	case !n.ExternalIPs.allow(a):

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// withNodePort returns a Service with a node port. A larger hour means that the Service is younger.
+// withNodePort returns a Service with a node port. More hours mean a younger Service.
 func withNodePort(name, clusterIP string, port uint16, protocol inet.Protocol, hours int) *model.Service {
 	svc := compiletest.Service(name, clusterIP, "10.244.0.1")
 	svc.Created = compiletest.Epoch.Add(time.Duration(hours) * time.Hour)
@@ -21,7 +21,6 @@ func withNodePort(name, clusterIP string, port uint16, protocol inet.Protocol, h
 	return svc
 }
 
-// withHealthPort returns a Service with a health check port and an endpoint on this node.
 func withHealthPort(name, clusterIP string, port uint16, hours int) *model.Service {
 	svc := withNodePort(name, clusterIP, 0, inet.TCP, hours)
 	svc.ExternalLocal, svc.HealthCheckPort = true, port
@@ -144,7 +143,6 @@ func TestHealthCheckPortsCollide(t *testing.T) {
 	}
 }
 
-// checkCollision checks a Service's health check port before, while and after another Service exists.
 func checkCollision(t *testing.T, name string, probed, other *model.Service, reason string) {
 	t.Helper()
 	c := scratch(services{probed.ID: probed})

@@ -36,7 +36,7 @@ func isServed(c *compile.Cluster, addr string, port uint16) bool {
 	return c.Want().Servers[tcpAt(netip.AddrPortFrom(netip.MustParseAddr(addr), port).String())] != nil
 }
 
-// A node keeps the ports that it needs at its own address, even if no process listens there. All others can be published.
+// A node keeps the ports that it needs at its own address, even if no process listens on them. Services can have all other ports.
 func TestPortsThatTheNodeNeeds(t *testing.T) {
 	const own, vip = "192.0.2.1", "192.0.2.77"
 	in := compiletest.At(own, vip)
@@ -50,7 +50,8 @@ func TestPortsThatTheNodeNeeds(t *testing.T) {
 			for kind, svc := range map[string]*model.Service{
 				"external": at("web", port, own, ""), "balancer": at("web", port, "", own), "announced": at("web", port, "", vip),
 			} {
-				// The API server listens on 8443 elsewhere. A load balancer's address that a controller has added to an interface is served.
+				// The API server listens on 8443 at another address. A load balancer's address that a controller has added to an interface
+				// is served.
 				want := want || port == 8443 && (mode == compile.AtNodeGuarded || kind == "balancer") || kind == "announced" ||
 					kind == "balancer" && mode == compile.AtNodeNone && port == 8443
 				addr := own
@@ -123,7 +124,7 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 			t.Errorf("%d: the agent would list the node's sockets with each change of the Service", port)
 		}
 	}
-	c := compiletest.Cluster(cfg, nil, home) // a served port stays
+	c := compiletest.Cluster(cfg, nil, home) // an earlier agent served the port
 	c.SetLeft(slices.Values([]compile.FrontendKey{{Key: tcpAt(own + ":40000")}}), touched())
 	svc := at("web", 40000, own, "")
 	if c.Update(services{svc.ID: svc}, touched()); !isServed(c, own, 40000) {
@@ -131,8 +132,8 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	}
 }
 
-// A Node object cannot take an address from a served Service, but a new Service cannot get an address of a node. A Service that lists its
-// own nodes' addresses has no Problem.
+// A Node object cannot take an address from a served Service, but a new Service cannot get an address of a node. A Service that lists
+// addresses of several nodes, including this one, has no Problem.
 func TestNodeObjectsTakeNothingAway(t *testing.T) {
 	const address = "203.0.113.1"
 	node := &model.Node{Name: "node-b", Addresses: addrs(address)}
@@ -249,8 +250,8 @@ func node1(all services) *compile.Cluster {
 	return c
 }
 
-// I17, and I14 for compile: whatever its addresses and endpoints, a hostile Service never gets an address that the node needs. Ordinary
-// Services compile as if it did not exist, and each refusal is a Problem.
+// I17, and I14 for compile: whatever its addresses and endpoints, a hostile Service never gets an address that the node needs. Each refusal
+// is a Problem, and other Services compile as if the hostile Service did not exist.
 func TestHostileServicesReachNothing(t *testing.T) {
 	ordinary := services{}
 	for i, name := range []string{"dns", "web", "db"} {
@@ -319,7 +320,7 @@ func takenFromNode(c *compile.Cluster, hostile *model.Service) (taken []string) 
 	return taken
 }
 
-// explained reports whether a Problem names the address, or the Service lists nodes and leaves the address to one of them.
+// explained reports whether a Problem names the address, or the Service leaves the address to another node.
 func explained(c *compile.Cluster, svc *model.Service, a netip.Addr) bool {
 	if slices.Contains(reserved["node"], a.String()) &&
 		slices.ContainsFunc(slices.Concat(svc.ExternalIPs, svc.LoadBalancerIPs), func(a netip.Addr) bool { return slices.Contains(home.Addresses, a) }) {
@@ -360,7 +361,7 @@ func TestHostileNodesTakeNothingAway(t *testing.T) {
 				}
 			}
 			if pods {
-				return // a claim that was withdrawn counts as new
+				return // a withdrawn claim counts as new
 			}
 		}
 	})

@@ -32,7 +32,6 @@ func (n *nodeContext) neededFor(protocol inet.Protocol, port uint16) string {
 	return ""
 }
 
-// admitNodePorts drops the ports whose node ports the node needs, and returns the reasons.
 func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted []int, problems []model.Problem) {
 	for _, i := range ports {
 		p := svc.Ports[i]
@@ -49,7 +48,7 @@ func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted 
 	return admitted, problems
 }
 
-// everywhere stands for all addresses of the node in a claim's key. No Service can have this address.
+// everywhere is the address in a claim to a port at all addresses of the node. No Service can have this address.
 var everywhere = netip.IPv4Unspecified()
 
 func nodeWide(port uint16) kernel.ServerKey {
@@ -80,9 +79,9 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 
 const ftp = 21
 
-// isFTP reports whether IPVS treats a virtual server as an FTP server. For packets to port 20, and to ports from 1024 that have no virtual
-// server at the address, IPVS then finds this virtual server before an all-ports server. With affinity, it would capture these packets,
-// even those of the node's own programs, and share client records with an all-ports server.
+// isFTP reports whether IPVS treats a virtual server as an FTP server. IPVS then also finds this virtual server for packets to port 20, and
+// to ports from 1024 that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP
+// server would capture them, even those of the node's own programs, and share client records with the all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
@@ -100,7 +99,7 @@ func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool)
 	return kernel.ServerKey{}, false
 }
 
-// widerClaims lists a Service's claims to ports that its frontends receive besides their own.
+// widerClaims lists a Service's claims to ports that its frontends capture besides their own.
 func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	for _, f := range list {
 		if wide, exists := n.wider(f.key, f.kind, !f.ownAddress); exists {
@@ -110,7 +109,7 @@ func (n *nodeContext) widerClaims(list []frontend) (all []frontend) {
 	return unique(all)
 }
 
-// withoutAffinity is the Problem of a port that is served without affinity although its Service requests it.
+// withoutAffinity is the Problem of a port that has no affinity although its Service requests affinity.
 func (n *nodeContext) withoutAffinity(svc *model.Service, fragment want.Fragment) []model.Problem {
 	if svc.AffinityTimeout == 0 || !slices.ContainsFunc(fragment, func(s want.Server) bool { return n.isFTP(s.Key) }) {
 		return nil

@@ -33,8 +33,8 @@ func found(w *want.State, key kernel.ServerKey) *want.Server {
 	return at(0)
 }
 
-// A connection to a port that a Service serves finds that Service's virtual server, regardless of other Services at the address. At the
-// node's own addresses, ports without a virtual server still belong to the node. No virtual server there uses a health check port.
+// A connection to a port that a Service serves reaches that Service's virtual server, whatever other Services are at the address. At the
+// node's own addresses, ports without a virtual server still belong to the node, and no virtual server uses a health check port.
 func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	world := compiletest.Small
 	world.Ports = []uint16{21, 80, 8443, 32000}
@@ -74,8 +74,8 @@ func TestVirtualServersTakeNoOtherPorts(t *testing.T) {
 	})
 }
 
-// If an API server allocates a port for health checks, an external IP and a load balancer at the node's own address lose the port. Their
-// Service keeps the port at its other addresses, and gets it back later.
+// If the API server allocates a port for health checks, an external IP and a load balancer at the node's own address lose the port. Their
+// Service keeps the port at its other addresses.
 func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	const port, own, other = 32000, "192.0.2.1", "203.0.113.7"
 	for _, kind := range []string{"external", "load balancer"} {
@@ -104,7 +104,7 @@ func TestHealthCheckPortAtTheNodesAddress(t *testing.T) {
 	}
 }
 
-// Only one Service has port 21 or one affinity for all ports of an address. Port 21 has no affinity, except as part of one affinity for all ports.
+// At each address, only one Service can have port 21 or an all-ports server (see isFTP). Port 21 has no affinity of its own.
 func TestFTP(t *testing.T) {
 	wide := compiletest.Service("wide", "10.96.0.1", "10.244.0.1")
 	wide.AffinityTimeout, wide.Balancing.AllPorts, wide.Slices[0].Ports[0].Port = time.Hour, true, 80

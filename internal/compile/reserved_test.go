@@ -22,15 +22,14 @@ var (
 	first     = netip.MustParseAddr("192.0.2.0")
 )
 
-// subnet is home's network, which has a gateway.
 var subnet = kernel.Network{
 	gateway:   {Kind: kernel.Gateway},
 	broadcast: {Kind: kernel.Broadcast, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 	first:     {Kind: kernel.SubnetAddress, Subnet: netip.MustParsePrefix("192.0.2.0/24")},
 }
 
-// No Service can cut a node off from its network, not even through a Service range that overlaps with it. If the agent discovers a network
-// later, Services lose its addresses, and only Services with those addresses are compiled.
+// No Service can cut a node off from its network, not even through a Service range that overlaps with the network. If the agent discovers a
+// network later, Services lose the network's addresses.
 func TestNetworkAddressesAreRefused(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.LoadBalancerIPs = []netip.Addr{gateway}
@@ -94,7 +93,7 @@ func TestSubnetsOfTheNode(t *testing.T) {
 				t.Errorf("problems: %v", problems)
 			}
 			c.SetNetwork(nil, want.NewTouched())
-			served(t, c, map[string]bool{unused.String(): true}) // the rule follows changes of the node's networks
+			served(t, c, map[string]bool{unused.String(): true}) // the address is no longer in a network of the node
 			c.SetNetwork(subnet, want.NewTouched())
 			served(t, c, map[string]bool{unused.String(): true}) // served frontends stay
 		})
@@ -200,8 +199,8 @@ func TestPublicAddressOfTheNode(t *testing.T) {
 	}
 }
 
-// An endpoint at a broadcast address gets no traffic, because IPVS rejects it; the other endpoints do. An address may become a broadcast
-// address later. A gateway can be an endpoint like any other host.
+// An endpoint at a broadcast address gets no traffic, because IPVS rejects it. An address may become a broadcast address later. A gateway
+// can be an endpoint like any other host.
 func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", broadcast.String(), first.String(), gateway.String())
 	other := compiletest.Service("other", "10.96.0.2", "10.244.0.1")
@@ -224,9 +223,8 @@ func TestBroadcastAddressIsNoEndpoint(t *testing.T) {
 	}
 }
 
-// No Service can cut a node off from the API server: neither at the address that the agent connects to, nor at the endpoints of
-// default/kubernetes, no matter when the agent learns them. The agent may reach the API server at a ClusterIP, and an address of the node
-// itself is not bound anyway.
+// No Service can cut a node off from the API server, whether at the address that the agent connects to or at the endpoints of
+// default/kubernetes. The agent may reach the API server at a ClusterIP, and an address of the node itself is not bound anyway.
 func TestAddressesOfTheAPIServer(t *testing.T) {
 	learn := map[string]func(*compile.Cluster, string){
 		"connected": func(c *compile.Cluster, addr string) {
@@ -235,7 +233,7 @@ func TestAddressesOfTheAPIServer(t *testing.T) {
 		"endpoint": func(c *compile.Cluster, addr string) {
 			svc := kubernetesService(addr)
 			c.Update(services{svc.ID: svc}, want.NewTouched())
-			c.Update(services{svc.ID: nil}, want.NewTouched()) // the known endpoints outlive the Service
+			c.Update(services{svc.ID: nil}, want.NewTouched()) // the API server's known endpoints outlive its Service
 		},
 	}
 	for name, learn := range learn {
@@ -257,7 +255,6 @@ func TestAddressesOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// kubernetesService is the API server's own Service with one endpoint.
 func kubernetesService(endpoint string) *model.Service {
 	svc := compiletest.Service("kubernetes", "10.96.0.100", endpoint)
 	svc.Slices[0].Name = "kubernetes"
@@ -272,7 +269,7 @@ func TestOtherSlicesOfTheAPIServerReserveNothing(t *testing.T) {
 	served(t, scratch(services{web.ID: web, api.ID: api}), map[string]bool{"203.0.113.1": true})
 }
 
-// A reload changes settings. Facts about the host, and facts learned earlier, stay in effect.
+// A reload changes settings, but no facts about the host.
 func TestReconfigureKeepsTheRest(t *testing.T) {
 	cfg := compiletest.Config()
 	thief := compiletest.Service("thief", gateway.String(), "10.244.0.1")
@@ -286,7 +283,6 @@ func TestReconfigureKeepsTheRest(t *testing.T) {
 	}
 }
 
-// served checks which addresses have a virtual server.
 func served(t *testing.T, c *compile.Cluster, want map[string]bool) {
 	t.Helper()
 	for addr, served := range want {

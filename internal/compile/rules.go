@@ -10,7 +10,7 @@ import (
 // Our chains that kube-proxy does not have, or whose jumps kube-proxy leaves behind.
 var (
 	chainFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-FILTER"}
-	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that.
+	// This is not kube-proxy's KUBE-PROXY-FIREWALL, which is in the filter table: the node's own packets reach IPVS before that table.
 	chainFirewall = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-FIREWALL"}
 	chainClosed   = kernel.ChainID{Table: "mangle", Chain: "KUBE-IPVS-CLOSED"}
 	chainEgress   = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-EGRESS"}
@@ -19,8 +19,8 @@ var (
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
 	// Only the node's own packets traverse this chain.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
-	// Chains of kube-proxy, which leaves its jumps to them behind. They enforce the source ranges of the time when kube-proxy stopped, so
-	// we keep them empty: otherwise a range added later would have no effect.
+	// These are kube-proxy's chains. kube-proxy leaves its jumps to them behind, and their rules enforce the source ranges of the time when
+	// it stopped. We keep the chains empty: otherwise a range added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
@@ -57,7 +57,7 @@ func (c chains) list() []kernel.ChainID {
 	return []kernel.ChainID{c.forward, c.markMasq, c.postrouting, c.services}
 }
 
-// Chains lists every chain that may be ours. A chain with one of kube-proxy's names may be kube-proxy's; the tags of its rules decide.
+// Chains lists every chain that may be ours. The tags of its rules show whether a chain with one of kube-proxy's names is ours.
 var Chains = slices.Concat([]kernel.ChainID{chainFilter, chainGuards, chainFirewall, chainClosed, chainEgress, chainClusterIP, chainOutput,
 	chainProxyFirewall, chainProxyOutFilter, chainBalancingFilter, chainBalancingGuards},
 	instead.list(), beside.list())
@@ -72,17 +72,14 @@ func rule(why string, verdict kernel.Verdict, conditions ...kernel.Condition) ke
 
 func jumpTo(c kernel.ChainID) kernel.Verdict { return kernel.JumpTo(c.Chain) }
 
-// toPort matches packets whose destination and port are in the set.
 func toPort(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationPort}
 }
 
-// toAddress matches packets whose destination is in the set.
 func toAddress(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestination}
 }
 
-// fromClient matches packets whose destination, port and source are in the set.
 func fromClient(r setRef, f inet.Family) kernel.InSet {
 	return kernel.InSet{Set: r.in(f), Key: kernel.KeyDestinationClient}
 }
@@ -119,8 +116,8 @@ func clusterIPRules(cfg Config, f inet.Family) []kernel.Rule {
 	return append(rs, rule("no other rule redirects a Service", cfg.serveVerdict()))
 }
 
-// outputRules match the node's own packets. A packet's source is often its own destination address. If that is a virtual address, replies
-// do not return to this node. If it is the node's own, other nodes may have no route to it.
+// outputRules match the node's own packets, whose source is often their own destination address. If that address is virtual, replies do not
+// return to this node. If it is the node's own, other nodes may have no route to it.
 func outputRules(cfg Config, f inet.Family) []kernel.Rule {
 	masquerade := jumpTo(cfg.chains().markMasq)
 	fromVirtual := kernel.InSet{Set: vips.in(f), Key: kernel.KeySource}
@@ -211,7 +208,7 @@ func rejectRules(f inet.Family, whySCTP, why string, conditions ...kernel.Condit
 	}
 }
 
-// acceptVerdict is the verdict for packets to Services in INPUT: Return leaves them to the other rules of the node.
+// acceptVerdict is the verdict for packets to Services in INPUT. Return leaves the packets to the other rules of the node.
 func (cfg Config) acceptVerdict() kernel.Verdict {
 	if cfg.AcceptServices {
 		return kernel.Accept
@@ -246,7 +243,7 @@ func (cfg Config) serveVerdict() kernel.Verdict {
 }
 
 // Where nftables balances, a packet gets its endpoint's address before it is routed, so it never reaches INPUT. The chains that close ports
-// must therefore match it earlier. These chains have the same effect as the chains with the same names in the filter table.
+// must therefore match the packet earlier. They have the same effect as the chains with the same names in the filter table.
 var (
 	chainBalancingFilter = kernel.ChainID{Table: "mangle", Chain: chainFilter.Chain}
 	chainBalancingGuards = kernel.ChainID{Table: "mangle", Chain: chainGuards.Chain}

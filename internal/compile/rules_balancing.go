@@ -40,8 +40,8 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 }
 
 // untranslatedRules drop packets to served ports that reach the node itself: packets of connections that began before the Service existed.
-// The client retransmits these packets, which are balanced once the agent has deleted the connection's conntrack entry. The node would
-// refuse them.
+// The node would refuse these packets. If they are dropped, the client retransmits them, and nftables balances them once the agent has
+// deleted the connection's conntrack entry.
 func untranslatedRules(f inet.Family) (rs []kernel.Rule) {
 	for _, set := range served {
 		rs = append(rs, rule("a connection that began before the Service", kernel.Drop, toPort(set, f)))

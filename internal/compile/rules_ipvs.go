@@ -27,7 +27,7 @@ func ipvsRules(cfg Config, f inet.Family) kernel.Ruleset {
 		},
 		Jumps: jumps(ours, f),
 	}
-	if cfg.Mode.RulesInNFTables() { // an accept there does not overrule another table's drop, and kube-proxy's chains are elsewhere
+	if cfg.Mode.RulesInNFTables() { // an accept in one nftables table does not overrule another table's drop, and kube-proxy's chains are in its own table
 		all.Chains = slices.DeleteFunc(all.Chains, func(c kernel.Chain) bool { return c.ChainID == ours.forward })
 		all.Jumps = slices.DeleteFunc(all.Jumps, func(j kernel.Jump) bool { return j.Chain == "FORWARD" })
 		return all
@@ -42,11 +42,11 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 	nat, filter, mangle := "nat", "filter", "mangle"
 	notEstablished := kernel.Established{Not: true}
 	return []kernel.Jump{
-		// Packets of established connections skip these chains after one match; most others skip the chains of the mangle table after one lookup.
+		// Packets of established connections skip these chains after one match; most other packets skip the chains of the mangle table after one lookup.
 		jump(filter, "INPUT", chainFilter, "ports of virtual addresses that no Service uses", notEstablished),
 		jump(mangle, "INPUT", chainFirewall, "source ranges of load balancers", notEstablished, toPort(firewalled, f)),
-		// The node's own packets reach IPVS before the filter table. There is only one jump, because packets forwarded by IPVS also traverse
-		// it.
+		// The node's own packets reach IPVS before the filter table. Packets that IPVS forwards also traverse OUTPUT, so there is only one
+		// jump.
 		jump(mangle, "OUTPUT", chainClosed, "source ranges of load balancers, and unserved ports at addresses with an all-ports server",
 			notEstablished, toAddress(guardedIPs, f)),
 		jump(filter, "FORWARD", ours.forward, "replies of Service endpoints"),
@@ -57,8 +57,8 @@ func jumps(ours chains, f inet.Family) []kernel.Jump {
 }
 
 // closedRules drop the node's own packets that no virtual server may receive: packets from outside the source ranges, and packets to
-// unserved ports at addresses with an all-ports server. They reach IPVS before the filter table. The mangle table of iptables cannot
-// reject.
+// unserved ports at addresses with an all-ports server. These packets reach IPVS before the filter table. The mangle table of iptables
+// cannot reject.
 func closedRules(cfg Config, f inet.Family) []kernel.Rule {
 	closed := []kernel.Condition{toAddress(allPorts, f)}
 	for _, set := range served {

@@ -2,8 +2,8 @@ package compile
 
 import "github.com/kube-ipvs/kube-ipvs/internal/model"
 
-// chosenScheduler returns the scheduler that the Service names, or the node's if it names none, if the kernel lacks it, or if its tables
-// would be too large.
+// chosenScheduler returns the scheduler that the Service names. It returns the node's scheduler if the Service names none, if the kernel
+// lacks the named one, or if the scheduler's tables would be too large.
 func chosenScheduler(svc *model.Service, n *nodeContext) string {
 	for _, name := range []string{svc.Balancing.Scheduler, n.Scheduler} {
 		if name != "" && n.hasScheduler(name) && !tablesTooLarge(svc, name) {
@@ -21,7 +21,7 @@ func schedulerFlags(svc *model.Service, n *nodeContext) model.SchedulerFlags {
 	return model.SchedulerNamed(chosen).DefaultFlags
 }
 
-// hasScheduler is false if this node's kernel is known to lack a scheduler.
+// hasScheduler reports whether this node's kernel may have a scheduler.
 func (n *nodeContext) hasScheduler(name string) bool {
 	_, missing := n.missing[name]
 	return !missing
@@ -60,7 +60,7 @@ func frontendsEverywhere(svc *model.Service) int {
 // by it, so that even a weight of 1 can rise, except for schedulers that read weights as numbers of connections.
 const SlowStartSteps = 10
 
-// weight multiplies the endpoint's own weight by its node's.
+// weight multiplies the endpoint's own weight by the weight of its node.
 func (n *nodeContext) weight(svc *model.Service, e *model.Endpoint) uint32 {
 	w := uint64(svc.Balancing.Weights.Of(e))
 	if svc.Balancing.SlowStart > 0 && !model.SchedulerNamed(chosenScheduler(svc, n)).CountsWeights {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Served is the part of a Service that this node serves. The zero value stands for a Service that does not exist.
+// Served is the part of a Service that this node serves. It is zero if the Service does not exist.
 type Served struct {
 	Service   *model.Service
 	Frontends []ServedFrontend
@@ -27,7 +27,7 @@ type ServedFrontend struct {
 	Port string
 }
 
-// Served returns the served part of a Service, without frontends for which another Service takes precedence.
+// Served returns the part of a Service that this node serves.
 func (c *Cluster) Served(id model.ServiceID) Served {
 	s := c.services[id]
 	if s == nil {

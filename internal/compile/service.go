@@ -12,28 +12,27 @@ import (
 // goroutine may therefore read it, whereas Cluster is not safe for concurrent use.
 type Compiled struct {
 	service *model.Service
-	// frontends, allPorts and wide are claimed; rejected are the problems of the parts that cannot be served.
+	// frontends, allPorts and wide are claimed. rejected contains the problems of the parts that cannot be served.
 	frontends, allPorts, wide []frontend
 	rejected                  []model.Problem
 	// atNodes are the keys of external IPs at addresses of nodes and pods, and in the node's networks, admitted or not.
 	atNodes []kernel.ServerKey
-	// overShare is true if some frontends are rejected because a set is nearly full. The entries in each set are then in sizes.
+	// overShare is true if some frontends are rejected because a set is nearly full. sizes then contains the number of entries in each set.
 	overShare bool
 	sizes     map[string]int
 
 	// The following fields depend on which claims the Service wins.
 
-	// decisions are the decisions about the frontends, in the order of groupByPort.
+	// decisions are in the order of groupByPort.
 	decisions []decision
 	// chosenScheduler is the scheduler before weights are considered, nodeScheduler the configured one.
 	chosenScheduler, nodeScheduler string
-	// node is the name of this node.
-	node string
+	node                           string
 	// refusedEndpoints are the reasons why endpoints get no traffic, by address.
 	refusedEndpoints refusals
 
 	fragment want.Fragment
-	// size measures the work of compiling the Service.
+	// size measures the work that compiling the Service takes.
 	size     int
 	problems []model.Problem
 	health   HealthPort

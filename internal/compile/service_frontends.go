@@ -61,7 +61,6 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 	return c
 }
 
-// frontendsAt lists the frontends of some ports at an address.
 func frontendsAt(svc *model.Service, ports []int, n *nodeContext, kind frontendKind, addr netip.Addr, field string) []frontend {
 	list := make([]frontend, len(ports))
 	for j, i := range ports {
@@ -101,7 +100,7 @@ func nodePortFrontends(svc *model.Service, ports []int, n *nodeContext) []fronte
 	return list
 }
 
-// allowance contains a Service's served ports, and the resources that its bounds leave for their addresses.
+// allowance contains the ports of a Service that are served, and the resources that remain for their addresses.
 type allowance struct {
 	to slicePorts
 	// ports are the indices of the served ports.
@@ -142,7 +141,7 @@ func admitPorts(svc *model.Service, n *nodeContext) (a allowance, rejected []mod
 	return a, rejected
 }
 
-// objectionToPort returns why a port is not served; nil if it is. here counts this node's endpoints of the ports before it.
+// objectionToPort returns why a port is not served; nil if it is. here counts this node's endpoints of the earlier ports.
 func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance, here perFamily) *refusal {
 	if i >= n.bounds.ports {
 		return n.bounds.tooManyPorts()
@@ -162,7 +161,7 @@ func (n *nodeContext) objectionToPort(i int, port model.ServicePort, a allowance
 // setsAreFull reports whether Services are limited to a share of each set because a set was nearly full.
 func (n *nodeContext) setsAreFull() bool { return n.share < maxShare }
 
-// mayUseItself reports whether an endpoint may connect to itself through this node, which takes an entry in a set.
+// mayUseItself reports whether an endpoint may connect to itself through this node.
 func (n *nodeContext) mayUseItself(e *model.Endpoint) bool {
 	return e.Node == n.NodeName || e.Node == "" || n.NodeName == ""
 }
@@ -219,7 +218,7 @@ func (n *nodeContext) unsettled(svc *model.Service) (unsettled []FrontendKey, at
 	return unsettled, atNode, waits
 }
 
-// asksForNodes reports whether a Service requests an address of a node or pod, or one in the node's networks. Few Services do.
+// asksForNodes reports whether a Service requests an address of a node or pod, or one in the node's networks.
 func (n *nodeContext) asksForNodes(svc *model.Service) bool {
 	return slices.ContainsFunc(addressGroups(svc), func(group addressGroup) bool {
 		return slices.ContainsFunc(group.addrs, func(a netip.Addr) bool { return n.ofANode(group.kind, a) })

@@ -25,7 +25,6 @@ type setRef struct {
 	vips   bool
 }
 
-// All sets, for each family.
 var (
 	// ledger records which virtual servers are ours; no rule matches it.
 	ledger = setRef{name: "LEDGER", typ: kernel.HashIPPort, timing: want.Early}
@@ -45,8 +44,8 @@ var (
 	// client is the node itself, or the port is also in masqueraded.
 	external = setRef{name: "EXTERNAL", typ: kernel.HashIPPort}
 	// masqueraded ports have the external traffic policy Cluster: the endpoint sees the node's address for every client. Otherwise replies
-	// of an endpoint on another node would bypass this node. A port is therefore in this set from before such endpoints receive packets
-	// until they are removed, not only while it is open: creating the virtual server opens a node port.
+	// of an endpoint on another node would bypass this node. A port enters this set before endpoints on other nodes receive packets, and
+	// leaves it after they are removed: creating the virtual server already opens a node port.
 	masqueraded = setRef{name: "MASQUERADED", typ: kernel.HashIPPort, timing: want.Guard}
 
 	// guarded ports are all ports in noLocal, insideOnly and refused: a packet to any other port needs only one lookup.
@@ -62,11 +61,11 @@ var (
 	// allPorts are addresses with an all-ports server. The node's own packets reach the server before the filter table, which closes
 	// unserved ports to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
-	// refused ports of the node's own addresses have no endpoints. On virtual addresses, every unserved port is refused.
+	// refused ports are ports of the node's own addresses without endpoints. On virtual addresses, every unserved port is refused.
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}
-	// allowed contains address, port and the range of clients that may use them.
+	// allowed contains an address, a port, and the range of clients that may use them.
 	allowed = setRef{name: "ALLOWED", typ: kernel.HashIPPortNet, timing: want.Early}
 	// healthPorts are this node's health check ports. These ports have no virtual servers, but a host firewall must accept packets to them.
 	healthPorts = setRef{name: "HEALTH", typ: kernel.HashIPPort, timing: want.Early}
@@ -118,5 +117,4 @@ func (r setRef) client(key kernel.ServerKey, clients netip.Prefix) kernel.Member
 	}}
 }
 
-// single returns the range that contains only one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -13,10 +13,10 @@ import (
 // ports of a Service.
 type readiness struct {
 	ready, otherFamily int
-	names              []string // of the ports of slices with a ready endpoint, sorted
+	names              []string // port names of slices with a ready endpoint, sorted
 }
 
-// readinesses contains the readiness of a Service in each family, read when it is first needed.
+// readinesses contains the readiness of a Service in each family. The map is filled as needed.
 type readinesses map[inet.Family]readiness
 
 func (known *readinesses) of(svc *model.Service, f inet.Family) readiness {

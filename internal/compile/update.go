@@ -47,7 +47,6 @@ func (c *Cluster) update(changed map[model.ServiceID]*model.Service, touched *wa
 	return append(ids, late...)
 }
 
-// claimsBefore is the state before claims change.
 type claimsBefore struct {
 	// best are the winning claims to frontends that several Services claim.
 	best map[kernel.ServerKey]claimant
@@ -132,7 +131,6 @@ func (c *Cluster) recompileAll(ids []model.ServiceID, touched *want.Touched) (si
 	return size
 }
 
-// compile compiles a Service with the current claims.
 func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	old := c.services[id]
 	if old == nil || old.service == nil {
@@ -141,7 +139,7 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-// replaceClaims replaces the claims of a Service's old version with the claims of the new one. It adds to before the best claims to
+// replaceClaims replaces the claims of a Service's old version with the claims of the new one. It records in before the best claims to
 // frontends that other Services also claim: those Services are affected only if the best claim changes.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// virtualServer compiles a virtual server with its destinations and set entries.
 func virtualServer(svc *model.Service, f frontend, eps portEndpoints, n *nodeContext) want.Server {
 	chosen, guard := choose(svc, f.kind, eps)
 	ds := destinationsOf(svc, chosen, n)
@@ -79,7 +78,6 @@ func choose(svc *model.Service, kind frontendKind, eps portEndpoints) ([]Endpoin
 	return eps.cluster, &insideOnly
 }
 
-// servedSet returns the set of served ports for a kind of frontend.
 func servedSet(kind frontendKind) setRef {
 	if kind == clusterIP {
 		return clusterIPs
@@ -114,7 +112,7 @@ func sourceRangeEntries(svc *model.Service, key kernel.ServerKey, n *nodeContext
 	return members
 }
 
-// decision contains the results of compiling a frontend that depend on more than the Service itself.
+// decision contains the results that depend on more than the Service itself.
 type decision struct {
 	winner    model.ServiceID
 	guard     *setRef // set that drops some clients' new connections to the frontend: noLocal, insideOnly or nil
@@ -122,7 +120,6 @@ type decision struct {
 	flags     uint32
 }
 
-// decisionOf returns the decisions about a frontend.
 func decisionOf(svc *model.Service, f frontend, eps portEndpoints, winner model.ServiceID, server kernel.Server) decision {
 	_, guard := choose(svc, f.kind, eps)
 	return decision{winner: winner, guard: guard, scheduler: server.Scheduler, flags: server.Flags}

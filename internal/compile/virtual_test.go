@@ -112,7 +112,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	}
 }
 
-// An endpoint is used again when no Service has its address any longer. Only the affected Services are compiled.
+// An endpoint is used again when no Service has its address any longer.
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})
@@ -215,8 +215,8 @@ func TestExternalIPOfAPod(t *testing.T) {
 	wantRefused(t, c, taken, false)
 }
 
-// A lost claim binds no address, and neither does the Service's claim to all ports. In this test, a node port wins. The address is only in
-// the Node object, so no interface has it unless a Service binds it.
+// A lost claim binds no address, and neither does the Service's claim to all ports. In this test, a node port wins. Only the Node object
+// has the address, so no interface has it unless a Service binds it.
 func TestLostClaimBindsNothing(t *testing.T) {
 	const address = "203.0.113.1"
 	cfg := compiletest.Config()

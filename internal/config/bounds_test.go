@@ -17,10 +17,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// boundsTrial lists the bounds of a setting, and the nearest values beyond them.
 type boundsTrial struct {
 	bounds, refused []string
-	// with is another setting, as path=value, without which this one has no effect.
+	// with is another setting (path=value) that this one requires.
 	with string
 	// try writes the value to the kernel and reads it back; nil means tryNode.
 	try func(t *testing.T, s Settings)
@@ -64,7 +63,6 @@ var boundsTrials = map[string]boundsTrial{
 	},
 }
 
-// needsTrial reports whether the setting has bounds.
 func needsTrial(row setting) bool {
 	return row.kind() == kindNumber || row.kind() == kindDuration || strings.HasPrefix(row.path, "detectLocal.")
 }
@@ -165,7 +163,6 @@ func tryOOMScore(t *testing.T, s Settings) {
 	tryFile(t, "/proc/self/oom_score_adj", fmt.Sprint(s.OOMScoreAdj))
 }
 
-// tryFile writes a file in /proc, reads it back and restores it.
 func tryFile(t *testing.T, name, value string) {
 	t.Helper()
 	before, err := os.ReadFile(name)

@@ -59,7 +59,6 @@ var conflicts = []conflict{
 
 var missingInterface = fmt.Sprintf("the interface name must have 1 to %d characters", maxInterfaceName)
 
-// checkConflicts reports conflicts between individually valid settings.
 func (l *loading) checkConflicts() {
 	invalid := func(path string) bool { return l.invalid[path] }
 	for _, c := range conflicts {
@@ -74,7 +73,6 @@ func (l *loading) checkConflicts() {
 	}
 }
 
-// describe returns where a setting comes from, its name and its value.
 func (l *loading) describe(path string) string {
 	row := rowOf(path)
 	from := l.inputs[path].place

@@ -29,8 +29,8 @@ func (c Conntrack) limit(cpus int) int {
 	return max(c.Min, min(c.MaxPerCore*cpus, maxScaled))
 }
 
-// sysctls returns the sysctls to set. They do not include the size of the hash table: since Linux 5.15, every node with more than 4
-// GB of memory has enough buckets for the largest computed limit.
+// The size of the hash table is not set: since Linux 5.15, every node with more than 4 GB of memory has enough
+// buckets for the largest computed limit.
 func (c Conntrack) sysctls(cpus int) []kernel.SysctlSetting {
 	var all []kernel.SysctlSetting
 	set := func(name string, value int) {

@@ -12,13 +12,12 @@ import (
 // input is the unparsed value of a setting from a flag or a file.
 type input struct {
 	place
-	words []string // one word, or any number for a list
+	words []string // exactly one, except for a list
 	items []place  // the line of each word of a list in a file
-	// mistyped is true if the value in the file has the wrong type, which the reader has already reported.
+	// mistyped is true for a value of the wrong type. The reader has already reported it.
 	mistyped bool
 }
 
-// place is the source of a value.
 type place struct {
 	origin string // "--flag", "file:line" or fromDefault
 	field  string // path in the file; empty for a flag
@@ -35,7 +34,6 @@ func (p place) String() string {
 	return p.origin + ": " + p.field
 }
 
-// word returns the place of one word.
 func (in input) word(i int) place {
 	if i < len(in.items) {
 		return in.items[i]
@@ -89,7 +87,6 @@ func (f fields) below(path string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// reader collects the inputs of a document by field, and all its mistakes.
 type reader struct {
 	*document
 	fields           fields
@@ -167,7 +164,6 @@ func (r *reader) unused(name string, n *yaml.Node) {
 	}
 }
 
-// input reads the value of a field.
 func (r *reader) input(path string, kind kind, node *yaml.Node) input {
 	in := input{place: r.place(node, path)}
 	switch {
@@ -206,7 +202,6 @@ var types = map[kind]struct {
 	kindDuration: {[]string{"!!str", "!!int"}, "must be a duration such as 30s"},
 }
 
-// scalar adds a scalar's word to an input.
 func (r *reader) scalar(in *input, path string, kind kind, n *yaml.Node) {
 	if t := types[kind]; n.Kind != yaml.ScalarNode || !slices.Contains(t.tags, n.ShortTag()) {
 		r.fail(n, "%s %s: %s", path, describe(n), t.rule)

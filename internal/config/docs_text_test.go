@@ -51,15 +51,15 @@ same names here. The column "applies" shows when a change to the file takes effe
 |---|---|---|---|---|---|
 `
 
-const docsFiles = ` In a file, lists are YAML lists. On the command line its items are separated by
-commas, and repeating the flag adds items. Durations are written as ` + "`" + `30s` + "`" + `, ` + "`" + `15m` + "`" + ` or ` + "`" + `24h` + "`" + `. Timeouts
-in the kernel are whole seconds.
+const docsFiles = `
+In a file, lists are YAML lists. On the command line, separate the items with commas, or repeat the
+flag. Durations are written as ` + "`" + `30s` + "`" + `, ` + "`" + `15m` + "`" + ` or ` + "`" + `24h` + "`" + `. Timeouts in the kernel are whole seconds.
 
 ### Sysctls of connection tracking
 
 The limit of tracked connections (` + "`" + `nf_conntrack_max` + "`" + `) is ` + "`" + `conntrack.maxPerCore` + "`" + ` times the number of
 CPUs of the machine, at most 1048576, and at least ` + "`" + `conntrack.min` + "`" + `. As with kube-proxy, the result
-can be lower than the kernel's default. A timeout of 0 keeps the kernel's value.
+can be lower than the kernel's default.
 
 The agent does not change the size of the hash table. On Linux before 5.15 with a limit above
 262144, set ` + "`" + `options nf_conntrack hashsize=262144` + "`" + ` in /etc/modprobe.d. (kube-proxy raises the size
@@ -85,14 +85,14 @@ The file is YAML or JSON. Unknown and duplicate fields are errors.
 
 The agent reads a kube-proxy configuration (` + "`" + `kubeproxy.config.k8s.io/v1alpha1` + "`" + `) unchanged: on its
 own, among other documents (each causes a warning), or in a ConfigMap, as printed by
-` + "`" + `kubectl -n kube-system get configmap kube-proxy -o yaml` + "`" + `. As in kube-proxy, null, an
-empty string and a duration of 0 mean the default; only the TCP timeouts of ` + "`" + `conntrack` + "`" + ` can be 0. An unknown field
-causes a warning. kube-proxy ignores most flags if it has a configuration file; in kube-ipvs, flags
-override the file.
+` + "`" + `kubectl -n kube-system get configmap kube-proxy -o yaml` + "`" + `. As in kube-proxy, null, an empty
+string and a duration of 0 mean the default; only the TCP timeouts of ` + "`" + `conntrack` + "`" + ` can be 0. An unknown
+field causes a warning. kube-proxy ignores most flags if it has a configuration file; in kube-ipvs,
+flags override the file.
 
 kubeadm writes ` + "`" + `ipvs.strictARP: false` + "`" + ` to every file; the agent applies this setting.
 
-These fields and flags are other names for settings above:
+These fields and flags set the settings above under other names:
 
 | field | flag | sets |
 |---|---|---|
@@ -127,9 +127,8 @@ checks the new settings as it does at startup.
   that need a restart.
 
 Flags also override the new file. Open connections are not affected. A setting that is removed from
-the file returns to its default. If the new value means that the agent leaves a sysctl or timeout
-alone (0, or false for ` + "`" + `ipvs.strictARP` + "`" + ` and ` + "`" + `conntrack.tcpBeLiberal` + "`" + `), the kernel keeps the last
-value.
+the file returns to its default. If the agent no longer sets a sysctl or timeout (value 0, or false
+for ` + "`" + `ipvs.strictARP` + "`" + ` and ` + "`" + `conntrack.tcpBeLiberal` + "`" + `), the kernel keeps the last value.
 
 A change to a mounted ConfigMap takes effect once the kubelet has updated the mount, which can take
 one to two minutes.

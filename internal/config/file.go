@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// format is the type of a configuration document.
 type format struct{ version, kind string }
 
 var (
@@ -24,7 +23,6 @@ var (
 
 func (f format) String() string { return "apiVersion " + f.version + " and kind " + f.kind }
 
-// document is one YAML document of a file.
 type document struct {
 	file   string
 	before int // number of lines in the file before the text that root was parsed from
@@ -40,8 +38,8 @@ func (d *document) place(n *yaml.Node, field string) place {
 	return place{origin: d.position(n), field: field, line: d.line(n)}
 }
 
-// findDocument returns the only configuration in a file, and a warning for each other document. The configuration may be its
-// own document, or part of a ConfigMap, as kubeadm creates it.
+// findDocument returns the only configuration in a file, and a warning for each other document. The configuration
+// may be a separate document, or part of a ConfigMap, as kubeadm creates it.
 func findDocument(file string, content []byte) (found *document, skipped []message, err error) {
 	all, err := parseDocuments(file, 0, content)
 	if err != nil {
@@ -76,7 +74,8 @@ func findDocument(file string, content []byte) (found *document, skipped []messa
 	return found, skipped, nil
 }
 
-// parseDocuments parses the YAML documents in content, which begins after line before of the file. It drops empty documents.
+// parseDocuments parses the YAML documents in content and drops empty ones. before is the number of lines that
+// precede content in the file.
 func parseDocuments(file string, before int, content []byte) ([]*document, error) {
 	var all []*document
 	for decoder := yaml.NewDecoder(bytes.NewReader(content)); ; {
@@ -101,7 +100,6 @@ func parseDocuments(file string, before int, content []byte) ([]*document, error
 
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// syntaxError adds the file and line to an error from the YAML parser.
 func syntaxError(file string, before int, err error) error {
 	text := err.Error()
 	if m := syntaxLine.FindStringSubmatch(text); m != nil {
@@ -132,7 +130,6 @@ func (d *document) recognize() (bool, error) {
 	return false, nil
 }
 
-// scalar returns the value of a top-level field; empty if it is not set.
 func (d *document) scalar(name string) string {
 	for key, value := range entries(d.root) {
 		if key.Value == name && value.Kind == yaml.ScalarNode {
@@ -183,7 +180,6 @@ func entries(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// resolve returns the node that an alias refers to.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		return n.Alias
@@ -193,7 +189,6 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// describe formats a node for a message.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

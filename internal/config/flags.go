@@ -32,8 +32,8 @@ func (f *Flags) AddRun(fs *pflag.FlagSet) {
 	}
 }
 
-// AddAgent registers all flags of an agent, so that a command accepts an agent's command line, but hides those that do not affect the
-// wanted state.
+// AddAgent registers all flags of an agent, so that a command accepts an agent's command line. It hides flags that
+// do not affect the wanted state.
 func (f *Flags) AddAgent(fs *pflag.FlagSet) {
 	f.AddCompile(fs)
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -46,7 +46,6 @@ func (f *Flags) AddAgent(fs *pflag.FlagSet) {
 	})
 }
 
-// addSettings registers the flags of the settings that affect the wanted state, or of the others.
 func (f *Flags) addSettings(fs *pflag.FlagSet, planning bool) {
 	for _, row := range table {
 		if row.planning == planning {

@@ -59,7 +59,6 @@ func TestDamagedFiles(t *testing.T) {
 	})
 }
 
-// loadAnything loads a file and checks properties that hold for every file.
 func loadAnything(t rapid.TB, content []byte) {
 	loaded, err := (&Flags{File: "fuzz"}).load(content)
 	if err != nil {

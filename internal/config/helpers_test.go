@@ -12,7 +12,6 @@ import (
 // byText compares ranges as text. An empty list equals nil.
 var byText = cmp.Options{cmp.Transformer("text", netip.Prefix.String), cmpopts.EquateEmpty()}
 
-// parse parses a command line as the run command does.
 func parse(t testing.TB, args ...string) *Flags {
 	t.Helper()
 	var f Flags

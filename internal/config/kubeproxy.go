@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// translation is a kube-proxy field or flag that sets one of our settings under another name, or only to a fixed value.
+// translation is a kube-proxy field or flag that sets a kube-ipvs setting under another name, or only to a fixed
+// value.
 type translation struct {
 	field, flag, short string
 	kind               kind
-	// to is the path of our setting; empty if none is set.
+	// to is the path of the kube-ipvs setting; empty for none.
 	to string
-	// translate returns the words for our setting (nil to keep its value), warnings, and invalid words.
+	// translate returns the words for the kube-ipvs setting (nil to keep its value), warnings, and invalid words.
 	translate func(words []string) (ours, warnings []string, invalid []invalidWord)
 	// ours describes the effect, for help and documentation.
 	ours string
@@ -35,7 +36,6 @@ var translations = []translation{
 		ours: "--metrics-bind-address on 127.0.0.1; 0 disables it"},
 }
 
-// onPort translates a port to the address of a server.
 func onPort(host string) func([]string) ([]string, []string, []invalidWord) {
 	return func(words []string) (ours, warnings []string, invalid []invalidWord) {
 		port, err := strconv.ParseUint(words[0], 10, 16)
@@ -86,7 +86,7 @@ func featureGates(words []string) (ours, warnings []string, invalid []invalidWor
 	return ours, warnings, invalid
 }
 
-// inapplicable is a field or flag of kube-proxy that has no effect here.
+// inapplicable is a field or flag of kube-proxy that has no effect in kube-ipvs.
 type inapplicable struct {
 	field, flag string
 	boolean     bool     // the flag can be given without a value
@@ -148,7 +148,6 @@ func (i inapplicable) needsWarning(word string) bool {
 	return !slices.Contains(zeroWords, word) && !slices.Contains(i.harmless, word)
 }
 
-// isZero reports whether words are the zero value of kube-proxy's type.
 func isZero(k kind, words []string) bool {
 	switch k {
 	case kindList:

@@ -75,7 +75,6 @@ func readFile(name string) ([]byte, error) {
 	return content, nil
 }
 
-// load is like Load, but receives the content of the file.
 func (f *Flags) load(content []byte) (*Loaded, error) {
 	l := newLoading()
 	l.hasFile = f.File != ""
@@ -102,16 +101,14 @@ func texts(messages []message) []string {
 	return texts
 }
 
-// loading is a configuration while it is being loaded.
 type loading struct {
 	settings         Settings
-	hasFile          bool             // messages name defaults by their field
+	hasFile          bool             // if true, messages name defaults by their field
 	inputs           map[string]input // by path; the last input that sets the setting
 	invalid          map[string]bool  // paths of settings with an invalid value
 	warnings, errors []message
 }
 
-// newLoading returns the defaults.
 func newLoading() *loading {
 	l := &loading{inputs: map[string]input{}, invalid: map[string]bool{}}
 	for _, row := range table {
@@ -152,7 +149,8 @@ func (l *loading) applyFlags(flags map[string]input) {
 	l.apply(inputs)
 }
 
-// collect returns the inputs of a file or of flags by the paths of our settings. A setting overrides a translation.
+// collect returns the inputs of a file or of flags by the paths of kube-ipvs's settings. A setting overrides a
+// translation.
 func (l *loading) collect(source map[string]input, name func(field, flag string) string) map[string]input {
 	inputs := map[string]input{}
 	for _, t := range translations {
@@ -168,7 +166,7 @@ func (l *loading) collect(source map[string]input, name func(field, flag string)
 	return inputs
 }
 
-// translate converts an input for kube-proxy to an input for our setting, and adds it.
+// translate converts an input for kube-proxy to an input for kube-ipvs, and adds it.
 func (l *loading) translate(t translation, in input, inputs map[string]input) {
 	if in.mistyped {
 		l.invalid[t.to] = true
@@ -184,7 +182,6 @@ func (l *loading) translate(t translation, in input, inputs map[string]input) {
 	}
 }
 
-// apply parses inputs into the settings.
 func (l *loading) apply(inputs map[string]input) {
 	for _, row := range table {
 		in, ok := inputs[row.path]

@@ -89,7 +89,6 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// For each setting, the flag overrides the file.
 func TestFlagOverridesFile(t *testing.T) {
 	for _, row := range table {
 		inFile, onCommandLine := samples(row)
@@ -263,7 +262,7 @@ func TestLocalDetectors(t *testing.T) {
 		}
 		cfg := l.compile(1)
 		if d := cmp.Diff(c.want, cfg.Local); d != "" || cfg.LocalByNodeCIDR != c.fromNode {
-			t.Errorf("%q: from the node %t, want %t; (-want +got)\n%s", c.args, cfg.LocalByNodeCIDR, c.fromNode, d)
+			t.Errorf("%q: LocalByNodeCIDR is %t, want %t; (-want +got)\n%s", c.args, cfg.LocalByNodeCIDR, c.fromNode, d)
 		}
 	}
 }
@@ -281,7 +280,6 @@ func TestStrictARPDefault(t *testing.T) {
 	}
 }
 
-// Flags without effect cause warnings.
 func TestInapplicableFlags(t *testing.T) {
 	l, err := parse(t, "--bind-address-hard-fail", "--config-sync-period=1m", "--feature-gates=AllowServiceExternalIPs=false,X=true").Load()
 	if err != nil {
@@ -292,7 +290,7 @@ func TestInapplicableFlags(t *testing.T) {
 	}
 	for i, want := range []string{"feature gate X", "--bind-address-hard-fail", `--config-sync-period "1m"`} {
 		if len(l.Warnings) != 3 || !strings.Contains(l.Warnings[i], want) {
-			t.Fatalf("warnings %q, want %q in number %d of 3", l.Warnings, want, i+1)
+			t.Fatalf("warnings %q, want %q in warning %d of 3", l.Warnings, want, i+1)
 		}
 	}
 }

@@ -38,8 +38,7 @@ func (l *Loaded) equal(o *Loaded) bool { return len(l.Changed(o)) == 0 }
 // hungFor is the number of intervals after which an unfinished read of the file counts as hung.
 const hungFor = 6
 
-// errHung is the error for a read that does not finish.
-var errHung = errors.New("read the configuration: the read does not end; changes have no effect; check the disk or network file system that has the file")
+var errHung = errors.New("read the configuration: the read does not end, so changes have no effect; check the file's disk or network file system")
 
 // Watch polls the file until the context ends. For each new version of the file, it calls changed with the new configuration, or
 // with the reason why the file cannot be used. Without a file it returns immediately.
@@ -52,7 +51,6 @@ func (f *Flags) Watch(ctx context.Context, started *Loaded, interval time.Durati
 	}
 }
 
-// fileWatch decides which versions of a file to report.
 type fileWatch struct {
 	flags    *Flags
 	good     *Loaded // the last valid configuration
@@ -61,7 +59,6 @@ type fileWatch struct {
 	pending  *version
 }
 
-// version is the result of reading the file.
 type version struct {
 	content []byte
 	err     string

@@ -26,7 +26,6 @@ func write(t *testing.T, file, content string) {
 
 func withScheduler(name string) string { return head + "ipvs: {scheduler: " + name + "}\n" }
 
-// TestFileWatch polls successive versions of a file.
 func TestFileWatch(t *testing.T) {
 	const nothing = ""
 	missing := &fs.PathError{Op: "open", Path: "f", Err: fs.ErrNotExist}
@@ -174,7 +173,7 @@ func takenAtRunTime(s *Settings) atRunTime {
 
 // A changed setting either reaches the running agent or is reported as waiting for a restart, as the table specifies.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
-	// matters changes the other settings on which the effect of a setting depends.
+	// matters changes the other settings that a setting depends on.
 	matters := map[string]func(*Settings){
 		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
 		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },
@@ -199,7 +198,7 @@ func TestSettingsApplyAsTheTableSays(t *testing.T) {
 				t.Errorf("a change reaches the running agent: %t, and the table says %q", changes, row.applies)
 			}
 			if d := cmp.Diff(map[applies][]string{immediately: nil, afterRestart: {row.path}}[row.applies], waiting); d != "" {
-				t.Errorf("waiting for a restart (-want +got)\n%s", d)
+				t.Errorf("settings that wait for a restart (-want +got)\n%s", d)
 			}
 		})
 	}
@@ -237,7 +236,7 @@ func TestFileWatchHangs(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if last == nil || last.Scheduler != "wlc" {
-			t.Errorf("then, the configuration is %v, errors %v", last, errs)
+			t.Errorf("after the hang, the configuration is %v, errors %v", last, errs)
 		}
 		stop()
 	})

@@ -10,19 +10,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML prints every setting in our format, with its origin in a comment. The result is a file with the same meaning.
+// YAML prints every setting in kube-ipvs's format, with its origin in a comment. The result is a file with the same meaning.
 func (l *Loaded) YAML() ([]byte, error) { return encodeYAML(l.document(every, l.origin)) }
 
-// ChangedYAML prints the settings that differ from their defaults, in our format.
+// ChangedYAML prints the settings that differ from their defaults, in kube-ipvs's format.
 func (l *Loaded) ChangedYAML() ([]byte, error) { return encodeYAML(l.document(l.changed, noComment)) }
 
-// SettingsJSON prints every setting in our format.
+// SettingsJSON prints every setting in kube-ipvs's format.
 func (l *Loaded) SettingsJSON() ([]byte, error) { return encodeJSON(l.document(every, noComment)) }
 
-// ChangedJSON prints the settings that differ from their defaults, in our format.
+// ChangedJSON prints the settings that differ from their defaults, in kube-ipvs's format.
 func (l *Loaded) ChangedJSON() ([]byte, error) { return encodeJSON(l.document(l.changed, noComment)) }
 
-// JSON prints every setting in our format, and the origin of each.
+// JSON prints every setting in kube-ipvs's format, and the origin of each.
 func (l *Loaded) JSON() ([]byte, error) {
 	origins := &yaml.Node{Kind: yaml.MappingNode}
 	for _, row := range table {
@@ -34,7 +34,6 @@ func (l *Loaded) JSON() ([]byte, error) {
 	return encodeJSON(both)
 }
 
-// origin returns where a setting comes from: the default, a line of the file, or a flag.
 func (l *Loaded) origin(path string) string {
 	if origin, ok := l.origins[path]; ok {
 		return origin
@@ -51,7 +50,6 @@ func (l *Loaded) changed(row setting) bool {
 	return !slices.Equal(row.value(&l.Settings).words(), row.value(&defaults).words())
 }
 
-// document returns a file in our format that contains some settings, with a comment for each.
 func (l *Loaded) document(selected func(setting) bool, comment func(path string) string) *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	add(root, "apiVersion", scalarNode(kindText, ourFormat.version))

@@ -63,7 +63,6 @@ type Settings struct {
 // StatusSocket is the default path of the status socket, for the agent and for the commands that query it.
 const StatusSocket = "/run/kube-ipvs/kube-ipvs.sock"
 
-// Ways to detect local traffic.
 const (
 	localByClusterCIDR     = "ClusterCIDR"
 	localByNodeCIDR        = "NodeCIDR"
@@ -73,7 +72,7 @@ const (
 
 var localModes = []string{localByClusterCIDR, localByNodeCIDR, localByBridge, localByInterfacePrefix}
 
-// Compile returns the settings that decide how Services compile on this machine.
+// Compile returns the settings that determine how Services are compiled on this machine.
 func (s *Settings) Compile() compile.Settings { return s.compile(onlineCPUs()) }
 
 func (s *Settings) compile(cpus int) compile.Settings {
@@ -96,10 +95,8 @@ func (s *Settings) compile(cpus int) compile.Settings {
 	}
 }
 
-// atNode maps the values of externalIPs.nodeAddresses.
 var atNode = map[string]compile.AtNode{"guarded": compile.AtNodeGuarded, "all": compile.AtNodeAll, "none": compile.AtNodeNone}
 
-// agentPorts are the ports on which the agent itself listens.
 func (s *Settings) agentPorts() (ports []uint16) {
 	for _, address := range []string{s.HealthAddress, s.MetricsAddress} {
 		if at, err := netip.ParseAddrPort(address); err == nil {

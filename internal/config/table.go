@@ -9,18 +9,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// setting is one row of the table.
 type setting struct {
-	path string // in a file of our format
+	path string // in a kube-ipvs configuration file
 	flag string
 	// kubeProxy reports whether a KubeProxyConfiguration has the field under the same path.
 	kubeProxy kubeProxyField
 	// byDefault is the default value, as on a command line.
 	byDefault string
-	// applies is the time when a change in the file takes effect.
-	applies applies
-	// value returns a pointer to the setting's value.
-	value func(*Settings) value
+	applies   applies
+	value     func(*Settings) value
 	// meaning is the help of the flag, and the description in the documentation.
 	meaning string
 	// planning settings affect the wanted state. Their flags also exist in commands that do not run an agent.
@@ -29,7 +26,6 @@ type setting struct {
 
 func (s *setting) kind() kind { return s.value(&Settings{}).kind }
 
-// words splits a default as it would be written on a command line.
 func (s *setting) words(text string) []string {
 	if s.kind().isList() {
 		return splitList(text)
@@ -37,7 +33,6 @@ func (s *setting) words(text string) []string {
 	return []string{text}
 }
 
-// kubeProxyField is the meaning of a field in a KubeProxyConfiguration.
 type kubeProxyField int
 
 const (
@@ -225,7 +220,7 @@ var table = []setting{
 		meaning: "file with the last known Services and endpoints, served if the API server is unavailable when the node boots; empty disables it"},
 	{path: "snapshot.maxAge", flag: "snapshot-max-age", byDefault: "24h", applies: afterRestart,
 		value:   func(s *Settings) value { return longerThanZero(&s.SnapshotMaxAge) },
-		meaning: "age from which the snapshot is no longer used"},
+		meaning: "maximum age at which the agent still uses the snapshot"},
 
 	{path: "logging.level", flag: "log-level", byDefault: "info", applies: immediately,
 		value:   func(s *Settings) value { return oneOf(&s.LogLevel, []string{"debug", "info", "warn", "error"}) },
@@ -240,7 +235,6 @@ var table = []setting{
 
 func notNegative(d time.Duration) bool { return d >= 0 }
 
-// rowOf returns the row for a path, which must exist.
 func rowOf(path string) *setting {
 	for i := range table {
 		if table[i].path == path {

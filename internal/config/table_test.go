@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// The trials themselves require a kernel.
+// The trials need a kernel. This test does not.
 func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 	wanted := map[string]bool{}
 	for _, row := range table {
@@ -10,7 +10,7 @@ func TestEverySettingWithBoundsHasATrial(t *testing.T) {
 			continue
 		}
 		if _, found := boundsTrials[row.path]; !found {
-			t.Errorf("%s has no trial: add its bounds, or why the kernel never gets it", row.path)
+			t.Errorf("%s has no trial: add its bounds, or the reason why the kernel never receives it", row.path)
 		}
 	}
 	for path := range boundsTrials {

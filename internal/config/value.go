@@ -28,10 +28,10 @@ const (
 	kindUnused   kind = "ignored" // a field of kube-proxy that has no effect
 )
 
-// isList reports whether values of this kind can have any number of words. All others have one.
+// isList reports whether values of this kind can have any number of words. All other kinds have one word.
 func (k kind) isList() bool { return k == kindList || k == kindPairs }
 
-// value parses and prints one setting in place.
+// value parses and prints one setting.
 type value struct {
 	kind kind
 	// choices are the only valid words; bounds are the smallest and largest valid numbers. Both are nil if only the kind limits the value.
@@ -49,7 +49,6 @@ type invalidWord struct {
 	rule  string
 }
 
-// scalar is a value of one word.
 func scalar[T any](k kind, at *T, rule string, parse func(string) (T, bool), print func(T) string) value {
 	return value{
 		kind: k,
@@ -93,7 +92,6 @@ func number(at *int, least, most int) value {
 	return v
 }
 
-// rate is a number of requests per second.
 func rate(at *float64) value {
 	return scalar(kindNumber, at, "must be above 0, or negative for no limit", func(s string) (float64, bool) {
 		f, err := strconv.ParseFloat(s, 32)
@@ -121,7 +119,6 @@ func kernelTimeout(at *time.Duration) value {
 	return duration(at, rule, func(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d <= maxKernelSeconds*time.Second })
 }
 
-// listenAddress is the address of a server; empty disables the server.
 func listenAddress(at *string) value {
 	const rule = "must be an IP address and a port from 1 to 65535, such as 127.0.0.1:10249 or [::]:10256, or empty to disable it"
 	return text(at, rule, func(s string) bool {
@@ -133,13 +130,11 @@ func listenAddress(at *string) value {
 // maxSocketPath is the kernel's limit for the path of a Unix socket, less the suffix that the agent adds while creating it.
 const maxSocketPath = 95
 
-// socketPath is the path of a Unix socket; empty for none.
 func socketPath(at *string) value {
 	rule := fmt.Sprintf("must be an absolute path of at most %d characters, such as %s, or empty to disable it", maxSocketPath, StatusSocket)
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && len(s) <= maxSocketPath })
 }
 
-// filePath is the path of a file; empty for none.
 func filePath(at *string) value {
 	const rule = "must be an absolute path, such as /var/lib/kube-ipvs/snapshot, or empty to disable it"
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && !strings.HasSuffix(s, "/") })
@@ -162,7 +157,6 @@ func partOfName(at *string, what string, most int) value {
 
 var label = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 
-// labelValue is the value of a Kubernetes label; empty for none.
 func labelValue(at *string) value {
 	const rule = "must be a label value: 1 to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
 	return text(at, rule, label.MatchString)
@@ -170,7 +164,6 @@ func labelValue(at *string) value {
 
 const rangeRule = "must be an address range such as 10.244.0.0/16 or fd00:244::/56"
 
-// ranges is a list of address ranges.
 func ranges(at *[]netip.Prefix) value {
 	return value{
 		kind: kindList,
@@ -185,7 +178,6 @@ func ranges(at *[]netip.Prefix) value {
 	}
 }
 
-// rangePair is one range, or one per family.
 func rangePair(at *[]netip.Prefix) value {
 	pair := ranges(at)
 	set := pair.set
@@ -222,7 +214,6 @@ func printRanges(list []netip.Prefix) []string {
 	return words
 }
 
-// nodePorts is a list of ranges, or one of the words primary and all.
 func nodePorts(at *compile.NodePortAddresses) value {
 	const primary, all = "primary", "all"
 	return value{

@@ -1,7 +1,7 @@
 // Package daemon puts the agent together: configuration, source, kernel, loop, telemetry and status socket. It makes no decisions
 // itself. The plan and cleanup commands use it to open the same node.
 //
-// May import: every package that it wires, client-go's rest and zap.
+// May import: every package that it connects, client-go's rest and zap.
 package daemon
 
 import (
@@ -22,12 +22,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// drainInterval is the interval for counting the connections of draining destinations.
 const drainInterval = 5 * time.Second
 
 // Config is the initial configuration of a daemon.
 type Config struct {
-	// Version and Commit identify this program.
 	Version, Commit string
 	Machine         Machine
 	// Flags are the command-line flags, which each reload applies again. Loaded is the initial configuration.
@@ -125,7 +123,6 @@ func serve(ctx context.Context, cfg Config, started time.Time, second error) err
 	return err
 }
 
-// startProblems returns the Problems of this node that are known before it serves any Service.
 func startProblems(node *Node, settings *config.Settings, second error) (all []model.Problem) {
 	if second != nil {
 		all = append(all, secondAgent(second))
@@ -136,15 +133,13 @@ func startProblems(node *Node, settings *config.Settings, second error) (all []m
 	return all
 }
 
-// secondAgent returns the Problem for a process that may be a second agent.
 func secondAgent(why error) model.Problem {
 	return model.Problem{
 		Field: "node lock", Reason: "another process could be a second agent: " + why.Error(),
-		Remedy: "if it is one, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
+		Remedy: "if the process is an agent, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
 	}
 }
 
-// withoutIPVS returns the Problem for a node that uses nftables only because its kernel has no IPVS.
 func withoutIPVS(why string) model.Problem {
 	return model.Problem{
 		Field: "--data-plane", Value: kernel.DataPlaneAuto,
@@ -153,7 +148,6 @@ func withoutIPVS(why string) model.Problem {
 	}
 }
 
-// loopSettings are the settings of the loop itself.
 func loopSettings(s *config.Settings) agent.Config {
 	tuning := agentSettings(s)
 	return agent.Config{

@@ -36,8 +36,7 @@ type recorder struct {
 	// walks counts walks through connection tracking; ruleWrites counts the writes of each family's rules.
 	walks      crowd
 	ruleWrites map[inet.Family]*crowd
-	// looked is true after the first check for the device.
-	looked bool
+	looked     bool
 }
 
 // HasDevice fails on the first call, as it does if an interface of another type has the name. The agent must start anyway, and its syncs
@@ -52,7 +51,7 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	return r.Fake.HasDevice(ctx)
 }
 
-// Apply records which goroutine writes. Rules have their own goroutine.
+// Apply records the writing goroutine. Rules have their own goroutine.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if ops[0].KindOf() == kernel.KindRules {
 		defer r.count(r.ruleWrites[ops[0].Object.(kernel.Ruleset).Family])()
@@ -168,7 +167,6 @@ func (r *running) write(t *testing.T, name, text string) {
 	}
 }
 
-// await polls views until one has the wanted property.
 func (r *running) await(t *testing.T, wanted func(*view.View) bool) *view.View {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {

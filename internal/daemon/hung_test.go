@@ -43,7 +43,7 @@ func TestHungFileAtTheEnd(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		time.AfterFunc(time.Hour, stop)
 		if stopsInTime(ctx, func(context.Context) { <-release }) {
-			t.Error("a hung part ended")
+			t.Error("stopsInTime reports that a hung part returned")
 		}
 		if !stopsInTime(ctx, func(context.Context) { time.Sleep(stopLimit - 1) }) {
 			t.Error("the agent exited before the last write finished")

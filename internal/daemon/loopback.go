@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
-// loopbackProblem returns a function that turns failures to open node ports at loopback addresses into Problems of this node.
 func loopbackProblem(observer *telemetry.Telemetry) func(id model.ServiceID, err error) {
 	return func(id model.ServiceID, err error) {
 		field := "loopback node ports of Service " + id.String()
@@ -21,7 +20,6 @@ func loopbackProblem(observer *telemetry.Telemetry) func(id model.ServiceID, err
 	}
 }
 
-// loopbackPorts returns the loopback node ports of the compiled Services.
 func loopbackPorts(r *agent.Report) map[model.ServiceID][]model.LoopbackPort {
 	ports := make(map[model.ServiceID][]model.LoopbackPort, len(r.Served))
 	for id, served := range r.Served {

@@ -29,8 +29,7 @@ type Machine struct {
 	Check func(context.Context, preflight.Needs) preflight.Result
 	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
 	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
-	Lock func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
-	// ProtectFromOOM sets the OOM score adjustment of this process.
+	Lock           func(ctx context.Context, waiting func(held error)) (*nodelock.Lock, error)
 	ProtectFromOOM func(adjustment int, log *zap.Logger)
 }
 
@@ -100,7 +99,7 @@ func (m Machine) Preflight(ctx context.Context, settings *config.Settings) prefl
 	})
 }
 
-// Fatal returns errUnfit if a check failed that every Service depends on.
+// Fatal returns errUnfit if the severity of a finding is Broken.
 func Fatal(found []finding.Finding) error {
 	if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == finding.Broken }) {
 		return errUnfit
@@ -128,9 +127,8 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 	return compile.Config{Host: n.host, Settings: settings.Compile()}
 }
 
-// openThisKernel opens the kernel of the machine that the process runs on.
 func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
-	if chosen.Mode.NFTablesBalances() { // what Services do without
+	if chosen.Mode.NFTablesBalances() {
 		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts",
 			zap.String("because", chosen.WhyDataPlane))
 	}
@@ -159,7 +157,6 @@ func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap
 	return k, ports, nil
 }
 
-// records are the sets that identify the agent's objects.
 func records(families []inet.Family) (all []live.Records) {
 	base := compile.Base(compile.Config{Host: compile.Host{Families: families}})
 	for _, f := range families {

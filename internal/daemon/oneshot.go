@@ -24,10 +24,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/manifests"
 )
 
-// planTimeout limits the wait for an API server.
 const planTimeout = 30 * time.Second
 
-// LoadDir reads a directory of manifests. Its errors have a remedy.
+// LoadDir reads a directory of manifests. Its errors include a remedy.
 func LoadDir(settings *config.Settings, dir string) (model.Changes, error) {
 	changes, err := manifests.Load(dir, watch.Proxy(settings.ServiceProxyName))
 	if err == nil {
@@ -77,7 +76,7 @@ func (n *Node) Plan(ctx context.Context, settings *config.Settings, version stri
 	return a.Plan(ctx)
 }
 
-// Preview returns what an agent would serve on this node, and the kernel's virtual servers as they are.
+// Preview returns what an agent would serve on this node and the virtual servers that the kernel has.
 func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (
 	v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error,
 ) {
@@ -88,7 +87,7 @@ func (n *Node) Preview(ctx context.Context, settings *config.Settings, version s
 	return a.Preview(ctx)
 }
 
-// idle returns an agent that has its first lists and does not run.
+// idle returns an agent that has listed all objects but does not run.
 func (n *Node) idle(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (*agent.Agent, error) {
 	from, err := openSource(settings, n.host.NodeName, version, log)
 	if err == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/config"
 )
 
-// configInterval is the interval at which the agent reads the configuration file.
 const configInterval = 5 * time.Second
 
 // current is the effective configuration. Every goroutine may read it.
@@ -30,7 +29,6 @@ func newCurrent(loaded *config.Loaded) *current {
 
 func (c *current) settings() *config.Settings { return &c.inForce.Load().Settings }
 
-// fileError returns the file's error; empty if the file is valid.
 func (c *current) fileError() string {
 	if why := c.refused.Load(); why != nil {
 		return *why
@@ -45,7 +43,7 @@ type reloader struct {
 	reload  chan<- agent.Reload
 	level   zap.AtomicLevel
 	log     *zap.Logger
-	// nftables: rules cannot overrule the host's firewall.
+	// nftables is true if the agent's rules are in nftables, where they cannot override the host's firewall.
 	nftables bool
 }
 
@@ -58,11 +56,10 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) { r.take(ctx, changed, err) })
 	}
 	if !stopsInTime(ctx, watch) {
-		r.log.Warn("the configuration file could not be read at the end: its file system hangs", zap.Duration("after", stopLimit))
+		r.log.Warn("the last read of the configuration file did not end: its file system hangs", zap.Duration("after", stopLimit))
 	}
 }
 
-// take passes a new version of the file to the agent.
 func (r *reloader) take(ctx context.Context, changed *config.Loaded, err error) {
 	if err != nil {
 		r.refuse(err)

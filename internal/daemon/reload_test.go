@@ -24,8 +24,8 @@ import (
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
 
-// TestReload: changes of the file take effect without a restart, and the log names the settings that need one. An invalid file
-// changes nothing; the log and the status show its error until the file is valid.
+// TestReload: changes of the file take effect without a restart, and the log names the settings that need a
+// restart. An invalid file changes nothing; the log and the status show its error until the file is valid.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	write := func(text string) {
@@ -111,7 +111,6 @@ func TestReloadPassesOnEverySetting(t *testing.T) {
 	}
 }
 
-// logged reports whether a log line of that level contains these words in its message or fields.
 func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) bool {
 	return slices.ContainsFunc(logs.FilterLevelExact(level).All(), func(e observer.LoggedEntry) bool {
 		text := e.Message
@@ -122,7 +121,6 @@ func logged(logs *observer.ObservedLogs, level zapcore.Level, words ...string) b
 	})
 }
 
-// await waits until another goroutine makes the condition true.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -132,8 +130,8 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// A reload may enable any sysctl. The kernel reader receives the names at startup, so it must read all of them: the agent could not check
-// any other sysctl.
+// A reload may enable any sysctl. The kernel reader receives the names only at startup, so it must read all of
+// them.
 func TestSysctlsOfEveryReload(t *testing.T) {
 	for _, mode := range []kernel.Mode{kernel.IPVSWithIPTables, kernel.IPVSWithNFTables, kernel.NFTablesOnly} {
 		var on config.Settings

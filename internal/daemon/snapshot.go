@@ -18,8 +18,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// freshFor is the maximum age of the last message about each kind for a snapshot to be written. Watches without news get about
-// one bookmark a minute.
+// freshFor is the maximum age of the last message about each kind. If a message is older, no snapshot is written. A
+// watch without changes receives about one bookmark a minute.
 const freshFor = 5 * time.Minute
 
 // snapshot is the file with the last known state of the cluster; nil if none is configured.
@@ -93,7 +93,6 @@ func authorities(api *rest.Config) ([]string, error) {
 	return lastknown.Authorities(bundle), nil
 }
 
-// lastKnown is the state in the file; nil if there is none.
 func (s *snapshot) lastKnown() *agent.LastKnown {
 	if s == nil {
 		return nil
@@ -103,7 +102,6 @@ func (s *snapshot) lastKnown() *agent.LastKnown {
 	return earlier
 }
 
-// record returns the source for the loop.
 func (s *snapshot) record(source agent.Source) agent.Source {
 	if s == nil {
 		return source
@@ -111,10 +109,9 @@ func (s *snapshot) record(source agent.Source) agent.Source {
 	return s.recorder
 }
 
-// run writes the file until the context ends.
 func (s *snapshot) run(ctx context.Context) {
 	if s != nil && !stopsInTime(ctx, s.recorder.Run) {
-		s.log.Warn("the snapshot was not written at the end: its file system hangs", zap.Duration("after", stopLimit))
+		s.log.Warn("the last write of the snapshot did not end: its file system hangs", zap.Duration("after", stopLimit))
 	}
 }
 
@@ -131,7 +128,6 @@ func (s *snapshot) fresh() bool {
 	return true
 }
 
-// wrote records the result of a write.
 func (s *snapshot) wrote(at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +147,6 @@ func (s *snapshot) lacking() string {
 	return "the API server has not sent all objects yet"
 }
 
-// servedOnce records the result of an attempt to serve the snapshot.
 func (s *snapshot) servedOnce(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,14 +164,12 @@ func (s *snapshot) servedOnce(err error) {
 	s.err = err
 }
 
-// telemetry returns the time at which the state was up to date, and whether it is served.
 func (s *snapshot) telemetry() (at time.Time, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at, s.served && !s.source.Source.Synced()
 }
 
-// view returns the snapshot as the status shows it; nil if there is none.
 func (s *snapshot) view() *view.Snapshot {
 	if s == nil {
 		return nil

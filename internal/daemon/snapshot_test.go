@@ -25,7 +25,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// newAuthority returns the certificate for a new certificate authority.
 func newAuthority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -91,7 +90,6 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 	}
 }
 
-// authorities returns the certificate authorities that the client trusts.
 func TestTrustedAuthorities(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	file := filepath.Join(t.TempDir(), "ca.crt")

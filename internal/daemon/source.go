@@ -92,7 +92,6 @@ func openTelemetry(
 	})
 }
 
-// telemetry returns the state of the source for metrics and health.
 func (s *Source) telemetry(last *snapshot) telemetry.Source {
 	t := telemetry.Source{
 		Synced: s.Source.Synced,
@@ -124,7 +123,7 @@ func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	var failure error
 	if !stopsInTime(ctx, func(ctx context.Context) { failure = s.Source.Run(ctx) }) {
 		log.Warn("the source has not ended: a file or credential plugin that it reads hangs", zap.Duration("after", stopLimit))
-		return nil // the function may write failure later
+		return nil // the goroutine may still write to failure
 	}
 	return failure
 }

@@ -28,11 +28,9 @@ type statusServer struct {
 	source  *Source
 	// problems returns the problems of this node that the loop's views lack.
 	problems func() []model.Problem
-	// snapshot is nil if none is configured.
 	snapshot *snapshot
 }
 
-// run serves the status socket until the context ends. Without a socket it returns immediately.
 func (a *statusServer) run(ctx context.Context, loop *agent.Agent, log *zap.Logger) {
 	path := a.current.settings().StatusSocket
 	if path == "" {

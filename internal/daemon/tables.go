@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/telemetry"
 )
 
-// tables reads how full the kernel's connection tables are.
 type tables struct {
 	mode kernel.Mode
 
@@ -21,7 +20,7 @@ type tables struct {
 	next time.Time
 }
 
-// tableShare bounds the time for counting IPVS connections, which takes long with many destinations: at most 1/tableShare of all time.
+// Counting IPVS connections takes at most 1/tableShare of the time, because it is slow with many destinations.
 const tableShare = 500
 
 func (t *tables) read() telemetry.Tables {

@@ -11,7 +11,7 @@ import (
 func TestReadNumber(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nf_conntrack_count")
 	if n := readNumber(file); n != nil {
-		t.Errorf("%d from a missing file", *n)
+		t.Errorf("a missing file: got %d, want nil", *n)
 	}
 	for text, want := range map[string]uint64{"241011\n": 241011, "0\n": 0} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// awaitLock takes the node lock. While another process holds the lock, the log, the health and metrics servers and the status socket report
-// that, except on addresses that the other process uses.
+// awaitLock takes the node lock. While another process holds the lock, the log, the health and metrics servers and
+// the status socket report the wait, except on addresses that the other process uses.
 func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	w := &waitingRoom{cfg: cfg}
 	defer w.close()
@@ -59,12 +59,11 @@ func (w *waitingRoom) open(ctx context.Context) {
 	if settings.StatusSocket == "" {
 		return
 	}
-	// Not logged: the process that holds the lock usually has the socket, too.
+	// Failures are not logged: the process that holds the lock usually has the socket as well.
 	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
 	w.running.Go(func() { server.Run(ctx) })
 }
 
-// view responds to every query with the reason for waiting.
 func (w *waitingRoom) view(context.Context, agent.Query) (*view.View, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. When the agent starts, such
-// a server exists if kube-proxy or an earlier agent created it.
+// answers reports whether new connections to a wanted virtual server already reach a wanted endpoint. When the agent starts, kube-proxy
+// or an earlier agent may have created the virtual server.
 func answers(w *Target, have *kernel.State, key kernel.ServerKey) bool {
 	wanted := w.Server(key)
 	return wanted != nil && slices.ContainsFunc(have.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {
@@ -27,8 +27,8 @@ func takesNew(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && d.Forwarding == kernel.ForwardMasq
 }
 
-// match returns the virtual server that new connections to a port match once all wanted ones exist. The port's own virtual server
-// matches while it is in the kernel, wanted or not.
+// match returns the virtual server that receives new connections to a port once all wanted virtual servers exist. The port's own virtual
+// server receives them while it exists, wanted or not.
 func match(w *Target, have *kernel.State, port kernel.ServerKey) kernel.ServerKey {
 	return kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := have.Servers[port]
@@ -36,7 +36,6 @@ func match(w *Target, have *kernel.State, port kernel.ServerKey) kernel.ServerKe
 	})
 }
 
-// answersAt reports whether packets to the address arrive and at least one of its ports answers.
 func answersAt(w *Target, have *kernel.State, addr netip.Addr) bool {
 	_, bound := have.Addresses[addr]
 	return bound && slices.ContainsFunc(w.ServersAt(addr), func(key kernel.ServerKey) bool { return answers(w, have, key) })

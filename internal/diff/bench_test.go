@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// BenchmarkFull compares Services of ten endpoints each with a kernel that contains them, and with an empty kernel.
+// BenchmarkFull plans a full sync for a kernel that already contains all Services, and for an empty kernel.
 func BenchmarkFull(b *testing.B) {
 	for _, services := range []int{1_000, 10_000, 50_000} {
 		w := diff.NewTarget(clusterWith(compiletest.Many(services, 10)).Want())

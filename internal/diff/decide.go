@@ -15,23 +15,24 @@ type Scope struct {
 	All bool
 	// Touched are the objects whose wanted state may have changed. Decide adds the objects that its decisions affect.
 	Touched *want.Touched
-	// Listed is true if have comes from a fresh listing. A listing may lack virtual servers, and does not show connection limits.
+	// Listed is true if the kernel state comes from a fresh listing, which may lack virtual servers and does not show connection limits.
 	Listed bool
 	// LookedUp reports whether a virtual server was looked up for this decision; nil if none was.
 	LookedUp func(kernel.ServerKey) bool
-	// Withhold removes the objects that must wait from the touched ones; nil if no object must wait.
+	// Withhold removes objects that must wait from Touched. It may be nil.
 	Withhold func(*want.Touched)
 }
 
 // Decision is the result of a comparison.
 type Decision struct {
-	// Unclear are the virtual servers to look up first; everything else is then empty.
+	// Unclear lists the virtual servers that must be looked up first. All other fields are then empty.
 	Unclear []kernel.ServerKey
 	Plan    Plan
 
 	// The remaining fields are set only if everything was compared.
 
-	// Moved is true if a foreign virtual server no longer blocks one of ours, or if a lingering one has lost its last connection.
+	// Moved is true if a foreign virtual server no longer blocks one of ours, or if a lingering virtual server has lost its last
+	// connection.
 	Moved bool
 	// Ours are the kernel's virtual servers that belong to the agent.
 	Ours map[kernel.ServerKey]struct{}
@@ -88,7 +89,6 @@ func (t *Target) decideAll(have *kernel.State, touched *want.Touched, opt Option
 	return d
 }
 
-// mayLinger lists all virtual servers that may linger.
 func (t *Target) mayLinger(have *kernel.State) map[kernel.ServerKey]struct{} {
 	keys := make(map[kernel.ServerKey]struct{}, len(have.Servers))
 	for key := range have.Servers {
@@ -100,8 +100,8 @@ func (t *Target) mayLinger(have *kernel.State) map[kernel.ServerKey]struct{} {
 	return keys
 }
 
-// nearTouched lists the virtual servers that may just have been replaced, and the lingering ones at the same addresses. A Service may have
-// thousands of virtual servers, so all others are left untouched.
+// nearTouched lists the virtual servers that may just have been replaced, and lingering virtual servers at the same addresses. A Service
+// may have thousands of virtual servers, so a full check would be slow.
 func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{} {
 	near, at := maps.Clone(touched.Servers), map[netip.Addr]struct{}{}
 	for key := range touched.Servers {
@@ -115,7 +115,6 @@ func (t *Target) nearTouched(touched *want.Touched) map[kernel.ServerKey]struct{
 	return near
 }
 
-// unclear lists the virtual servers that must be looked up.
 func (t *Target) unclear(have *kernel.State, s Scope, opt Options) []kernel.ServerKey {
 	var keys []kernel.ServerKey
 	if s.Listed {

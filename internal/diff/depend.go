@@ -21,13 +21,13 @@ type Failures struct {
 	perPort map[kernel.ServerKey][]kernel.ServerKey
 }
 
-// NewFailures returns the Failures for a full sync, without any failure. The caller advances have.
+// NewFailures returns the Failures of a full sync before its first operation. The caller advances have.
 func NewFailures(w *Target, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so missing parts of the base
-// stay missing. Single objects are tried again.
+// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so missing parts of the
+// base stay missing. All other failures are forgotten.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
 	for c, err := range f.missing {
@@ -51,8 +51,8 @@ func (f *Failures) Add(op kernel.Op, err error) {
 	}
 }
 
-// needsNoEntry reports whether a ledger is complete even without a refused entry, because its virtual server does not exist and will not be
-// created.
+// needsNoEntry reports whether a ledger is complete even without a refused entry, because the entry's virtual server does not exist and
+// will not be created.
 func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	m, ok := op.Object.(kernel.Member)
 	if !ok || !kernel.Refused(op, err) {
@@ -62,14 +62,13 @@ func (f *Failures) needsNoEntry(op kernel.Op, err error) bool {
 	return !exists
 }
 
-// skippedError is the reason why an operation was skipped.
 type skippedError struct{ cause error }
 
 func (e skippedError) Error() string { return "skipped: " + e.cause.Error() }
 func (e skippedError) Unwrap() error { return e.cause }
 
-// errUnserved is the reason why an address is not bound, or why its last virtual server is not deleted. An address with at least one wanted
-// virtual server is bound even if others could not be created; their ports stay closed.
+// errUnserved is the reason why an address is not bound, or why its last virtual server is not deleted. An address with at least one
+// wanted virtual server is bound even if others could not be created. Their ports stay closed.
 var errUnserved = errors.New("none of the address's wanted virtual servers exists")
 
 // Blocks returns the reason why an operation must be skipped; nil if it can run.
@@ -94,7 +93,6 @@ func (f *Failures) Blocks(op kernel.Op) error {
 	return nil
 }
 
-// served reports whether the address has a wanted virtual server.
 func (f *Failures) served(addr netip.Addr) bool {
 	return slices.ContainsFunc(f.want.ServersAt(addr), func(key kernel.ServerKey) bool {
 		_, exists := f.have.Servers[key]
@@ -125,16 +123,16 @@ const (
 	addressGone          // the address is not on kube-ipvs0
 	guarded              // the port is in the sets of its guards
 	guardGone            // the port is in no guard's set
-	destinationsSet      // the destinations are the wanted ones
+	destinationsSet      // the destinations are as wanted
 	portClosed           // the port is not in a set that accepts packets
 	serverGone           // the virtual server does not exist
 	limitsRecorded       // the set of connection limits contains the virtual server
 )
 
-// All Services depend on the conditions above.
+// lastCommonFact is the last fact on which all Services depend.
 const lastCommonFact = rulesReady
 
-// provides lists the conditions that the operation establishes, which are missing if it fails.
+// provides lists the conditions that the operation establishes. If the operation fails, these conditions are missing.
 func (f *Failures) provides(op kernel.Op) []condition {
 	switch o := op.Object.(type) {
 	case kernel.DummyDevice:
@@ -185,7 +183,6 @@ func (f *Failures) memberProvides(verb kernel.Verb, m kernel.Member) []condition
 	return nil
 }
 
-// needs lists the conditions that the operation depends on.
 func (f *Failures) needs(op kernel.Op) []condition {
 	switch o := op.Object.(type) {
 	case kernel.Ruleset:
@@ -267,7 +264,7 @@ func (f *Failures) removedMemberNeeds(m kernel.Member) []condition {
 	return nil
 }
 
-// isGuarded lists the guards of a virtual server. A virtual server with source ranges or for all ports also has a guard of the whole address.
+// A virtual server with source ranges, or for all ports, also needs the guard of the whole address.
 func (f *Failures) isGuarded(key kernel.ServerKey) []condition {
 	needed := []condition{server(guarded, key)}
 	if wanted := f.want.Server(key); wanted != nil && slices.ContainsFunc(wanted.Members, f.guardsAddress) {
@@ -325,7 +322,7 @@ func (f *Failures) successorsReady(key kernel.ServerKey) []condition {
 	return needed
 }
 
-// perPortOf groups the wanted virtual servers once per sync, no matter how many all-ports servers it deletes.
+// perPortOf groups the wanted virtual servers only once per sync, because a sync may delete many all-ports servers.
 func (f *Failures) perPortOf(allPorts kernel.ServerKey) []kernel.ServerKey {
 	if f.perPort == nil {
 		f.perPort = map[kernel.ServerKey][]kernel.ServerKey{}
@@ -357,7 +354,6 @@ func address(f fact, a netip.Addr) condition {
 	return condition{fact: f, addr: netip.AddrPortFrom(a, 0)}
 }
 
-// keyOf is the key of the virtual server that a set entry refers to.
 func keyOf(e kernel.Element) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(e.Addr, e.Port), Protocol: e.Protocol}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// planAll compares everything.
 func planAll(w *Target, have *kernel.State, opt Options) Plan {
 	b := &builder{seed: w.Base().Seed}
 	b.base(w, have, opt)
@@ -29,7 +28,6 @@ func planAll(w *Target, have *kernel.State, opt Options) Plan {
 	return b.plan()
 }
 
-// planTouched compares only the touched objects.
 func planTouched(w *Target, have *kernel.State, touched *want.Touched, opt Options) Plan {
 	b := &builder{seed: w.Base().Seed}
 	if touched.Rules {
@@ -234,7 +232,6 @@ func (b *builder) destinations(wanted *want.Server, have []kernel.ObservedDestin
 	}
 }
 
-// ipv6Missing reports whether wanted addresses cannot be bound because IPv6 is disabled.
 func ipv6Missing(w *Target, have *kernel.State) bool {
 	if !have.IPv6Off() {
 		return false

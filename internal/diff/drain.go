@@ -43,13 +43,12 @@ func (o Options) weight(server *want.Server, d kernel.Destination) uint32 {
 
 func (o Options) mayAdopt(key kernel.ServerKey) bool { return o.Contested == nil || !o.Contested(key) }
 
-// Draining reports whether a destination gets no new connections and waits for its last one to end. Only the kernel's state decides this
-// (I9): the destination has weight 0 and is not wanted.
+// Draining reports whether a destination gets no new connections and waits until its last connection ends. Only the kernel's state
+// decides this (I9): the destination has weight 0 and is not wanted.
 func Draining(server *want.Server, have kernel.ObservedDestination) bool {
 	return have.Weight == 0 && !sends(server, have)
 }
 
-// sends reports whether the destination should be in the virtual server.
 func sends(server *want.Server, have kernel.ObservedDestination) bool {
 	_, wanted := server.Destination(have.Addr)
 	return wanted
@@ -72,7 +71,6 @@ func (b *builder) release(server *want.Server, d kernel.ObservedDestination, opt
 	}
 }
 
-// mayDrain reports whether one more destination may drain.
 func (b *builder) mayDrain(server *want.Server, opt Options) bool {
 	if opt.Room == nil {
 		return true
@@ -84,7 +82,7 @@ func (b *builder) mayDrain(server *want.Server, opt Options) bool {
 	return b.drain[server.Owner.Service] <= opt.Room(server)
 }
 
-// IsRepair is false for the removal of a drained destination, which a full sync may plan although nothing else has changed.
+// IsRepair returns false for the removal of a drained destination, which a full sync may plan although nothing else has changed.
 func IsRepair(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	return !ok || op.Verb != kernel.Delete || d.Weight != 0

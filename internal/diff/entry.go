@@ -30,10 +30,8 @@ func inEntryOrder(scheduler, seed string, ds []kernel.Destination) []kernel.Dest
 	return ds
 }
 
-// hashing are the schedulers that hash the client or the virtual address.
 var hashing = map[string]bool{"sh": true, "mh": true, "dh": true}
 
-// hash returns a destination's hash, which differs between nodes but is constant on each node.
 func hash(seed string, d kernel.Destination) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(seed))

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// pods returns n destinations with consecutive addresses, in the order of the wanted state.
 func pods(family string, n int) []kernel.Destination {
 	ds := make([]kernel.Destination, n)
 	for i := range ds {

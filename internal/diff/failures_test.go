@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// skipsAfter runs a plan in which one operation fails, and checks which operations are skipped as a result.
 func skipsAfter(t *testing.T, w *diff.Target, have *kernel.State, p diff.Plan, fails string, skips []string) {
 	t.Helper()
 	failures := diff.NewFailures(w, have)
@@ -107,7 +106,7 @@ func TestFailuresOfGuards(t *testing.T) {
 	}
 }
 
-// I8: which operations are skipped if an operation fails. All others are tried.
+// I8: which operations are skipped if an operation fails.
 func TestFailures(t *testing.T) {
 	const (
 		ledgerAdd = "ipset add KIPVS-4-LEDGER 10.96.0.1,tcp:80"
@@ -179,8 +178,8 @@ func failurePlan(t *testing.T, fails string) (*diff.Target, *kernel.State, diff.
 	return diff.NewTarget(c.Want()), have, p
 }
 
-// An address is bound even if one of its virtual servers cannot be created, provided that another exists. Only the port of the missing
-// server stays closed.
+// An address is bound even if one of its virtual servers cannot be created, provided that another virtual server exists. Only the port of
+// the missing server stays closed.
 func TestOneServerOfAnAddressFails(t *testing.T) {
 	web := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	web.Ports = append(web.Ports, model.ServicePort{Name: "https", Protocol: inet.TCP, Port: 443})
@@ -194,7 +193,7 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 		t.Error("bound without any server")
 	}
 	if failures.Blocks(replaced) == nil {
-		t.Error("the last existing server is deleted before another one is created")
+		t.Error("the last existing server is deleted before another server is created")
 	}
 	have.Advance(kernel.Op{Verb: kernel.Create, Object: serverAt(tcp("10.96.0.1:443"))})
 	for _, op := range []kernel.Op{bind, replaced} {
@@ -204,8 +203,8 @@ func TestOneServerOfAnAddressFails(t *testing.T) {
 	}
 }
 
-// An incremental sync does not repair the base that all Services depend on, so the agent remembers a failure there. It forgets the failure
-// of a single object.
+// An incremental sync does not repair the base that all Services depend on, so the agent remembers a failure of the base. It forgets the
+// failure of a single object.
 func TestFailuresNext(t *testing.T) {
 	w, have, p := failurePlan(t, "iptables-restore IPv4 chains")
 	failures := diff.NewFailures(w, have)

@@ -21,7 +21,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// tester is the common interface of *testing.T and *rapid.T.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -40,7 +39,6 @@ func clusterWith(services map[model.ServiceID]*model.Service) *compile.Cluster {
 	return compiletest.Cluster(compiletest.Config(), services, compiletest.At())
 }
 
-// anyWant draws the wanted state of a node with both families, from Services of all kinds in any surroundings.
 func anyWant(t *rapid.T, label string) *diff.Target { return anyWantOf(t, inet.Families, label) }
 
 func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
@@ -49,7 +47,6 @@ func anyWantOf(t *rapid.T, families []inet.Family, label string) *diff.Target {
 	return diff.NewTarget(compiletest.Cluster(cfg, compiletest.Services(t, label), compiletest.Around(t, "around "+label)).Want())
 }
 
-// anyFamilies draws the families that a node serves.
 func anyFamilies(t *rapid.T) []inet.Family {
 	return rapid.SampledFrom([][]inet.Family{inet.Families, {inet.IPv4}, {inet.IPv6}}).Draw(t, "families")
 }
@@ -59,7 +56,6 @@ func plan(w *diff.Target, have *kernel.State, opt diff.Options) diff.Plan {
 	return diff.Decide(w, have, diff.Scope{All: true, Touched: want.NewTouched(), LookedUp: everything}, opt).Plan
 }
 
-// touchedPlan compares only the touched objects.
 func touchedPlan(w *diff.Target, have *kernel.State, touched *want.Touched) diff.Plan {
 	w.Follow(touched)
 	return diff.Decide(w, have, diff.Scope{Touched: touched, LookedUp: everything}, diff.Options{}).Plan
@@ -67,7 +63,6 @@ func touchedPlan(w *diff.Target, have *kernel.State, touched *want.Touched) diff
 
 func everything(kernel.ServerKey) bool { return true }
 
-// read contains the options for freshly read states.
 func read() diff.Options { return diff.Options{Fresh: func(kernel.ServerKey) bool { return true }} }
 
 // apply applies a plan one operation at a time. The kernel must accept each operation, and the resulting state must be safe for every
@@ -96,7 +91,7 @@ func apply(t tester, fake *kerneltest.Fake, w *diff.Target, p diff.Plan) {
 	}
 }
 
-// opsInParts returns a plan's operations in the order of its parts. The part size varies between plans.
+// The part size varies between plans.
 func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 	t.Helper()
 	size := 1 << (p.Len() % 8)
@@ -108,12 +103,12 @@ func opsInParts(t tester, p diff.Plan, w *diff.Target) (ops []kernel.Op) {
 		ops = append(ops, part.Ops()...)
 	}
 	if len(ops) != p.Len() {
-		t.Fatalf("the parts of a plan of %d operations have %d", p.Len(), len(ops))
+		t.Fatalf("the parts of a plan of %d operations have %d operations", p.Len(), len(ops))
 	}
 	return ops
 }
 
-// keepsScheduler checks that no plan replaces a scheduler with an equivalent one, because the kernel refuses new connections during
+// keepsScheduler checks that no plan replaces a scheduler with an equivalent scheduler, because the kernel refuses new connections during
 // the change.
 func keepsScheduler(t tester, have *kernel.State, w *diff.Target, op kernel.Op) {
 	t.Helper()
@@ -126,7 +121,6 @@ func keepsScheduler(t tester, have *kernel.State, w *diff.Target, op kernel.Op) 
 	}
 }
 
-// converge applies the full comparison to the fake.
 func converge(t tester, fake *kerneltest.Fake, w *diff.Target, opt diff.Options) diff.Plan {
 	t.Helper()
 	p := plan(w, fake.State(), opt)
@@ -155,7 +149,6 @@ func text(p diff.Plan) string {
 	return b.String()
 }
 
-// commands lists a plan's operations as text.
 func commands(p diff.Plan) []string {
 	list := []string{}
 	for _, op := range p.Ops() {

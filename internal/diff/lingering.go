@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// settleLingering decides which of the checked virtual servers stay because of open connections although another one replaces them: an
-// all-ports server for per-port servers, or vice versa. Deleting the virtual server would end connections that nothing in the cluster asks
-// to end (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move immediately.
-// ended is true if a virtual server no longer stays.
+// settleLingering decides which of the checked virtual servers stay because of open connections although another virtual server replaces
+// them: an all-ports server for per-port servers, or vice versa. Deleting the virtual server would end its connections without a reason
+// in the cluster (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move
+// immediately. ended is true if a virtual server no longer stays.
 func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
 	var lingered []kernel.ServerKey
 	for key := range keys {
@@ -38,8 +38,8 @@ func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]s
 }
 
 // isUsed reports whether one of our virtual servers is known to have open connections. A virtual server of any protocol that kube-proxy
-// left behind also lingers and becomes ours. As a foreign one, it would never be removed, and would send its port's packets to outdated
-// endpoints.
+// left behind also lingers and becomes ours. If it stayed foreign, it would never be removed, and would send its port's packets to
+// outdated endpoints.
 func isUsed(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer, opt Options) bool {
 	if !recorded(w, have, key, opt) {
 		_, bound := have.Addresses[key.Addr.Addr()]
@@ -62,7 +62,7 @@ func whileLingering(w *Target, key kernel.ServerKey, observed kernel.ObservedSer
 	if allPorts == nil || w.Lingers(allPorts.Key) || !allPorts.Serves(key) {
 		return nil
 	}
-	// New connections to the port still match it and not the all-ports server, so it gets the same destinations.
+	// New connections to the port still match this virtual server, not the all-ports server, so it gets the same destinations.
 	lingering := *allPorts
 	lingering.Key, lingering.Ports, lingering.Members = key, nil, limitedMember(w, allPorts, key)
 	lingering.Destinations = slices.Clone(allPorts.Destinations)
@@ -101,7 +101,6 @@ func besidePerPort(w *Target, key kernel.ServerKey, observed kernel.ObservedServ
 	return lingering
 }
 
-// perPortAt lists the wanted per-port virtual servers with the address and protocol of an all-ports server, sorted.
 func perPortAt(w *Target, allPorts kernel.ServerKey) []kernel.ServerKey {
 	var perPort []kernel.ServerKey
 	for _, key := range w.ServersAt(allPorts.Addr.Addr()) {

@@ -1,6 +1,5 @@
 package diff
 
-// phaseIndex is a position in the order of a plan (I7).
 type phaseIndex int
 
 // The phases in order, each with the reason for its position.
@@ -24,7 +23,7 @@ const (
 	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
 	// before that. An agent that captures the API server's address minutes before it masquerades would cut the node off.
 	phaseRules
-	// The seal comes after all entries of the ledger: if the agent is killed in between, the next one continues the adoption.
+	// The seal comes after all entries of the ledger: if the agent is killed in between, the next agent continues the adoption.
 	phaseSeal
 	phaseServers
 	phaseDestinationsIn

@@ -10,10 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Parts splits a plan into parts of at most size operations. The Services with the fewest operations come first. A Service therefore waits
-// only for smaller changes, and on a new node, the first Services are served before work on the last ones starts. The operations on each
-// virtual server keep the plan's order (I7). The agent may stop after any part. A plan that changes objects on which all Services depend
-// stays whole.
+// Parts splits a plan into parts of at most size operations. The Services with the fewest operations come first. A Service therefore
+// waits only for smaller changes, and on a new node, many Services are served early. The operations on each virtual server keep the
+// plan's order (I7). The agent may stop after any part. A plan that changes objects on which all Services depend stays whole.
 //
 // waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is reserved for the Services
 // that have waited most, so that a stream of small changes delays no Service forever.
@@ -28,7 +27,6 @@ func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	return parts
 }
 
-// changesBase reports whether the plan changes objects that all Services depend on.
 func (p Plan) changesBase(w *Target) bool {
 	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
 		m, isMember := op.Object.(kernel.Member)
@@ -36,7 +34,7 @@ func (p Plan) changesBase(w *Target) bool {
 	})
 }
 
-// divide collects groups in parts. A part exceeds size only if a single group does.
+// A part exceeds size only if a single group does.
 func (p Plan) divide(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	part, last := newGrouping(p, w, waited).parts(size)
 	parts := make([]Plan, last+1)
@@ -88,7 +86,7 @@ type group struct {
 	ops int
 	// service is the number of operations of the group's Service, or of the smallest if there are several.
 	service int
-	// waited counts how often one of the group's Services has waited; turn is true if it is now the group's turn.
+	// waited counts how often one of the group's Services has waited.
 	waited int
 	turn   bool
 	part   int
@@ -127,14 +125,13 @@ func newGrouping(p Plan, w *Target, waited map[want.ServiceID]int) *grouping {
 	return g
 }
 
-// removesServer reports whether the operation deletes a virtual server. If its address stays bound, another virtual server must exist
-// first.
+// If the address of a deleted virtual server stays bound, another virtual server must exist first.
 func removesServer(op kernel.Op) bool {
 	_, isServer := op.Object.(kernel.Server)
 	return isServer && op.Verb == kernel.Delete
 }
 
-// takeTurns moves the groups that have waited most behind the smallest ones that fill half of a part.
+// takeTurns reserves half of a part for the smallest groups. The groups that have waited most follow.
 func takeTurns(order []*group, size int) []*group {
 	small, filled := 0, 0
 	for small < len(order) && filled+order[small].ops <= size/2 {
@@ -166,7 +163,7 @@ func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.Ser
 
 func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
 
-// ownerOf returns the Service that an operation belongs to; zero if no Service has the object any longer.
+// ownerOf returns zero if no Service has the object any longer.
 func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	if server := w.Server(placeOf(op)); server != nil {
 		return server.Owner.Service

@@ -13,12 +13,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// On a node with complete rules, half of many new Services are served after half of the plan.
+// If the rules are complete, the first half of the parts serves half of the new Services.
 func TestPartsServeInOrder(t *testing.T) {
 	w := diff.NewTarget(clusterWith(compiletest.Many(100, 5)).Want())
 	added := plan(w, start(t, diff.NewTarget(clusterOf().Want())).State(), read())
 	if n := len(added.Parts(added.Len(), w, nil)); n != 1 {
-		t.Errorf("%d parts of a plan that fits into one", n)
+		t.Errorf("a plan that fits into one part has %d parts", n)
 	}
 	parts := added.Parts(added.Len()/10, w, nil)
 	if len(parts) < 9 {
@@ -63,7 +63,7 @@ func TestSmallChangesComeFirst(t *testing.T) {
 		}
 	}
 	if len(parts) < 8 || lastSmall > firstLarge {
-		t.Errorf("of %d parts, part %d changes a small Service, and part %d the large one", len(parts), lastSmall, firstLarge)
+		t.Errorf("%d parts: part %d changes a small Service, after part %d changes the large Service", len(parts), lastSmall, firstLarge)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Plan is a list of operations in order.
 type Plan struct {
-	// Phases with operations, in order. A phase starts after the previous one has ended.
+	// A phase starts after the previous phase has ended.
 	Phases []Phase
 }
 
@@ -38,7 +38,7 @@ func (p Plan) Ops() []kernel.Op {
 	return ops
 }
 
-// Without returns the plan minus some operations.
+// Without returns the plan without the operations for which drops returns true.
 func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
 	for _, phase := range p.Phases {
 		phase.Ops = slices.DeleteFunc(slices.Clone(phase.Ops), drops)
@@ -49,7 +49,6 @@ func (p Plan) Without(drops func(kernel.Op) bool) (left Plan) {
 	return left
 }
 
-// builder collects operations and sorts them into phases.
 type builder struct {
 	seed   string
 	phases [numPhases][]kernel.Op
@@ -74,7 +73,7 @@ func (b *builder) plan() Plan {
 }
 
 // sortOps orders the operations of a phase, which are of one kind and about different objects, so that equal input gives equal plans.
-// Sysctls, the device and rulesets keep their order of declaration, destinations the order of their virtual servers.
+// Sysctls, the device and rulesets keep their order of declaration. Destinations keep the order of their virtual servers.
 func sortOps(ops []kernel.Op) {
 	switch ops[0].Object.(type) {
 	case kernel.Member:

@@ -26,7 +26,7 @@ func config4() compile.Config {
 	return cfg
 }
 
-// I7: a complete plan, as a support engineer would read it.
+// I7: the order of a complete plan.
 func TestOrder(t *testing.T) {
 	fake := newFake()
 	c := compile.NewCluster(config4())
@@ -96,8 +96,7 @@ ipset del KIPVS-4-LEDGER 10.96.0.1,tcp:80
 	}
 }
 
-// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local. Its endpoint is on another node
-// or on this one.
+// guardedService is a load balancer with source ranges, a node port and the external traffic policy Local.
 func guardedService(endpoint, node string) *model.Service {
 	svc := compiletest.Service("web", "10.96.0.1", endpoint)
 	svc.Slices[0].Endpoints[0].Node = node
@@ -107,7 +106,6 @@ func guardedService(endpoint, node string) *model.Service {
 	return svc
 }
 
-// guardSteps are consecutive changes of a guarded Service, with the plan of each.
 var guardSteps = []struct {
 	name string
 	svc  *model.Service
@@ -240,7 +238,7 @@ func TestOrderOfMasquerading(t *testing.T) {
 	}
 }
 
-// One operation corrects all configured timeouts. The others keep their values.
+// One operation corrects all configured timeouts. Other timeouts keep their values.
 func TestTimeouts(t *testing.T) {
 	cfg := config4()
 	cfg.Timeouts = kernel.Timeouts{TCP: time.Hour, UDP: 30 * time.Second}
@@ -249,7 +247,7 @@ func TestTimeouts(t *testing.T) {
 	converge(t, fake, w, read())
 	must(t, fake.SetTimeouts(kernel.Timeouts{TCPFin: time.Minute}))
 	if p := plan(w, fake.State(), read()); p.Len() > 0 {
-		t.Errorf("a timeout that is not configured:\n%s", text(p))
+		t.Errorf("a timeout that is not configured was changed:\n%s", text(p))
 	}
 	must(t, fake.SetTimeouts(kernel.Timeouts{TCP: time.Minute}))
 	p := converge(t, fake, w, read())
@@ -310,7 +308,7 @@ func TestDrain(t *testing.T) {
 				t.Errorf("drains: %v", drains)
 			}
 			if ending := test.want == gone && test.weight == 0; !slices.ContainsFunc(p.Ops(), diff.IsRepair) != (ending || test.want == stay) {
-				t.Errorf("which of these are repairs?\n%s", text(p))
+				t.Errorf("IsRepair is wrong for:\n%s", text(p))
 			}
 		})
 	}
@@ -331,7 +329,7 @@ func TestEndpointReturnsWhileDraining(t *testing.T) {
 	}
 }
 
-// A destination that does not masquerade serves no client. It is corrected in place.
+// A destination that does not masquerade serves no client. The plan corrects it in place.
 func TestForwardingIsRepaired(t *testing.T) {
 	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1")).Want())
 	fake := newFake()

@@ -41,14 +41,14 @@ func TestConvergesFromAnyState(t *testing.T) {
 			break
 		}
 		if again := plan(w, fake.State(), read()); again.Len() > 0 {
-			t.Fatalf("I6: a second comparison finds\n%s\nfirst:\n%s\nstart:\n%s", text(again), text(p), began)
+			t.Fatalf("I6: the second plan is not empty:\n%s\nfirst plan:\n%s\nstart:\n%s", text(again), text(p), began)
 		}
 		holds(t, w, fake.State(), began)
 	})
 }
 
-// I7: the starting state is from kube-proxy, or from an agent that lost some of its rules and sets. At every step of the plan, packets to
-// a port that stays served are accepted, and masqueraded on the way to the endpoint.
+// I7: the starting state is that of kube-proxy, or of an agent that lost some of its rules and sets. At every step of the plan, packets
+// to a port that stays served are accepted, and masqueraded on the way to the endpoint.
 func TestTakeoverHasNoGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
@@ -157,7 +157,6 @@ type others struct {
 	addresses map[netip.Addr]struct{}
 }
 
-// addOthers creates foreign virtual servers and addresses, including some that we may want.
 func addOthers(fake *kerneltest.Fake, ours *diff.Target, r *rand.Rand) others {
 	theirs := others{map[kernel.ServerKey]kernel.ObservedServer{}, map[netip.Addr]struct{}{}}
 	for range 1 + r.IntN(4) {
@@ -200,7 +199,6 @@ func check(err error) {
 	}
 }
 
-// damage changes the kernel as operators and other programs do.
 func damage(t *rapid.T, fake *kerneltest.Fake, base want.Base) {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "damage"), 0))
 	n := rapid.IntRange(0, 12).Draw(t, "damages")
@@ -224,7 +222,7 @@ func dropRules(fake *kerneltest.Fake, base want.Base) {
 	}
 }
 
-// Each of damages may fail, because its target may not exist.
+// A damage may fail, because its target may not exist.
 var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
@@ -239,7 +237,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		addDestinations(f, key, r)
 	},
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { addDestinations(f, anyServer(f, r), r) },
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry without a server, or for a foreign one
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an entry without a virtual server, or for a foreign virtual server
 		_ = f.AddMember(want.LedgerEntry(base.Ledger, anyKey(r)))
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) {
@@ -258,7 +256,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		_ = f.SetTimeouts(kernel.Timeouts{TCP: time.Minute, TCPFin: time.Minute, UDP: time.Minute})
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { _ = f.DestroySet(anySet(base, r).Name) },
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // a set of another type, or too small
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // a set of another type or size
 		s := anySet(base, r).Set
 		if f.DestroySet(s.Name) != nil {
 			return
@@ -380,7 +378,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll applies a plan as the agent does, and returns the violations that failures explain.
+// tryAll returns the violations that failed operations may cause.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *diff.Target, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {
@@ -433,7 +431,7 @@ func TestSameInputSamePlan(t *testing.T) {
 			plans = append(plans, text(plan(diff.NewTarget(compiletest.Cluster(compiletest.Config(), services, around).Want()), fake.State(), read())))
 		}
 		if plans[0] != plans[1] || plans[0] != plans[2] {
-			t.Fatalf("three plans for one input:\n%s", strings.Join(plans, "\n---\n"))
+			t.Fatalf("equal input gives different plans:\n%s", strings.Join(plans, "\n---\n"))
 		}
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// This file decides which objects are ours (I5): chains, sets and the device by name; a virtual server by its owner record; an address on
-// kube-ipvs0 by the ledger or the set of virtual addresses, or all addresses there (OnlyUser). Everything else is foreign and stays
-// unchanged.
+// This file decides which objects are ours (I5). Chains, sets and the device are ours by name, a virtual server by its owner record. An
+// address on kube-ipvs0 is ours by the ledger or the set of virtual addresses. If only the agent uses kube-ipvs0, all its addresses can
+// be ours. Everything else is foreign and stays unchanged.
 
 // foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
@@ -26,7 +26,7 @@ func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options
 	return found
 }
 
-// ours lists our virtual servers in the kernel: the wanted ones, and those in the ledger that are no longer wanted.
+// ours lists our virtual servers in the kernel. Some are in the ledger but no longer wanted.
 func ours(w *Target, have *kernel.State, opt Options) map[kernel.ServerKey]struct{} {
 	own := map[kernel.ServerKey]struct{}{}
 	for key := range have.Servers {
@@ -69,7 +69,6 @@ func missing(w *Target, have *kernel.State, opt Options) []kernel.ServerKey {
 	return keys
 }
 
-// recorded reports whether a virtual server is known to be ours.
 func recorded(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) bool {
 	if !opt.mayAdopt(key) {
 		return false
@@ -80,9 +79,9 @@ func recorded(w *Target, have *kernel.State, key kernel.ServerKey, opt Options) 
 
 // adoptable reports whether a wanted virtual server without an owner record may be adopted. If the ledger is intact, the virtual server's
 // address must be on kube-ipvs0 and all its destinations must be this Service's endpoints. If the ledger is lost, or was never written
-// because kube-proxy ran here before, one of the two suffices. Any other addresses on kube-ipvs0 were left by kube-proxy. In that case, a
-// virtual server may also be adopted if it sends no connections to other endpoints, such as kube-proxy's virtual servers at the node ports
-// of Services without endpoints.
+// because kube-proxy ran here before, one of these conditions suffices. If kube-proxy left other addresses on kube-ipvs0, a virtual
+// server may also be adopted if it sends no connections to other endpoints, such as kube-proxy's virtual servers at the node ports of
+// Services without endpoints.
 func adoptable(w *Target, have *kernel.State, key kernel.ServerKey, observed kernel.ObservedServer) bool {
 	_, bound := have.Addresses[key.Addr.Addr()]
 	lost := !have.HasMember(want.Seal(w.Base().Ledger, key.Family()))
@@ -123,7 +122,6 @@ type Leftovers struct {
 	Addresses []netip.Addr
 }
 
-// findLeftovers lists the leftovers.
 func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 	var l Leftovers
 	for addr := range have.Addresses {

@@ -27,7 +27,7 @@ var (
 	foreign      = []kernel.Destination{to("10.244.0.1:8080", 1), to("192.168.1.1:9", 1)}
 )
 
-// scopeTest is a virtual server 10.96.0.1:80, with the evidence of which program created it.
+// scopeTest describes the virtual server 10.96.0.1:80, and the evidence of which program created it.
 type scopeTest struct {
 	name         string
 	unwanted     bool // no Service wants it
@@ -100,7 +100,6 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// kernel contains the sets, rules and sealed ledgers of an agent, and the virtual server.
 func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Member) *kernel.State {
 	t.Helper()
 	fake := newFake()
@@ -121,7 +120,6 @@ func (test scopeTest) kernel(t *testing.T, key kernel.ServerKey, entry kernel.Me
 	return fake.State()
 }
 
-// fate describes a plan's effect on a virtual server.
 func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey, opt diff.Options) string {
 	switch {
 	case slices.Contains(commands(p), "ipvsadm -D "+key.String()):
@@ -136,7 +134,6 @@ func fate(w *diff.Target, have *kernel.State, p diff.Plan, key kernel.ServerKey,
 	return "ignored"
 }
 
-// touches reports whether a plan writes to the virtual server, its entries or its address.
 func touches(p diff.Plan, key kernel.ServerKey) bool {
 	return slices.ContainsFunc(p.Ops(), func(op kernel.Op) bool {
 		_, isMember := op.Object.(kernel.Member)
@@ -184,7 +181,7 @@ func TestAddressScope(t *testing.T) {
 	}
 }
 
-// Where nftables balances, only the agent uses kube-ipvs0. If the ledger is lost, all addresses there are ours; otherwise the ledger decides.
+// If nftables balances, only the agent uses kube-ipvs0. If the ledger is lost, all addresses on kube-ipvs0 are ours.
 func TestAddressesAfterAFlush(t *testing.T) {
 	cfg := config4()
 	cfg.Mode = kernel.NFTablesOnly
@@ -204,7 +201,8 @@ func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }
 
-// While a foreign virtual server has a wanted key, nothing that depends on our virtual server is wanted. Afterward it is wanted again.
+// While a foreign virtual server has a wanted key, nothing that depends on our virtual server is wanted. After its deletion, our virtual
+// server is wanted again.
 func TestForeignServerComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
@@ -262,7 +260,7 @@ func TestSealIsNoServer(t *testing.T) {
 	}
 }
 
-// Touched deletes only recorded virtual servers: a touched key does not make a virtual server ours.
+// An incremental sync deletes only recorded virtual servers: a touched key does not make a virtual server ours.
 func TestTouchedLeavesForeignObjects(t *testing.T) {
 	fake := newFake()
 	w := diff.NewTarget(clusterOf().Want())
@@ -307,16 +305,16 @@ func TestUnclear(t *testing.T) {
 	}
 	must(t, fake.DelServer(old))
 	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("touched, without an old one: %v", got)
+		t.Errorf("touched, after the deletion of the old virtual server: %v", got)
 	}
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old}) {
-		t.Errorf("listed, without an old one: %v", got)
+		t.Errorf("listed, after the deletion of the old virtual server: %v", got)
 	}
 	must(t, fake.AddServer(serverAt(fresh), to("192.168.1.1:80", 1)))
-	plan(w, fake.State(), read()) // the new one is foreign
+	plan(w, fake.State(), read()) // the new virtual server is foreign
 	must(t, fake.DelServer(fresh))
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("listed, without a foreign one: %v", got)
+		t.Errorf("listed, after the deletion of the foreign virtual server: %v", got)
 	}
 }
 

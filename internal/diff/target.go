@@ -10,16 +10,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Target is what the kernel should contain now: the wanted state, without virtual servers whose keys are taken by foreign ones, and with
-// earlier ones that linger. Only Decide changes it, and Follow after a change of the wanted state.
+// Target is what the kernel should contain now: the wanted state without virtual servers whose key belongs to a foreign virtual server,
+// plus earlier virtual servers that linger. Only Decide and Follow change it.
 type Target struct {
 	want *want.State
-	// foreign contains the wanted virtual servers whose keys foreign ones occupy. They are not written (I5), nor is anything that depends
-	// on them.
+	// foreign contains the wanted virtual servers whose key belongs to a foreign virtual server. The agent does not write them (I5), or
+	// anything that depends on them.
 	foreign map[kernel.ServerKey]*want.Server
-	// lingering contains old virtual servers that keep their connections beside a Service's new virtual server. They exist if a Service
-	// has changed which of its ports share client affinity, because the kernel cannot change a virtual server's port. lingersAt lists
-	// their keys by address.
+	// lingering contains old virtual servers that stay for their open connections. They exist if a Service has changed which of its ports
+	// share client affinity, because the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
 	// members contains, for each member, the difference between its number of users here and in the wanted state.
@@ -37,7 +36,7 @@ func NewTarget(w *want.State) *Target {
 // Base returns the part that does not depend on Services.
 func (t *Target) Base() *want.Base { return &t.want.Base }
 
-// Set returns the declaration of one of our sets.
+// Set returns our set with this name.
 func (t *Target) Set(name string) (want.Set, bool) { return t.want.Set(name) }
 
 // Server returns the wanted virtual server with the key, or nil.
@@ -78,7 +77,7 @@ func (t *Target) Keys() []kernel.ServerKey {
 // Count counts the virtual servers.
 func (t *Target) Count() int { return len(t.want.Servers) - len(t.foreign) + len(t.lingering) }
 
-// Foreign returns the wanted virtual servers that are not written because a foreign one has their key.
+// Foreign returns the wanted virtual servers whose key belongs to a foreign virtual server. They are not written.
 func (t *Target) Foreign() map[kernel.ServerKey]*want.Server { return t.foreign }
 
 // Lingering iterates over the keys of the virtual servers that linger, in no order.
@@ -156,15 +155,15 @@ func (t *Target) Ports(key kernel.ServerKey) []uint16 {
 	})
 }
 
-// Touch touches a virtual server with its entries and address.
+// Touch marks a virtual server, its entries and its address as touched.
 func (t *Target) Touch(key kernel.ServerKey, touched *want.Touched) {
 	if server := t.Server(key); server != nil {
 		t.touch(server, 0, touched)
 	}
 }
 
-// Follow applies a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and replaces a lingering one
-// with its key.
+// Follow applies a change of the wanted state. A virtual server of a new fragment is no longer known to be foreign, and replaces a
+// lingering virtual server with its key.
 func (t *Target) Follow(touched *want.Touched) {
 	for key := range touched.Servers {
 		if server := t.foreign[key]; server != nil && t.want.Servers[key] != server {
@@ -176,7 +175,7 @@ func (t *Target) Follow(touched *want.Touched) {
 	}
 }
 
-// occupy records that the virtual server in the kernel at a key is foreign.
+// occupy records that a foreign virtual server has the key.
 func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
 	t.dismiss(key, touched)
 	if server := t.Server(key); server != nil {
@@ -185,13 +184,11 @@ func (t *Target) occupy(key kernel.ServerKey, touched *want.Touched) {
 	}
 }
 
-// forget records that no foreign virtual server has this key.
 func (t *Target) forget(server *want.Server, touched *want.Touched) {
 	delete(t.foreign, server.Key)
 	t.touch(server, +1, touched)
 }
 
-// linger adds a virtual server that no Service needs any longer.
 func (t *Target) linger(server *want.Server, touched *want.Touched) {
 	if t.foreign[server.Key] != nil {
 		return
@@ -203,7 +200,6 @@ func (t *Target) linger(server *want.Server, touched *want.Touched) {
 	t.touch(server, +1, touched)
 }
 
-// dismiss removes the virtual server with the key if it lingers.
 func (t *Target) dismiss(key kernel.ServerKey, touched *want.Touched) {
 	server := t.lingering[key]
 	if server == nil {
@@ -218,7 +214,7 @@ func (t *Target) dismiss(key kernel.ServerKey, touched *want.Touched) {
 	t.touch(server, -1, touched)
 }
 
-// touch marks everything of a virtual server as touched, and changes the counts of its members.
+// touch also changes the counts of the virtual server's members.
 func (t *Target) touch(server *want.Server, by int, touched *want.Touched) {
 	touched.Servers[server.Key] = struct{}{}
 	if !server.Unbound {

@@ -41,8 +41,7 @@ func TestTargetFollows(t *testing.T) {
 	})
 }
 
-// otherServers returns virtual servers with some of the keys, created by other programs or by an agent that has lost its
-// ledger.
+// The virtual servers are those of other programs, or of an agent that has lost its ledger.
 func otherServers(t *rapid.T, keys map[kernel.ServerKey]struct{}) *kernel.State {
 	have := newFake().State()
 	for _, key := range slices.SortedFunc(maps.Keys(keys), kernel.ServerKey.Compare) {

@@ -60,7 +60,7 @@ func lines(text string) []string {
 	return examples(strings.Split(text, "\n"))
 }
 
-// checkConflicts finds objects of other programs that block ours.
+// checkConflicts finds objects of other programs that block the agent's objects.
 func checkConflicts(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
@@ -116,7 +116,6 @@ func drifts(f Facts) []string {
 	return examples(all)
 }
 
-// number counts things in English.
 func number(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -124,7 +123,7 @@ func number(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// checkServices reports the problems of individual Services. view.Findings reports the node's.
+// checkServices reports the problems of individual Services. view.Findings reports the node's problems.
 func checkServices(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil

@@ -22,7 +22,7 @@ import (
 type Credential struct {
 	Name         string
 	Begins, Ends time.Time
-	// Renew is the remedy once it expires.
+	// Renew is the remedy after the expiry.
 	Renew string
 }
 
@@ -41,7 +41,6 @@ const (
 	certificateKind = "CERTIFICATE"
 )
 
-// kubeconfig has the fields of a kubeconfig that doctor reads.
 type kubeconfig struct {
 	Current  string `yaml:"current-context"`
 	Contexts []struct {
@@ -95,7 +94,6 @@ func (k kubeconfig) used() (cluster kubeconfigCluster, user kubeconfigUser, err 
 	return cluster, user, fmt.Errorf("it has no context %q", k.Current)
 }
 
-// readCredentials reads the credentials with which the agent connects to the API server.
 func (f *Facts) readCredentials(h reader) {
 	if f.setting("manifests", "") != "" {
 		return
@@ -130,7 +128,6 @@ func (f *Facts) readCredentials(h reader) {
 	f.readServer(h, f.setting("clientConnection.master", cluster.Server), cluster.Name, authorities)
 }
 
-// readServiceAccount reads the credentials of a pod.
 func (f *Facts) readServiceAccount(h reader) {
 	file := serviceAccount + "ca.crt"
 	content, err := h.ReadFile(file)
@@ -143,7 +140,6 @@ func (f *Facts) readServiceAccount(h reader) {
 	f.readServer(h, f.setting("clientConnection.master", h.APIServer()), "", bundle{file, parsePEM(content)})
 }
 
-// bundle is a CA file.
 type bundle struct {
 	file string
 	all  []*x509.Certificate
@@ -194,7 +190,6 @@ func (f *Facts) addCredential(name string, begins, ends time.Time, renew string)
 	f.Credentials = append(f.Credentials, Credential{name, begins, ends, renew})
 }
 
-// addTokens adds the token of a kubeconfig user.
 func (f *Facts) addTokens(h reader, kubeconfig string, user kubeconfigUser) {
 	switch {
 	case user.TokenFile != "":
@@ -293,7 +288,6 @@ func (f *Facts) handshake(h reader, server, name string) ([]*x509.Certificate, e
 	return all, nil
 }
 
-// checkCredentials finds certificates and tokens that have expired or expire soon.
 func checkCredentials(f Facts) []finding.Finding {
 	var found []finding.Finding
 	for _, c := range f.Credentials {

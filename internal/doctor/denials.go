@@ -13,7 +13,7 @@ import (
 
 const denials = "denials of AppArmor and SELinux"
 
-// doctor reports denials of this period if no agent responds with its start time.
+// recentDenial is the age of the oldest denial that doctor reports if the agent's start time is unknown.
 const recentDenial = 24 * time.Hour
 
 var (
@@ -69,7 +69,6 @@ func (f *Facts) isDenial(line string) bool {
 	return err != nil || !time.Unix(seconds, 0).Before(since)
 }
 
-// checkDenials finds a security module that denies actions of the agent.
 func checkDenials(f Facts) []finding.Finding {
 	if len(f.Denials) == 0 {
 		return nil

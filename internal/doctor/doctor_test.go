@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// breakage is one defect and its finding; none if severity is empty.
+// breakage is one defect and its finding. An empty severity means no finding.
 type breakage struct {
 	name     string
 	spoil    func(*testing.T, *node)
@@ -189,7 +189,7 @@ var breakages = []breakage{
 	{"forwarded packets in nftables", func(_ *testing.T, n *node) {
 		n.balance()
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true, Rules: 3}}
-	}, "", nil}, // paths lead through these rules
+	}, "", nil}, // checkPaths covers these rules
 	{"no forwarded packets in nftables", func(_ *testing.T, n *node) {
 		n.balance()
 		n.Chains = []kernel.BaseChain{{Family: "inet", Table: "guard", Name: "fwd", Hook: kernel.HookForward, Drops: true}}
@@ -215,7 +215,7 @@ func TestFindings(t *testing.T) {
 			if len(report.Unchecked) > 0 {
 				t.Errorf("not checked: %q", report.Unchecked)
 			}
-			if n.mode().RulesInNFTables() { // which is always worth a notice
+			if n.mode().RulesInNFTables() { // a notice reports this mode
 				i := slices.IndexFunc(report.Findings, func(f finding.Finding) bool { return f.Subject == "rules" && f.Severity == finding.Notice })
 				if i < 0 {
 					t.Fatalf("findings %+v, want a notice that the rules are in nftables", report.Findings)
@@ -265,7 +265,6 @@ func TestEveryCheckHasABreakage(t *testing.T) {
 	}
 }
 
-// TestMostSeriousFirst breaks everything at once.
 func TestMostSeriousFirst(t *testing.T) {
 	n := well()
 	for _, b := range slices.Concat(breakages, surroundings, programs) {

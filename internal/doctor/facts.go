@@ -51,7 +51,7 @@ type Facts struct {
 	View      *view.View
 	Silence   string
 	Preflight []finding.Finding
-	// Mode is the mode that an agent started now would choose.
+	// Mode is the mode that an agent would choose if it started now.
 	Mode kernel.Mode
 	// Release is the kernel release, as uname -r prints it.
 	Release string
@@ -250,7 +250,6 @@ func (f *Facts) readModules(h reader) {
 	}
 }
 
-// program is a running program of the host.
 type program struct{ name, pid string }
 
 func (p program) String() string { return fmt.Sprintf("%s (process %s)", p.name, p.pid) }
@@ -299,7 +298,7 @@ func (f *Facts) readRoutes(h reader) {
 	text, _ := h.may("/proc/net/ipv6_route", subject) // missing in a kernel without IPv6
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
-		if len(fields) < 10 || strings.Trim(fields[0], "0") != "" || fields[1] != "00" || fields[9] == "lo" { // lo rejects
+		if len(fields) < 10 || strings.Trim(fields[0], "0") != "" || fields[1] != "00" || fields[9] == "lo" { // routes to lo reject packets
 			continue
 		}
 		f.addUplink(fields[9])
@@ -335,7 +334,7 @@ func (f *Facts) Needs() preflight.Needs {
 	return needs
 }
 
-// mode returns the mode of the running agent, or the mode that an agent started now would choose.
+// mode returns the mode of the running agent, or the mode that an agent would choose if it started now.
 func (f *Facts) mode() kernel.Mode {
 	if f.View != nil {
 		return f.View.Node.Mode
@@ -387,7 +386,7 @@ func (f *Facts) readPorts(h reader) {
 	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
 }
 
-// local replaces the unspecified address with a loopback address, because a client cannot connect to the former.
+// local replaces the unspecified address, to which no client can connect, with a loopback address.
 func local(address string) string {
 	for _, every := range []string{"0.0.0.0:", "[::]:", ":"} {
 		if port, ok := strings.CutPrefix(address, every); ok {

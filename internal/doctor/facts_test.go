@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAnotherProxyOnOurPort: if no agent runs, a response from its port comes from another proxy.
+// TestAnotherProxyOnOurPort: if no agent runs, a response from the agent's port comes from another proxy.
 func TestAnotherProxyOnOurPort(t *testing.T) {
 	n := well()
 	n.View, n.Silence = nil, "no agent responds"
@@ -40,8 +40,8 @@ func TestInAContainer(t *testing.T) {
 	}
 }
 
-// TestTunnelsWithoutMTU: doctor does not report tunnels whose packets are limited by routes, such as cilium_vxlan at
-// 1500 and Open vSwitch tunnels. The limit is set in the pods' routes, which doctor cannot read.
+// TestTunnelsWithoutMTU: doctor does not report tunnels if the pods' routes limit the packet size, because doctor
+// cannot read these routes. Examples are cilium_vxlan with MTU 1500 and the tunnels of Open vSwitch.
 func TestTunnelsWithoutMTU(t *testing.T) {
 	for _, i := range []kernel.Interface{
 		{Name: "cilium_vxlan", Kind: "vxlan", MTU: 1500, Up: true, PerPacket: true}, {Name: "genev_sys_6081", Kind: "geneve", MTU: 65000, Up: true, PerPacket: true},
@@ -109,7 +109,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestModeWithoutAgent: if no agent runs, the checks depend on the mode that an agent started now would choose.
+// TestModeWithoutAgent: if no agent runs, the checks depend on the mode that an agent would choose if it started now.
 func TestModeWithoutAgent(t *testing.T) {
 	for mode, examined := range map[kernel.Mode]bool{kernel.IPVSWithIPTables: true, kernel.IPVSWithNFTables: true, kernel.NFTablesOnly: false} {
 		n := well()

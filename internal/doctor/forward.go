@@ -44,7 +44,7 @@ func checkForward(f Facts) []finding.Finding {
 		return finding.One(finding.Broken, "FORWARD", "the policy drops the "+what, examples(dropped), remedy)
 	}
 	if len(unsure) > 0 && !f.mode().NFTablesBalances() {
-		return finding.One(finding.Notice, "FORWARD", "the policy drops the "+what+" from other nodes that no rule accepts; doctor does not follow them",
+		return finding.One(finding.Notice, "FORWARD", "the policy drops "+what+" from other nodes unless a rule accepts them; doctor does not check the rules",
 			examples(unsure), "nothing to do if a rule accepts connections to pods; otherwise "+remedy)
 	}
 	return nil
@@ -77,8 +77,8 @@ func (f *Facts) acceptsForwarded(l kernel.RuleListing) bool {
 	return false
 }
 
-// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It ignores
-// conditions that such packets can match.
+// matchesForwarded reports whether a rule matches the first packet of a connection from an uplink to a pod. It assumes
+// that the packet meets all conditions that it does not check.
 func (f *Facts) matchesForwarded(r kernel.Rule) bool {
 	return !slices.ContainsFunc(r.Conditions, func(c kernel.Condition) bool {
 		negated, not := c.(kernel.Negated)

@@ -53,7 +53,7 @@ func (f *Facts) podInterface(i kernel.Interface) bool {
 	return !isDockers(i.Name) && slices.ContainsFunc(f.Interfaces, func(port kernel.Interface) bool { return port.Master == i.Name && port.Container })
 }
 
-// isDockers reports whether the name is one that Docker or libvirt gives to its bridges.
+// isDockers reports whether Docker or libvirt uses the name for a bridge.
 func isDockers(bridge string) bool {
 	id, named := strings.CutPrefix(bridge, "br-")
 	_, err := strconv.ParseUint(id, 16, 64)
@@ -136,7 +136,6 @@ func firstOfSecondLine(text string) int {
 	return int(n)
 }
 
-// readClock reads whether a time service corrects the clock.
 func (f *Facts) readClock(h reader) {
 	synchronized, err := h.ClockSynchronized()
 	if err != nil {
@@ -167,7 +166,7 @@ func parsePorts(text string) (kernel.Ports, error) {
 		from, err := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
 		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("%q is no range of ports: %w", part, err)
+			return nil, fmt.Errorf("%q is not a port range: %w", part, err)
 		}
 		ports = append(ports, kernel.PortRange{First: uint16(from), Last: uint16(to)})
 	}

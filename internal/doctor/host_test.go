@@ -71,13 +71,11 @@ func (n *node) link(i kernel.Interface) {
 	n.links = append(n.links, i)
 }
 
-// tunnel adds a vxlan interface.
 func (n *node) tunnel(mtu, uplink int) {
 	n.link(kernel.Interface{Name: "eth0", Kind: "device", MTU: uplink, Up: true, Addressed: true})
 	n.link(kernel.Interface{Name: "flannel.1", Kind: "vxlan", MTU: mtu, Up: true, Addressed: true})
 }
 
-// pods adds a bridge with a pod.
 func (n *node) pods(mtu int) {
 	n.link(kernel.Interface{Name: "cni0", Kind: "bridge", MTU: mtu, Up: true, Addressed: true})
 	n.link(kernel.Interface{Name: "veth1", Kind: "veth", MTU: mtu, Up: true, Master: "cni0", Container: true})
@@ -88,7 +86,6 @@ func (n *node) second() {
 	n.link(kernel.Interface{Name: "eth1", Kind: "device", MTU: 1500, Up: true, Addressed: true})
 }
 
-// arp turns strictARP off.
 func (n *node) arp(ignore, announce string) {
 	n.files["/proc/sys/net/ipv4/conf/all/arp_ignore"], n.files["/proc/sys/net/ipv4/conf/all/arp_announce"] = ignore, announce
 }
@@ -101,7 +98,6 @@ func (n *node) ReadFile(name string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Names derives directories from the files' paths.
 func (n *node) Names(dir string) ([]string, error) {
 	var names []string
 	for file := range n.files {
@@ -129,10 +125,10 @@ const (
 	stat      = "entries  allocs   destroys\n%08x  00000000 00000000\n%08x  00000000 00000000\n"
 )
 
-// itsJump is a rule of kube-proxy's.
+// itsJump is a jump that kube-proxy left behind.
 var itsJump = kernel.Leftover{Place: "nft", Family: inet.IPv4, ChainID: kernel.ChainID{Table: "nat", Chain: "PREROUTING"}, Spec: "-j KUBE-SERVICES"}
 
-// well is a node without any defect.
+// well returns a node without defects.
 func well() *node {
 	contact := noon.Add(-time.Minute)
 	ca, token := authority("ca", noon.AddDate(10, 0, 0)), jwt(noon.Add(-10*time.Minute), noon.Add(50*time.Minute))
@@ -189,7 +185,6 @@ func (n *node) set(name, value string) {
 	n.View.Node.Settings = append(n.View.Node.Settings, view.Setting{Name: name, Value: value})
 }
 
-// balance makes nftables balance.
 func (n *node) balance() { n.View.Node.Mode = kernel.NFTablesOnly }
 
 // forward makes FORWARD drop packets that these rules do not accept.
@@ -218,12 +213,10 @@ func (n *node) kubeconfig(cluster, user string) {
 	n.set("clientConnection.kubeconfig", "/etc/kubeconfig")
 }
 
-// certificate gives the agent a kubeconfig with a client certificate.
 func (n *node) certificate(ends time.Time) {
 	n.kubeconfig("server: https://192.0.2.10:6443", "client-certificate-data: "+base64.StdEncoding.EncodeToString(authority("agent", ends).pem))
 }
 
-// authorities replaces the CAs of the ServiceAccount.
 func (n *node) authorities(all ...issuer) {
 	n.files[serviceAccount+"ca.crt"] = ""
 	for _, ca := range all {
@@ -231,10 +224,8 @@ func (n *node) authorities(all ...issuer) {
 	}
 }
 
-// serve makes the API server present a certificate.
 func (n *node) serve(c issuer) { n.chain = [][]byte{c.der} }
 
-// jwt returns a ServiceAccount token.
 func jwt(begins, ends time.Time) string {
 	claims, err := json.Marshal(map[string]int64{"iat": begins.Unix(), "nbf": begins.Unix(), "exp": ends.Unix()})
 	if err != nil {
@@ -243,14 +234,12 @@ func jwt(begins, ends time.Time) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".c2ln\n"
 }
 
-// issuer is a CA certificate and its key.
 type issuer struct {
 	cert     *x509.Certificate
 	key      *ecdsa.PrivateKey
 	der, pem []byte
 }
 
-// authority returns a self-signed CA.
 func authority(name string, ends time.Time) issuer { return issuer{}.issue(name, ends) }
 
 func (i issuer) issue(name string, ends time.Time) issuer {

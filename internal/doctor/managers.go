@@ -34,7 +34,7 @@ func (f *Facts) readManagers(h reader) {
 	}
 }
 
-// readNetworkManager reads the state of the device or, if it has none, the configuration.
+// readNetworkManager reads the device's state from NetworkManager, or else NetworkManager's configuration.
 func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/NetworkManager/devices/%d", index)
@@ -79,7 +79,7 @@ func matchesDevice(pattern string) bool {
 	return err == nil && matched
 }
 
-// readNetworkd reads the state of the device or, if it has none, the .network files.
+// readNetworkd reads the device's state from systemd-networkd, or else the .network files.
 func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 	if exists {
 		file := fmt.Sprintf("/run/systemd/netif/links/%d", index)
@@ -98,7 +98,7 @@ func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(files)) { // the first that matches counts
+	for _, name := range slices.Sorted(maps.Keys(files)) { // the first matching file counts
 		if matchesNetwork(files[name]) {
 			if !slices.Contains([]string{"yes", "true", "on", "1"}, strings.ToLower(setting(files[name], "Unmanaged"))) {
 				f.Managers = append(f.Managers, "systemd-networkd: "+name+" matches "+kernel.Device)
@@ -112,7 +112,7 @@ func (f *Facts) readNetworkd(h reader, index int, exists bool) {
 func matchesNetwork(config string) bool {
 	_, section, found := strings.Cut(config, "[Match]")
 	section, _, _ = strings.Cut(section, "\n[")
-	for _, other := range []string{"MACAddress", "PermanentMACAddress", "Driver", "Path"} { // of hardware
+	for _, other := range []string{"MACAddress", "PermanentMACAddress", "Driver", "Path"} { // conditions that only hardware meets
 		found = found && setting(section, other) == ""
 	}
 	names, typ, kind := strings.Fields(setting(section, "Name")), setting(section, "Type"), setting(section, "Kind")
@@ -139,7 +139,6 @@ func setting(text, name string) string {
 	return ""
 }
 
-// checkManagers finds network services that manage kube-ipvs0.
 func checkManagers(f Facts) []finding.Finding {
 	const remedy = "NetworkManager: unmanaged-devices=interface-name:" + kernel.Device + " under [keyfile] in /etc/NetworkManager/conf.d/" + kernel.Device +
 		".conf; systemd-networkd: a file /etc/systemd/network/00-" + kernel.Device + ".network with [Match] Name=" + kernel.Device + " and [Link] Unmanaged=yes. Then restart the service"

@@ -32,7 +32,7 @@ func checkMTU(f Facts) []finding.Finding {
 		examples(evidence), "in the network plugin, set the pods' MTU to at most the uplink's MTU minus the tunnel's overhead")
 }
 
-// wideTunnels finds tunnels whose packets exceed this uplink MTU.
+// wideTunnels finds tunnels whose packets exceed the uplink's MTU.
 func (f *Facts) wideTunnels(widest int) (evidence []string) {
 	for _, i := range f.Interfaces {
 		more := overheads[i.Kind]
@@ -49,7 +49,7 @@ func (f *Facts) wideTunnels(widest int) (evidence []string) {
 	return evidence
 }
 
-// widePods finds pod interfaces whose packets exceed the MTU of the overlay or, if there is none, this uplink MTU.
+// widePods finds pod interfaces whose packets exceed the overlay's MTU or, if there is no overlay, the uplink's MTU.
 func (f *Facts) widePods(widest int) (evidence []string) {
 	path, through := widest, "the uplink"
 	for _, i := range f.Interfaces {

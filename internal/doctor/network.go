@@ -22,7 +22,7 @@ func checkClock(f Facts) []finding.Finding {
 	var found []finding.Finding
 	for _, c := range f.Credentials {
 		if f.Now.Add(clockLeeway).Before(c.Begins) {
-			found = append(found, finding.New(finding.Broken, "clock", "behind the start of validity of a certificate or token that the agent uses",
+			found = append(found, finding.New(finding.Broken, "clock", "behind; a certificate or token that the agent uses is not valid yet",
 				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.Name, c.Begins.UTC().Format(timeFormat))},
 				"set the clock, and start a time service such as chronyd"))
 		}
@@ -73,7 +73,7 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 		off = append(off, fmt.Sprintf("%s = 0, and this node serves %d IPv6 virtual servers", ipv6Forwarding, f.IPv6Servers))
 	}
 	if len(off) > 0 {
-		found = finding.One(finding.Warning, "forwarding", "off; packets to pods and replies from endpoints that arrive there are dropped", off,
+		found = finding.One(finding.Warning, "forwarding", "off; the kernel drops packets to pods and replies from endpoints", off,
 			"sysctl -w SYSCTL=1, and make it permanent (/etc/sysctl.d, or IPv4Forwarding= and IPv6Forwarding= of systemd-networkd)")
 	}
 	var lost []string
@@ -139,7 +139,7 @@ func checkARP(f Facts) []finding.Finding {
 		}{{arpIgnore, 1}, {arpAnnounce, 2}} {
 			all, known := f.number(reversePathPrefix + "all" + s.name)
 			own, _ := f.number(reversePathPrefix + uplink + s.name)
-			if value := max(own, all); known && value < s.least { // the kernel uses the larger of the two
+			if value := max(own, all); known && value < s.least { // the kernel uses the larger value
 				evidence = append(evidence, fmt.Sprintf("%s%s%s = %d, must be %d", reversePathPrefix, uplink, s.name, value, s.least))
 			}
 		}

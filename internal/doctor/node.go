@@ -21,7 +21,7 @@ const (
 	ipvsTCPTimeout = 15 * time.Minute
 )
 
-// checkProxies finds another proxy, or rules that a proxy left behind.
+// checkProxies finds another proxy, or rules that another proxy left behind.
 func checkProxies(f Facts) []finding.Finding {
 	evidence := slices.Clone(f.Processes)
 	for _, a := range f.Answers {
@@ -200,9 +200,9 @@ func checkReversePath(f Facts) []finding.Finding {
 	var strict, commands []string
 	for _, name := range routed {
 		if len(f.Uplinks) == 1 && name == f.Uplinks[0] {
-			continue // routes to every client outside the networks of other interfaces
+			continue // the only default route uses this interface
 		}
-		// The kernel uses the larger of the two.
+		// The kernel uses the larger value.
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
 		if max(own, all) == "1" {
 			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, name, own, all))

@@ -55,8 +55,8 @@ const (
 // outsiders are documentation addresses. doctor only traces packets from them and sends none.
 var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
 
-// Paths selects paths to the Services of a view. Services that every pod needs come first. Each Service has one
-// frontend of each kind and family.
+// Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects
+// one frontend of each kind and family.
 func Paths(v *view.View) []Path {
 	if v == nil {
 		return nil

@@ -17,7 +17,6 @@ import (
 
 func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// ready returns an endpoint that receives connections.
 func ready(addr, node string) view.Endpoint {
 	weight := uint32(1)
 	return view.Endpoint{Address: at(addr), Node: node, State: view.Ready, Wanted: &weight}
@@ -122,7 +121,8 @@ func TestPathsAreBounded(t *testing.T) {
 	})
 }
 
-// TestEveryVerdictIsJudged: a path is well only if explain traces the packet to an endpoint or a connection succeeds.
+// TestEveryVerdictIsJudged: a path has no finding only if explain traces the packet to an endpoint or a connection
+// succeeds.
 func TestEveryVerdictIsJudged(t *testing.T) {
 	const refused = "connection refused"
 	type connection struct {

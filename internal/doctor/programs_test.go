@@ -142,10 +142,8 @@ var programs = []breakage{
 	{"no security module", func(_ *testing.T, n *node) { n.log = denied(noon, `apparmor="DENIED" pid=42 comm="kube-ipvs"`) }, "", nil},
 }
 
-// run starts a program.
 func (n *node) run(name string) { n.files["/proc/700/comm"] = name + "\n" }
 
-// denied is a line from the kernel's log.
 func denied(at time.Time, what string) string {
 	return fmt.Sprintf("<5>[  12.345678] audit: type=1400 audit(%d.123:45): %s\n", at.Unix(), what)
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEveryCommandHasAStory: for each command in a remedy, a story runs it on the defect that it repairs. The commands
-// are complete.
+// TestEveryCommandHasAStory: for each command in a remedy, a story runs it on the defect that it repairs. No command
+// has a placeholder.
 func TestEveryCommandHasAStory(t *testing.T) {
 	stories, err := os.ReadFile("../../e2e/stories/host/remedies_test.go")
 	if err != nil {

@@ -11,10 +11,9 @@ import (
 // Sample selects the virtual servers to which doctor traces packets if no agent responds.
 type Sample struct{ keys []kernel.ServerKey }
 
-// ofEachFamily limits the number of virtual servers of each family in a sample.
 const ofEachFamily = 4
 
-// Take reports whether the sample includes a virtual server. It is called once for each.
+// Take reports whether the sample includes a virtual server. Call it once for each virtual server.
 func (s *Sample) Take(key kernel.ServerKey) bool {
 	family := 0
 	for _, k := range s.keys {

@@ -142,12 +142,11 @@ var surroundings = []breakage{
 	}, finding.Broken, []string{"nft list chain inet guard fwd"}},
 }
 
-// replaceUplink returns a routing table whose default route uses another interface.
 func replaceUplink(name string) string {
 	return "Iface\tDestination\n" + name + "\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
 }
 
-// onlyIPv6 leaves the node a single default route, an IPv6 route with these flags.
+// onlyIPv6 leaves only one default route: an IPv6 route with these flags.
 func (n *node) onlyIPv6(flags string) {
 	n.files["/proc/net/route"] = "Iface\tDestination\n"
 	n.files["/proc/net/ipv6_route"] = lookback6 + fmt.Sprintf(route6, flags)

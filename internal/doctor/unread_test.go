@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// failing is a host on which one read fails. It records all of them.
+// failing is a host on which one read fails. It records all reads.
 type failing struct {
 	*node
 	read string
@@ -101,7 +101,6 @@ func (h *failing) ConnectPrograms() (int, error) {
 	return h.node.ConnectPrograms()
 }
 
-// examineFailing examines a node on which one read fails.
 func examineFailing(spoil func(*node), read string, err error) (report Report, all []string) {
 	n := well()
 	spoil(n)

@@ -57,7 +57,6 @@ func (e *explaining) otherConnections() {
 	}
 }
 
-// existing follows an existing connection to its endpoint.
 func (e *explaining) existing(p *packet, server kernel.ObservedServer, c kernel.Connection) {
 	i := slices.IndexFunc(server.Destinations, func(d kernel.ObservedDestination) bool { return d.Addr == c.Destination })
 	if i < 0 {

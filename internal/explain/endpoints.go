@@ -38,7 +38,7 @@ func accepts(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
 }
 
-// eligible names the endpoint if the step's command does not.
+// eligible names the endpoint only if nftables balances: an ipvsadm command already shows the endpoint.
 func (e *explaining) eligible(d kernel.ObservedDestination) string {
 	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)
@@ -56,8 +56,8 @@ func (e *explaining) whyNot(d kernel.ObservedDestination) string {
 	return fmt.Sprintf("at its limit of %d connections", d.Upper)
 }
 
-// template finds the endpoint that session affinity has assigned to this client. It ignores an endpoint that accepts no
-// new connections.
+// template finds the endpoint that session affinity has assigned to this client, unless the endpoint accepts no new
+// connections.
 func (e *explaining) template(server kernel.ObservedServer, open []kernel.ObservedDestination) ([]kernel.ObservedDestination, bool) {
 	if server.Flags&kernel.FlagPersistent == 0 {
 		return nil, false
@@ -102,7 +102,7 @@ func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bo
 	return c.Client == netip.AddrPortFrom(client, 0) && c.Virtual == key.Addr
 }
 
-// reach follows the packet to one endpoint, after IPVS has rewritten its destination, and the endpoint's reply.
+// reach follows the packet to one endpoint after IPVS has rewritten the destination, and then the endpoint's reply.
 func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
 	w := &walk{k: e.k}

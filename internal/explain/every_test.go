@@ -126,8 +126,8 @@ func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(s
 	}
 }
 
-// TestEveryObjectBroken removes each owned object: the explanation of a packet that needs the object names it and does
-// not report success.
+// TestEveryObjectBroken removes each owned object. If a packet needs the object, the explanation names the object and
+// does not report success.
 func TestEveryObjectBroken(t *testing.T) {
 	w := newWorld(t, everyKind()...)
 	questions := w.questions()
@@ -157,7 +157,6 @@ func TestEveryObjectBroken(t *testing.T) {
 	}
 }
 
-// questions returns a question for every frontend.
 func (w *world) questions() (questions []explain.Question) {
 	for _, s := range w.view.Services {
 		for _, f := range s.Frontends {
@@ -219,7 +218,6 @@ func TestTextsWithoutIPVS(t *testing.T) {
 	}
 }
 
-// copied returns a copy of a kernel that the test can damage.
 func copied(k *explain.Kernel) *explain.Kernel {
 	c, state := *k, *k.State
 	c.State = &state

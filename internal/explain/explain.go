@@ -31,7 +31,6 @@ func Explain(k *Kernel, v *view.View, base view.Base, q Question) Explanation {
 	return e.out
 }
 
-// explaining builds an explanation.
 type explaining struct {
 	k        *Kernel
 	q        Question
@@ -45,7 +44,7 @@ type explaining struct {
 	// depends is set if the answer depends on the client, unclear if it depends on a rule that explain cannot evaluate,
 	// partly if packets do not reach some endpoints, and different if the kernel differs from the wanted state.
 	depends, unclear, partly, different bool
-	// elsewhere is set if kube-ipvs does not handle such packets.
+	// elsewhere is set if kube-ipvs does not handle the packet.
 	elsewhere bool
 	// accepted is set if the agent's process accepts the connection.
 	accepted bool
@@ -108,7 +107,6 @@ func (e *explaining) reason(format string, args ...any) {
 	}
 }
 
-// follow follows the packet from the client to the endpoints.
 func (e *explaining) follow() {
 	p := newPacket(e.k, e.q)
 	defer e.arrival(p)
@@ -245,7 +243,7 @@ func (e *explaining) otherChains(p *packet) {
 	}
 }
 
-// beforeIPVS walks the rules that the packet traverses before IPVS.
+// beforeIPVS walks the rules that the packet traverses before it reaches IPVS.
 func (e *explaining) beforeIPVS(p *packet) bool {
 	e.couldNotRead(Chains)
 	e.couldNotRead(Legacy)
@@ -270,7 +268,6 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 	return true
 }
 
-// add adds the results of a walk of the packet or its reply.
 func (e *explaining) add(w *walk, what string) {
 	e.out.Steps = append(e.out.Steps, w.steps...)
 	for _, rule := range w.maybeStops {
@@ -327,7 +324,6 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 	return server, true
 }
 
-// balancer names the stage that selects endpoints.
 func (e *explaining) balancer() string {
 	if e.k.Mode.NFTablesBalances() {
 		return "balancing"

@@ -39,7 +39,6 @@ func web() *model.Service {
 	return s
 }
 
-// toOtherNode moves all endpoints to another node.
 func toOtherNode(s *model.Service) *model.Service {
 	for i := range s.Slices[0].Endpoints {
 		s.Slices[0].Endpoints[i].Node = "node-b"
@@ -47,14 +46,13 @@ func toOtherNode(s *model.Service) *model.Service {
 	return s
 }
 
-// TestPaths checks the endpoints that each client reaches, and the source address that the endpoints see.
 func TestPaths(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		service  func(*model.Service)
 		to, from string
 		verdict  explain.Verdict
-		sees     map[string]string // endpoint to source
+		sees     map[string]string // the source that each endpoint sees
 		reason   string
 	}{
 		{"pod to ClusterIP", nil, clusterIPHTTP, "10.244.3.3", explain.Passes, map[string]string{pod: client, otherPod: client}, ""},
@@ -241,8 +239,8 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestInactive: if no agent is active, explain reports this once, does not compare the kernel with a wanted state, and
-// does not report another proxy's Services as broken.
+// TestInactive: if no agent is active, explain reports this only once, and does not report another proxy's Services as
+// broken.
 func TestInactive(t *testing.T) {
 	w := newWorld(t, web())
 	base := w.view.Base.JumpsOnly()
@@ -301,7 +299,6 @@ func TestClosest(t *testing.T) {
 	}
 }
 
-// TestConflict: explain names the Service that lost a frontend and the Service that owns it.
 func TestConflict(t *testing.T) {
 	late := compiletest.Service("late", clusterIP, "10.244.0.9")
 	late.Created = late.Created.Add(time.Hour)
@@ -317,7 +314,6 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestNoMatchingEndpoint: the explanation lists ready endpoints that do not serve a frontend, with the reason.
 func TestNoMatchingEndpoint(t *testing.T) {
 	for want, change := range map[string]func(*model.EndpointSlice){
 		"2 endpoints are ready, but none has a port http/tcp; the ports of the EndpointSlices are web/tcp":  func(s *model.EndpointSlice) { s.Ports[0].Name = "web" },
@@ -422,7 +418,7 @@ func TestNodeReachesItself(t *testing.T) {
 	}
 }
 
-// TestOtherChains: explain does not read chains of lower layers than IP, which may stop an arriving packet.
+// TestOtherChains: chains at layers below IP, which explain does not read, may stop an arriving packet.
 func TestOtherChains(t *testing.T) {
 	w := newWorld(t, web())
 	chain := kernel.BaseChain{Family: "netdev", Table: "guard", Name: "in", Hook: kernel.HookOther, Rules: 1}

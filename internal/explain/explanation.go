@@ -11,7 +11,7 @@ import (
 type Kernel struct {
 	*kernel.State
 	Rules map[inet.Family]kernel.RuleListing
-	// Legacy are the rules of iptables-legacy on a node that uses iptables-nft. Packets pass both.
+	// Legacy are the rules of iptables-legacy on a node that uses iptables-nft. Packets also pass these rules.
 	Legacy map[inet.Family]kernel.RuleListing
 	// Mode is the agent's mode. If nftables balances, it rewrites packets before they are routed, and they bypass IPVS.
 	Mode kernel.Mode
@@ -26,8 +26,7 @@ type Kernel struct {
 	// Indexes maps the names of the node's interfaces to their indexes.
 	Indexes map[string]int
 	// Via maps the client and each endpoint to the interface of the node's route to it.
-	Via map[netip.Addr]string
-	// Bridges are the bridges of this node.
+	Via     map[netip.Addr]string
 	Bridges []kernel.Bridge
 	Unread  map[Part]Unread
 }
@@ -47,7 +46,7 @@ const (
 	Sysctls     Part = "sysctls"
 )
 
-// Unread tells why a part could not be read.
+// Unread is the reason why a part could not be read.
 type Unread struct {
 	Why string
 	// Absent is true if the kernel lacks this part altogether.
@@ -57,7 +56,7 @@ type Unread struct {
 // Question is a packet's source and destination.
 type Question struct {
 	To kernel.ServerKey
-	// From is the client; the invalid address stands for any client.
+	// From is the client; invalid for any client.
 	From netip.Addr
 	// FromPort is the client's port. If IPVS tracks a connection from this port, explain traces it; 0 means a new
 	// connection.
@@ -75,9 +74,9 @@ const (
 	Stops   Verdict = "stops"
 	Partly  Verdict = "partly"  // reaches some endpoints and not others
 	Unclear Verdict = "unclear" // depends on a rule that explain cannot evaluate
-	Depends Verdict = "depends" // on the client
+	Depends Verdict = "depends" // depends on the client
 	Differs Verdict = "differs" // passes, but the kernel differs from the wanted state
-	// NoService is the verdict about an address that no Service on this node has: kube-ipvs does not affect such packets.
+	// NoService is the verdict if no Service on this node has the address: kube-ipvs does not affect the packet.
 	NoService Verdict = "noService"
 	Unknown   Verdict = "unknown" // too little kernel state could be read, or another proxy serves this frontend
 )

@@ -25,7 +25,6 @@ func exactly(data []byte) bits {
 	return bits{data: data, known: known}
 }
 
-// unknownBits returns bits that the question does not determine.
 func unknownBits(length int) bits {
 	return bits{data: make([]byte, length), known: make([]byte, length)}
 }
@@ -141,7 +140,6 @@ func (p *packet) interfaceBits(k *Kernel, index bool, name string, passes bool, 
 	return b
 }
 
-// addressBits returns the bits of an address. The bits of an invalid address are unknown.
 func addressBits(a netip.Addr, f inet.Family) bits {
 	if a.IsValid() {
 		return exactly(a.AsSlice())
@@ -151,13 +149,11 @@ func addressBits(a netip.Addr, f inet.Family) bits {
 	return b
 }
 
-// put copies bits into a header.
 func (b *bits) put(at int, part bits) {
 	copy(b.data[at:], part.data)
 	copy(b.known[at:], part.known)
 }
 
-// header returns the network header.
 func (p *packet) header() bits {
 	from, to := addressBits(p.from, p.family), addressBits(p.to.Addr(), p.family)
 	if p.family == inet.IPv4 {
@@ -177,13 +173,11 @@ func (p *packet) header() bits {
 	return b
 }
 
-// The flags of TCP.
 const (
 	tcpSyn, tcpAck = 0x02, 0x10
 	tcpFlagsAt     = 13
 )
 
-// transport returns the transport header.
 func (p *packet) transport() bits {
 	b := unknownBits(20)
 	b.put(0, exactly(binary.BigEndian.AppendUint16(nil, p.port)))
@@ -194,7 +188,7 @@ func (p *packet) transport() bits {
 	return b
 }
 
-// flags returns the TCP flags: of a SYN, of its answer, or of a later packet.
+// flags returns the TCP flags of a SYN, its answer, or a later packet.
 func (p *packet) flags() byte {
 	switch {
 	case p.reply:
@@ -335,7 +329,6 @@ func (k *Kernel) typeBitsAt(a netip.Addr) bits {
 	return k.typeBits(a)
 }
 
-// typeBits returns the type of an address: local or unicast.
 func (k *Kernel) typeBits(a netip.Addr) bits {
 	if !a.IsValid() {
 		b := unknownBits(registerSize)

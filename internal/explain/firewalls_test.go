@@ -61,7 +61,6 @@ func (w *world) load(t *testing.T, program string) {
 	}
 }
 
-// ways sets the routes to the clients and endpoints.
 func (w *world) ways(pods string) {
 	w.kernel.Via = map[netip.Addr]string{}
 	for _, a := range []string{outside, outside6, "2001:db8:7::7"} {
@@ -79,17 +78,15 @@ func (w *world) ways(pods string) {
 
 const somePod, somePod6, node6 = "10.244.3.3", "fd00:10:244::3:3", "fd00:2::1"
 
-// TestFirewalls uses the rules that firewalls and network plugins install. The programs wrote some of them (Debian 12's
-// ufw 0.36.2, firewalld 1.3.3 with both backends and docker.io 20.10, each with a few rules of an operator); others
-// follow the programs' source code (see the head of each file). At most one path in ten is unclear, and explain names
-// the rule that stops a path.
+// TestFirewalls uses the rules that firewalls and network plugins install. Some rules come from running programs
+// (Debian 12's ufw 0.36.2, firewalld 1.3.3 with both backends and docker.io 20.10, each with a few rules of an
+// operator). The others follow the programs' source code (see the head of each file). At most one path in ten is
+// unclear, and explain names the rule that stops a path.
 func TestFirewalls(t *testing.T) {
 	for _, c := range []struct {
 		program string
-		// pods is the interface of pods and endpoints.
-		pods string
-		// stops are the paths that do not work, with the rule or policy that stops them. All other paths work or are
-		// unclear.
+		pods    string
+		// stops are the paths that do not work, with the rule or policy that stops them.
 		stops map[string]string
 	}{
 		{"ufw", "cni0", map[string]string{
@@ -147,7 +144,6 @@ func TestFirewalls(t *testing.T) {
 	}
 }
 
-// paths explains the path of each kind of client to each frontend.
 func (w *world) paths() map[string]explain.Explanation {
 	all := map[string]explain.Explanation{}
 	for _, s := range w.view.Services {

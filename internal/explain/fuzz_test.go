@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// FuzzParseQuery: a query is either an address with a port or a Service.
 func FuzzParseQuery(f *testing.F) {
 	for _, seed := range []string{"10.96.0.10:53/udp", "[fd00::10]:53", "kube-system/kube-dns:dns", "default/web", "a/b/c", "", "10.0.0.1:0"} {
 		f.Add(seed)

@@ -20,7 +20,6 @@ const (
 	trackPriority    = -200
 )
 
-// first and last are the lowest and highest possible priorities.
 const (
 	first = math.MinInt32
 	last  = math.MaxInt32

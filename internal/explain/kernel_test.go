@@ -65,7 +65,6 @@ func newRealNode(t *testing.T, services ...*model.Service) *realNode {
 	return &realNode{k, tables, routes, services}
 }
 
-// run runs one command line.
 func run(t *testing.T, line string) {
 	t.Helper()
 	if out, err := exec.Command("sh", "-c", "set -e; "+strings.NewReplacer("{ ", "'{ ", " }", " }'").Replace(line)).CombinedOutput(); err != nil {
@@ -247,8 +246,7 @@ func TestNamesWhatIsBroken(t *testing.T) {
 	allAtOnce(t, n, v)
 }
 
-// allAtOnce breaks all objects of a kind together, which is faster than one by one. The explanation must name each of
-// them.
+// allAtOnce breaks all objects of a kind together, which is faster. The explanation must name each object.
 func allAtOnce(t *testing.T, n *realNode, v *view.View) {
 	for _, c := range []struct {
 		kind string

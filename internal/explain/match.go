@@ -31,8 +31,8 @@ func resultOf(is bool) matchResult {
 type condition struct {
 	// text lists the matches with an unknown result.
 	text string
-	// opaque is true if explain cannot evaluate one of them. Otherwise they depend on the client, and a question that
-	// names the client has a certain answer.
+	// opaque is true if explain cannot evaluate one of the matches. Otherwise they depend on the client, and a question
+	// that names the client has a certain answer.
 	opaque bool
 }
 
@@ -104,7 +104,6 @@ func matches(c kernel.Condition, k *Kernel, p *packet) matchResult {
 	return p.matches(c)
 }
 
-// matches evaluates conditions on the packet alone.
 func (p *packet) matches(c kernel.Condition) matchResult {
 	switch c := c.(type) {
 	case kernel.OfProtocol:
@@ -167,10 +166,8 @@ func markIs(mark, unknown, want, mask uint32) matchResult {
 	return yes
 }
 
-// anyClient reports whether the client is unknown.
 func (p *packet) anyClient() bool { return !p.from.IsValid() || !p.to.Addr().IsValid() }
 
-// end returns the packet's source or destination.
 func (p *packet) end(source bool) netip.Addr {
 	if source {
 		return p.from
@@ -186,7 +183,6 @@ func (p *packet) inRange(c kernel.AddrRange) matchResult {
 	return resultOf(a.Compare(c.First) >= 0 && a.Compare(c.Last) <= 0)
 }
 
-// local is the address type of the node's own addresses.
 var local = []string{"LOCAL"}
 
 // ofType matches the type of an address. Addresses of clients, Services and endpoints are unicast.
@@ -230,7 +226,6 @@ func arrives(p *packet, c kernel.Arrives) matchResult {
 	return through(p.in, c.Interface, c.Prefix)
 }
 
-// through compares the name of an interface, which may be unknown.
 func through(name, wanted string, isPrefix bool) matchResult {
 	if name == "" {
 		return maybe
@@ -238,7 +233,6 @@ func through(name, wanted string, isPrefix bool) matchResult {
 	return resultOf(name == wanted || isPrefix && strings.HasPrefix(name, wanted))
 }
 
-// inSet looks the packet up in an ipset.
 func inSet(k *Kernel, p *packet, c kernel.InSet) matchResult {
 	set, ours := k.Sets[c.Set]
 	if theirs, read := k.OtherSets[c.Set]; !ours && read {

@@ -27,7 +27,6 @@ func (w *walk) nftChain(p *packet, at kernel.NFTName, f flow, depth int) end {
 	return returned
 }
 
-// nftRun executes the statements of one rule.
 type nftRun struct {
 	*walk
 	p         *packet
@@ -49,7 +48,7 @@ func (r *nftRun) all() end {
 	return continues
 }
 
-// statement executes one statement. goes is false if the rule does not match.
+// statement executes one statement. goes is false if the packet does not match the rule.
 func (r *nftRun) statement(s kernel.NFTStatement) (e end, goes bool) {
 	switch s := s.(type) {
 	case kernel.NFTLoad:
@@ -94,7 +93,7 @@ var operators = map[uint32]string{
 	kernel.NFTNotEqual: "!= ", kernel.NFTLess: "< ", kernel.NFTLessEqual: "<= ", kernel.NFTGreater: "> ", kernel.NFTGreaterEqual: ">= ",
 }
 
-// met adds a condition to the rule. It returns false if the packet does not meet it.
+// met adds a condition to the rule, and returns false if the packet does not meet the condition.
 func (r *nftRun) met(a matchResult, b bits, value string) bool {
 	says := strings.TrimSpace(b.name + " " + value)
 	r.matches = append(r.matches, says)
@@ -104,7 +103,6 @@ func (r *nftRun) met(a matchResult, b bits, value string) bool {
 	return a != no
 }
 
-// lookup looks a key up in a set or map.
 func (r *nftRun) lookup(s kernel.NFTLookup) (end, bool) {
 	set, there := r.k.NFTables.Sets[r.at.In(s.Set)]
 	length := 0
@@ -160,7 +158,6 @@ func (r *nftRun) search(set kernel.NFTSet, b bits) (found *kernel.NFTElement, un
 	return rest, uncertain
 }
 
-// verdictOf applies the verdict from a verdict map.
 func (r *nftRun) verdictOf(a matchResult, b bits, name string, found *kernel.NFTElement, uncertain []kernel.NFTElement, read bool) (end, bool) {
 	switch {
 	case !read:
@@ -183,7 +180,6 @@ func (r *nftRun) verdictOf(a matchResult, b bits, name string, found *kernel.NFT
 	return continues, true
 }
 
-// shown returns the rule as the steps show it.
 func (r *nftRun) shown() shown {
 	return shown{r.rule.Show(r.at), strings.Join(r.matches, " ")}
 }
@@ -229,7 +225,7 @@ func (r *nftRun) action(name string) end {
 	return r.other(r.shown(), r.flow, "what the statement "+name+" does")
 }
 
-// set changes a field of the packet. Of these fields, later rules depend only on marks.
+// set changes a field of the packet. Only marks affect later rules.
 func (r *nftRun) set(s kernel.NFTStore) {
 	before, b := *r.p, r.registers.read(s.From, registerSize)
 	value, unknown := binary.NativeEndian.Uint32(b.data), ^binary.NativeEndian.Uint32(b.known)

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// packet holds the known properties of the traced packet.
 type packet struct {
 	family   inet.Family
 	from     netip.Addr // invalid: any client
@@ -23,9 +22,9 @@ type packet struct {
 	markUnknown, ctMark, ctMarkUnknown uint32
 	// in and out are the interfaces; empty if unknown.
 	in, out string
-	// arrivalAsked is true if a rule has tested in.
+	// arrivalAsked is true if a rule tests the incoming interface.
 	arrivalAsked bool
-	// tracking is its connection tracking state.
+	// tracking is the connection tracking state.
 	tracking string
 	// reply is true for an endpoint's reply. translated is true if nftables has changed the connection's destination.
 	reply, translated bool
@@ -33,7 +32,6 @@ type packet struct {
 	original ends
 }
 
-// ends are the source and destination of a packet.
 type ends struct {
 	from netip.Addr
 	port uint16
@@ -48,7 +46,7 @@ const (
 	invalid     = "INVALID"
 )
 
-// ephemeralPort is the client's port if the question names none. Rules do not match it specifically.
+// ephemeralPort is the client's port if the question names none.
 const ephemeralPort = 49_151
 
 func newPacket(k *Kernel, q Question) *packet {
@@ -87,10 +85,8 @@ func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 	return back
 }
 
-// loopback is the interface that the node uses for packets to itself.
 const loopback = "lo"
 
-// outInterface returns the outgoing interface for packets to an endpoint.
 func (k *Kernel) outInterface(a netip.Addr) string {
 	if k.isLocal(a) {
 		return loopback

@@ -18,7 +18,6 @@ var headlines = map[Verdict]string{
 	Unknown:   "unknown",
 }
 
-// shownEndpoints is the maximum number of endpoints in the short output.
 const shownEndpoints = 5
 
 // Print writes explanations as text: the verdict, the reasons, the deciding steps, and the endpoints. If all is true,
@@ -41,7 +40,7 @@ func Print(w io.Writer, answers []Explanation, all bool) {
 	}
 }
 
-// printShort writes the short output. before are the endpoints of the previous explanation.
+// printShort writes the short output. before contains the endpoints of the previous explanation.
 func printShort(w io.Writer, e Explanation, before []Endpoint) {
 	printVerdict(w, e)
 	for _, i := range e.deciding() {
@@ -83,12 +82,10 @@ func (e Explanation) deciding() []int {
 	return deciding
 }
 
-// named reports whether a reason names the kernel object.
 func (e Explanation) named(object string) bool {
 	return slices.ContainsFunc(e.Reasons, func(r string) bool { return strings.Contains(r, object) })
 }
 
-// printVerdict writes the verdict and the reasons.
 func printVerdict(w io.Writer, e Explanation) {
 	subject := fmt.Sprintf("%s/%s", e.Address, e.Protocol)
 	switch {

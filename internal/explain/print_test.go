@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// TestPrint: the output has the verdict, the reasons, and the path with its stops marked, in this order.
 func TestPrint(t *testing.T) {
 	e := explain.Explanation{
 		Address: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: "tcp", From: "198.51.100.7", Service: "default/web", Kind: "ClusterIP",

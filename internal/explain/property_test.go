@@ -23,7 +23,7 @@ type modelRule struct {
 	target string
 }
 
-// facts has the result of each match for a packet from outside to the ClusterIP, in filter INPUT.
+// facts maps each match to its result in filter INPUT, for a packet from outside to the ClusterIP.
 var facts = map[string]bool{
 	"-s 198.51.100.0/24": true, "-s 10.244.0.0/16": false, "! -s 10.244.0.0/16": true, "-d 10.96.0.0/16": true, "-p tcp -m tcp --dport 80": true,
 	"-p tcp -m multiport --dports 22,443": false, "-p udp": false, "-m conntrack --ctstate RELATED,ESTABLISHED": false, "-i eth0": true, "! -i eth+": false,
@@ -31,7 +31,7 @@ var facts = map[string]bool{
 	"-m owner --uid-owner 0": false, "-m pkttype --pkt-type broadcast": false,
 }
 
-// drawRules draws the chains 0 to 2. A chain jumps or goes only to later chains.
+// drawRules draws the chains 0 to 2. A chain has jumps and gotos only to later chains.
 func drawRules(t *rapid.T) [][]modelRule {
 	all := make([][]modelRule, 3)
 	texts := make([]string, 0, len(facts))

@@ -12,10 +12,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// registers are the registers of an nftables rule, in words. Each contains the bits that the last statement stored.
+// registers are the 32-bit registers of an nftables rule. Each contains the bits that the last statement stored.
 type registers [16]bits
 
-// read returns bytes starting at a word. Bytes that no statement stored are unknown.
+// read returns bytes, starting at a register. Bytes that no statement stored are unknown.
 func (r *registers) read(from, length int) bits {
 	all := unknownBits(length)
 	var names []string
@@ -33,7 +33,7 @@ func (r *registers) read(from, length int) bits {
 	return all
 }
 
-// store writes bits starting at a word. It pads the last word with zeros.
+// store writes bits, starting at a register. It pads the last register with zeros.
 func (r *registers) store(to int, b bits) {
 	padded := exactly(make([]byte, (len(b.data)+registerSize-1)/registerSize*registerSize))
 	padded.put(0, b)
@@ -43,7 +43,6 @@ func (r *registers) store(to int, b bits) {
 	}
 }
 
-// transform applies a mask and then inverts bits.
 func (b bits) transform(mask, xor []byte) bits {
 	out := bits{data: bytes.Clone(b.data), known: bytes.Clone(b.known), name: b.name, client: b.client}
 	for i := range out.data {
@@ -85,7 +84,7 @@ func (b bits) within(first, last []byte) matchResult {
 	return maybe
 }
 
-// compareTo compares a value as bytes.Compare does, with all unknown bits set to those of fill.
+// compareTo compares a value as bytes.Compare does, with all unknown bits set to the bits of fill.
 func (b bits) compareTo(value []byte, fill byte) int {
 	for i := range min(len(b.data), len(value)) {
 		if c := cmp.Compare(b.data[i]&b.known[i]|fill&^b.known[i], value[i]); c != 0 {
@@ -95,7 +94,6 @@ func (b bits) compareTo(value []byte, fill byte) int {
 	return cmp.Compare(len(b.data), len(value))
 }
 
-// canBe reports whether the known bits match a value.
 func (b bits) canBe(value []byte) bool {
 	for i := range b.data {
 		if i < len(value) && (b.data[i]^value[i])&b.known[i] != 0 {
@@ -105,7 +103,6 @@ func (b bits) canBe(value []byte) bool {
 	return true
 }
 
-// compare evaluates a comparison with a constant.
 func (b bits) compare(op uint32, value []byte) matchResult {
 	least, greatest := make([]byte, len(value)), bytes.Repeat([]byte{math.MaxUint8}, len(value))
 	switch op {

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// inOther looks the packet up in another program's ipset. The narrowest range decides. Each field of the key comes from
-// the packet's source or destination.
+// inOther looks the packet up in another program's ipset, in which the narrowest range decides. Each field of the key
+// comes from the packet's source or destination.
 func (p *packet) inOther(set kernel.OtherSet, key kernel.SetKey, k *Kernel) matchResult {
 	if set.Unread != "" {
 		return maybe
@@ -26,9 +26,8 @@ func (p *packet) inOther(set kernel.OtherSet, key kernel.SetKey, k *Kernel) matc
 	return result
 }
 
-// isOther reports whether an element matches the packet.
 func (p *packet) isOther(e kernel.OtherElement, set kernel.OtherSet, fields, sides []string, k *Kernel) matchResult {
-	if e.Set != "" { // of a set of sets
+	if e.Set != "" { // an element of a set of sets
 		inner, read := k.OtherSets[e.Set]
 		if !read || inner.Type == set.Type {
 			return maybe
@@ -41,7 +40,7 @@ func (p *packet) isOther(e kernel.OtherElement, set kernel.OtherSet, fields, sid
 	least := yes
 	for i, field := range fields {
 		least = min(least, p.hasField(e, field, sides[i] == "src"))
-		if field == "ip" || field == "net" { // the next address is the second one
+		if field == "ip" || field == "net" { // the next address field is the second one
 			e.First, e.Last = e.First2, e.Last2
 		}
 	}
@@ -64,7 +63,7 @@ func (p *packet) hasField(e kernel.OtherElement, field string, source bool) matc
 	case "iface":
 		return through(name, e.Interface, false)
 	}
-	return maybe // addresses of Ethernet
+	return maybe // Ethernet addresses
 }
 
 func between(a, low, high netip.Addr) matchResult {

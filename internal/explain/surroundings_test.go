@@ -13,7 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// TestInterfaces: rules that match the incoming interface use the given interface, or that of the route to the client.
+// TestInterfaces: rules that match the incoming interface use the given interface, or the interface of the route to the
+// client.
 func TestInterfaces(t *testing.T) {
 	for _, c := range []struct {
 		name, rule, chain, from, via, given string
@@ -93,7 +94,7 @@ func TestInterfaceOfTheNodeItself(t *testing.T) {
 	}
 }
 
-// TestLegacyRules: packets pass the rules of iptables-legacy, too, and without knowing them no path is clear.
+// TestLegacyRules: packets also pass the rules of iptables-legacy. No path is clear if these rules are unknown.
 func TestLegacyRules(t *testing.T) {
 	input, before := kernel.ChainID{Table: "filter", Chain: "INPUT"}, kernel.ChainID{Table: "raw", Chain: "PREROUTING"}
 	for _, c := range []struct {
@@ -130,7 +131,6 @@ func TestLegacyRules(t *testing.T) {
 	}
 }
 
-// TestReplyOfTheNodeToItself: the reply of the node's own endpoint to the node arrives on the loopback interface.
 func TestReplyOfTheNodeToItself(t *testing.T) {
 	for rule, verdict := range map[string]explain.Verdict{
 		"-i lo -p tcp --sport 8080 -j DROP": explain.Stops, "! -i lo -p tcp --sport 8080 -j DROP": explain.Passes,
@@ -146,7 +146,7 @@ func TestReplyOfTheNodeToItself(t *testing.T) {
 	}
 }
 
-// TestLargeSets: the search in a set allocates nothing for an element.
+// TestLargeSets: a search in a set allocates no memory per element.
 func TestLargeSets(t *testing.T) {
 	const elements = 50_000
 	w := newWorld(t, web())
@@ -286,7 +286,7 @@ func TestUnread(t *testing.T) {
 		explain.Sysctls: explain.Unclear, explain.Chains: explain.Unclear, explain.Connections: explain.Unclear,
 	} {
 		s := web()
-		s.AffinityTimeout = time.Hour // makes explain need the connections
+		s.AffinityTimeout = time.Hour // explain then reads the connections
 		w := newWorld(t, s)
 		switch part {
 		case explain.Addresses:

@@ -1,6 +1,5 @@
 package explain
 
-// missing reports whether a part of the kernel state could not be read.
 func (e *explaining) missing(part Part) bool {
 	_, unread := e.k.Unread[part]
 	return unread

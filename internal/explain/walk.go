@@ -41,7 +41,7 @@ const (
 	stopped
 )
 
-// flow describes how a packet reached a rule: certainly, or only if the packet matches on.
+// flow describes how a packet reached a rule: certainly, or only if the packet meets a condition.
 type flow struct {
 	certain bool
 	on      condition
@@ -52,7 +52,7 @@ func (f flow) only(a matchResult, unknown condition) flow {
 	return flow{f.certain && a == yes, f.on.and(unknown)}
 }
 
-// shown is a rule as the steps show it: the command or line that shows it, and its purpose.
+// shown is a rule in the steps: the command or line that shows the rule, and the rule's purpose.
 type shown struct{ object, why string }
 
 func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), saved.Rule.Why} }
@@ -75,7 +75,6 @@ func (w *walk) hook(p *packet, s stage, chain string) bool {
 	return w.end(e, w.listing.Policies[id] == "DROP", policy, "no rule accepts the packet; the chain policy drops it")
 }
 
-// end applies the policy of a base chain.
 func (w *walk) end(e end, drops bool, policy shown, says string) bool {
 	if e != accepted && e != stopped && drops {
 		e = w.stop(policy, flow{certain: true}, says)
@@ -135,7 +134,6 @@ func (w *walk) act(p *packet, saved kernel.SavedRule, f flow, depth int) end {
 	return continues
 }
 
-// called converts the end of a chain for the calling chain.
 func called(e end) end {
 	if e == returned {
 		return continues
@@ -230,7 +228,6 @@ func (w *walk) changeMarks(p *packet, r shown, v kernel.Verdict, f flow) {
 	w.marked(p, before, r, f)
 }
 
-// marked records a change of the packet's mark.
 func (w *walk) marked(p *packet, before packet, r shown, f flow) {
 	if !f.certain {
 		p.markUnknown |= before.markUnknown | p.mark ^ before.mark
@@ -248,7 +245,6 @@ func (p *packet) changeMark(v kernel.ChangeMark) {
 	p.mark, p.markUnknown = p.mark&^v.Mask^v.Invert, p.markUnknown&^v.Mask
 }
 
-// notrack disables connection tracking for the packet.
 func (w *walk) notrack(p *packet, r shown, f flow) {
 	w.untracks = append(w.untracks, r.object)
 	w.record(r, f, "connection tracking is disabled; the packet skips table nat, so it is not masqueraded", Passes)

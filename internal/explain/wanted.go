@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// compare adds the differences from the wanted state. They may stop this packet or a later one.
+// compare adds the differences from the wanted state, which may stop this packet or a later one.
 func (e *explaining) compare() {
 	absent := e.couldNotRead(Servers) && e.k.Unread[Servers].Absent
-	if absent || e.inactive() { // every object differs, which explains nothing
+	if absent || e.inactive() { // every object would differ
 		e.compareFrontend()
 		return
 	}
@@ -59,7 +59,6 @@ func (e *explaining) compareRules() {
 	}
 }
 
-// differs adds a difference from the wanted state as a reason.
 func (e *explaining) differs(format string, args ...any) {
 	e.different = true
 	repair := "; the agent's next audit repairs it"
@@ -147,7 +146,7 @@ func (e *explaining) holds(s view.SetEntry) bool {
 }
 
 // active reports whether an agent responds or its sets exist. Every agent creates some sets, which stay in the kernel
-// as long as the rules use them.
+// while the rules use them.
 func (e *explaining) active() bool { return e.answered || len(e.k.Sets) > 0 }
 
 // inactive reports whether no agent is active on this node. If the sets could not be read, active and inactive are both
@@ -157,7 +156,6 @@ func (e *explaining) inactive() bool {
 	return !e.active() && (!unread || u.Absent)
 }
 
-// noFrontend adds the reason why the frontend's Service is unknown.
 func (e *explaining) noFrontend() {
 	switch {
 	case e.inactive():
@@ -189,7 +187,6 @@ func withReason(text string) string {
 	return " (" + text + ")"
 }
 
-// endpointStates lists the states of the Service's endpoints if no endpoint accepts connections.
 func (e *explaining) endpointStates() string {
 	if e.frontend == nil {
 		return ""

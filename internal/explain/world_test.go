@@ -107,7 +107,6 @@ func saved(at kernel.ChainID, r kernel.Rule) kernel.SavedRule {
 	return kernel.SavedRule{ChainID: at, Spec: spec, Rule: r, Tag: r.Tag()}
 }
 
-// ask explains a packet with an agent's view.
 func (w *world) ask(to, from string) explain.Explanation {
 	return explain.Explain(w.kernel, w.view, w.view.Base, question(to, from))
 }

@@ -93,10 +93,10 @@ func Printable(text string) string {
 	}, text)
 }
 
-// plain matches words that a shell leaves alone.
+// plain matches words that a shell does not change.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// Word quotes a name for use in a command: other programs may have named their objects as they like.
+// Word quotes a name for use in a shell command, because other programs may use any name.
 func Word(name string) string {
 	if plain.MatchString(name) {
 		return name

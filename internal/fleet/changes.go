@@ -16,20 +16,20 @@ const (
 	deleted  = "DELETED"
 )
 
-// EventWidth is the width of the first column, which shows the events.
+// EventWidth is the width of the column of events.
 const EventWidth = len(modified)
 
 // Changes are the differences between two reports.
 type Changes struct {
-	// report is the later report, reduced to rows, findings and unchecked parts that are new or whose nodes changed.
-	// Deleted rows follow. events has the event of each row.
+	// report is the later report, reduced to rows, findings and unchecked parts that are new or have other nodes.
+	// Deleted rows come last. events contains the event of each row.
 	report  Report
 	events  []string
 	notices []string
 }
 
 // Compare returns the differences between two reports, or the whole second report if the first is empty. It ignores
-// sums, which change all the time. Nodes that responded only once, or never, appear in notices only.
+// sums, which change all the time. Nodes without an answer in one of the reports appear only in notices.
 func Compare(before, after Report) Changes {
 	c := Changes{report: after, events: []string{}}
 	c.report.Rows, c.report.Findings, c.report.Unchecked = nil, nil, nil
@@ -103,12 +103,12 @@ func (c *Changes) Empty() bool {
 	return len(c.events) == 0 && len(c.report.Findings) == 0 && len(c.report.Unchecked) == 0 && len(c.notices) == 0
 }
 
-// Print writes the changes as a table, like the function Print, with the event of each row.
+// Print writes the changes as a table with an additional column for the event.
 func (c *Changes) Print(w io.Writer, form inspect.Table) error {
 	return print(w, c.report, c.events, c.notices, form)
 }
 
-// Names returns a report for PrintNames with the new and changed rows.
+// Names returns a report with the new and changed rows, for PrintNames.
 func (c *Changes) Names() Report {
 	r := c.report
 	r.Rows = slices.Clone(r.Rows)
@@ -121,7 +121,6 @@ func (c *Changes) Names() Report {
 	return r
 }
 
-// id identifies the row by its subject and answer.
 func (r Row) id(command string) string {
 	says := r.Says
 	if commands[command].changing {
@@ -130,7 +129,6 @@ func (r Row) id(command string) string {
 	return key(r.Subject) + "\x01" + key(says)
 }
 
-// nodesOfRows returns the nodes of each row.
 func nodesOfRows(r Report, both nodeNames) map[string][]string {
 	nodes := map[string][]string{}
 	for _, row := range r.Rows {
@@ -143,10 +141,8 @@ func nodesOfRows(r Report, both nodeNames) map[string][]string {
 	return nodes
 }
 
-// nodeNames are names of nodes.
 type nodeNames map[string]bool
 
-// of returns the names that are in n.
 func (n nodeNames) of(names []string) (some []string) {
 	for _, name := range names {
 		if n[name] {
@@ -156,7 +152,6 @@ func (n nodeNames) of(names []string) (some []string) {
 	return some
 }
 
-// respondedBoth returns the nodes that responded both times.
 func respondedBoth(before, after Report) nodeNames {
 	first, both := map[string]bool{}, nodeNames{}
 	for _, a := range before.Nodes {

@@ -11,7 +11,6 @@ import (
 
 const address = `, "address": "10.96.0.20:80"`
 
-// shown returns the output of a watch for a report that follows another.
 func shown(t *testing.T, before, after Report, form inspect.Table) string {
 	t.Helper()
 	var out strings.Builder
@@ -25,8 +24,6 @@ func shown(t *testing.T, before, after Report, form inspect.Table) string {
 	return out.String()
 }
 
-// TestWatchPrintsChanges: a watch prints the first report in full, and then rows that are new, deleted, or have other
-// nodes.
 func TestWatchPrintsChanges(t *testing.T) {
 	q := Question{Command: "services"}
 	served, outdated := service("ClusterIP", "Served", 2, address), service("ClusterIP", "NoEndpoints", 0, address)
@@ -65,7 +62,6 @@ no longer: nodes disagree about shop web http ClusterIP 10.96.0.20:80/tcp: rr 0/
 	}
 }
 
-// TestWatchKeepsColumns: later rows align with the headings.
 func TestWatchKeepsColumns(t *testing.T) {
 	form := inspect.Table{Widths: &[]int{len(modified)}}
 	q := Question{Command: "version"}
@@ -78,7 +74,6 @@ func TestWatchKeepsColumns(t *testing.T) {
 	}
 }
 
-// TestWatchIgnoresWhatAlwaysChanges: a watch ignores expiry times, evidence, and sums.
 func TestWatchIgnoresWhatAlwaysChanges(t *testing.T) {
 	conn := `{"items": [{"namespace": "shop", "name": "web", "client": "10.0.0.1:4000", "virtual": "10.96.0.20:80", "endpoint": "10.244.1.2:80", "expiresSeconds": 9}]}`
 	for command, documents := range map[string][2]string{
@@ -108,7 +103,6 @@ func documents(finding string) string {
 	return diagnosis("broken", "", finding)
 }
 
-// TestNamesOfChanges: a watch of names prints the names of new and changed rows.
 func TestNamesOfChanges(t *testing.T) {
 	q := Question{Command: "services"}
 	before := merge(q, []Answer{answer("node-1", service("ClusterIP", "Served", 2, address), 0)}, 0)

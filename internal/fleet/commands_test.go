@@ -21,7 +21,6 @@ UDP  10.96.0.10:53 rr
 FWM  1 wrr
 `
 
-// commandCases are the answers of two nodes, with the expected table and names.
 var commandCases = map[string]struct {
 	documents   [2]string
 	want, names string
@@ -94,7 +93,7 @@ ipvsadm -D -t 10.96.0.1:80   removed         node-1
 warning  cleanup: without --dry-run it would refuse
          on node-2
          | an agent runs
-         remedy: remove the reason that it gives
+         remedy: resolve the problem shown above
 notice   cleanup: objects of other programs stay
          on node-2
          | 192.0.2.7
@@ -104,7 +103,7 @@ notice   cleanup: objects of other programs stay
 	},
 }
 
-// TestReadiness: preflight says go only if every node was checked, and none lacks what every Service needs.
+// TestReadiness: the verdict of preflight is "go" only if every node was checked and has no broken finding.
 func TestReadiness(t *testing.T) {
 	items := func(severity string) string {
 		return fmt.Sprintf(`{"kind": "FindingList", "items": [{"severity": %q, "subject": "s", "problem": "p", "evidence": [], "remedy": "r"}]}`, severity)
@@ -154,7 +153,6 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestForms: tables can be sorted by a column, without headings, or with all names.
 func TestForms(t *testing.T) {
 	var answers []Answer
 	for _, node := range strings.Fields("a b c d e f g") {

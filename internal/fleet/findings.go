@@ -8,14 +8,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// found is a finding of one or more nodes.
 type found struct {
 	severity        finding.Severity
 	subject, remedy string
 	evidence        map[string]*observed
 }
 
-// observed is what one or more nodes observed.
 type observed struct {
 	problem  string
 	evidence []string
@@ -25,8 +23,8 @@ type observed struct {
 // numbers matches the parts that may differ between nodes in otherwise equal problems: percentages, dates, addresses.
 var numbers = regexp.MustCompile(`[0-9]+`)
 
-// addFinding adds a node's finding. Findings of several nodes are the same if they differ only in evidence and in the
-// numbers of the problem.
+// addFinding adds a node's finding. Findings of several nodes are the same if they differ only in evidence and in
+// numbers.
 func (m *Merger) addFinding(node int, f finding.Finding) {
 	same := Finding{Severity: f.Severity, Subject: f.Subject, Problem: f.Problem, Remedy: f.Remedy}.id()
 	entry := m.findings[same]
@@ -40,7 +38,6 @@ func (m *Merger) addFinding(node int, f finding.Finding) {
 	}
 }
 
-// id identifies the finding across nodes.
 func (f Finding) id() string {
 	return key([]string{string(f.Severity), f.Subject, numbers.ReplaceAllString(f.Problem, "0"), f.Remedy})
 }

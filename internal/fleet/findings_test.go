@@ -19,11 +19,10 @@ func full(percent int, evidence string) string {
 	return fmt.Sprintf(`{"severity": "warning", "subject": "conntrack", "problem": "%d %% full", "evidence": ["%s"], "remedy": "raise the limit"}`, percent, evidence)
 }
 
-// drops is a finding that is the same on each of its nodes.
 const drops = `{"severity": "broken", "subject": "firewall", "problem": "a rule drops every packet",
 	"evidence": ["IPv4: -j DROP\n-A INPUT"], "remedy": "delete the rule"}`
 
-// TestFindingsKeepTheirEvidence: nodes share a finding, and different evidence lists the nodes that observed it.
+// TestFindingsKeepTheirEvidence: nodes share a finding. Each different piece of evidence lists its nodes.
 func TestFindingsKeepTheirEvidence(t *testing.T) {
 	answers := []Answer{
 		answer("node-1", diagnosis("broken", `"processes: not visible from here"`, drops, full(91, "9100 of 10000")), 2),
@@ -71,8 +70,6 @@ not checked: processes: not visible from here (node-1, node-2, node-3)
 	}
 }
 
-// TestStatusKeepsFindings: the report has the findings of unhealthy agents and of an agent that did not respond to
-// status.
 func TestStatusKeepsFindings(t *testing.T) {
 	document := func(severity, extra string) string {
 		return `{"unknown": ["drift"], "findings": [{"severity": "` + severity + `", "subject": "source API server", "problem": "stale",
@@ -123,7 +120,7 @@ func TestNotAllNodesIsNotWell(t *testing.T) {
 	}
 }
 
-// TestTooLargeAnswers: the size of a report is limited, and the report counts the omitted statements.
+// TestTooLargeAnswers: the report is limited in size and counts omitted statements.
 func TestTooLargeAnswers(t *testing.T) {
 	var text strings.Builder
 	for i := range maxStatements + 7 {

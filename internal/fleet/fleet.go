@@ -17,18 +17,17 @@ type Answer struct {
 	ExitStatus *int `json:"exitStatus,omitempty"`
 	// Document is the JSON output of the command; nil if there is none.
 	Document json.RawMessage `json:"document,omitempty"`
-	// Error is the reason why there is no document.
-	Error string `json:"error,omitempty"`
+	Error    string          `json:"error,omitempty"`
 }
 
 // Report is the merged result.
 type Report struct {
 	view.Header
 	Command string `json:"command"`
-	// Verdict of preflight is "go" if kube-ipvs can serve on all nodes, or else "no-go"; other commands have none.
+	// Verdict is "go" or "no-go" for preflight, and empty for other commands.
 	Verdict string `json:"verdict,omitempty"`
-	// ExitStatus is the worst exit status of the nodes. A node that did not respond counts as 1. For a verdict, so does
-	// a node that was not queried.
+	// ExitStatus is the worst exit status of the nodes. A node that did not respond counts as 1. For a command with a
+	// verdict, a node that was not queried also counts as 1.
 	ExitStatus int `json:"exitStatus"`
 	// Rows are the answers. Nodes with the same answer share a row.
 	Rows []Row `json:"rows"`
@@ -37,15 +36,14 @@ type Report struct {
 	Unchecked []Unchecked `json:"unchecked"`
 	// Disagreements lists subjects on which nodes should agree but do not.
 	Disagreements []string `json:"disagreements"`
-	// Silent lists the nodes that did not respond, with the reasons.
+	// Silent lists the nodes that did not respond.
 	Silent []Silence `json:"silent"`
 	// NotAsked is the number of nodes that were not queried, because there are too many or the command was stopped.
-	NotAsked int `json:"notAsked"`
-	// Stopped is the reason why the command ended before all nodes had responded, if it did.
-	Stopped string `json:"stopped,omitempty"`
+	NotAsked int    `json:"notAsked"`
+	Stopped  string `json:"stopped,omitempty"`
 	// LeftOut is the number of statements omitted to limit the size of the report.
 	LeftOut int `json:"leftOut,omitempty"`
-	// Nodes has the answers, sorted by node.
+	// Nodes contains the answers, sorted by node.
 	Nodes []Answer `json:"nodes"`
 }
 
@@ -57,7 +55,7 @@ type Silence struct {
 
 // Row is the answer of one or more nodes about a subject.
 type Row struct {
-	// Subject identifies the subject, and Says is the nodes' answer. Both contain cells of the table.
+	// Subject and Says are cells of the table. Says is the answer about the subject.
 	Subject []string `json:"subject"`
 	Says    []string `json:"says"`
 	// Sums are the totals of the nodes' numbers.
@@ -69,7 +67,7 @@ type Row struct {
 type Finding struct {
 	Severity finding.Severity `json:"severity"`
 	Subject  string           `json:"subject"`
-	// Problem is the first node's problem. Evidence has the problem of each node, because numbers in it may differ.
+	// Problem is the first node's problem. Evidence contains the problem of each node, because numbers may differ.
 	Problem  string     `json:"problem"`
 	Remedy   string     `json:"remedy"`
 	Evidence []Evidence `json:"evidence"`
@@ -83,19 +81,18 @@ type Evidence struct {
 	Nodes    []string `json:"nodes"`
 }
 
-// Unchecked is a subject that one or more nodes could not check, and the reason.
+// Unchecked is a subject that one or more nodes could not check.
 type Unchecked struct {
 	What  string   `json:"what"`
 	Nodes []string `json:"nodes"`
 }
 
-// severities lists the exit statuses of a command, the least severe first.
+// severities lists the exit statuses of a command in ascending order of severity.
 var severities = map[string][]int{
 	"doctor":  {0, 1, 3, 2}, // warnings, not examined, broken
 	"explain": {0, 4, 1, 3}, // unclear, unknown, does not arrive
 }
 
-// worse reports whether exit status a of a command is worse than b.
 func worse(command string, a, b int) bool {
 	rank := func(status int) int {
 		if i := slices.Index(severities[command], status); i >= 0 {
@@ -106,13 +103,12 @@ func worse(command string, a, b int) bool {
 	return rank(a) > rank(b)
 }
 
-// The verdicts of preflight.
+// Verdicts of preflight.
 const (
 	Go   = "go"
 	NoGo = "no-go"
 )
 
-// readiness is the verdict of preflight, with its reason.
 func (r *Report) readiness() string {
 	all := len(r.Nodes) + r.NotAsked
 	every := "this node"
@@ -132,7 +128,7 @@ func (r *Report) readiness() string {
 	return fmt.Sprintf("%s: kube-ipvs can serve on %s", Go, every)
 }
 
-// broken returns the nodes with a finding of that severity.
+// broken returns the nodes with a broken finding.
 func (r *Report) broken() map[string]bool {
 	nodes := map[string]bool{}
 	for _, f := range r.Findings {
@@ -145,8 +141,8 @@ func (r *Report) broken() map[string]bool {
 	return nodes
 }
 
-// incomplete reports whether the answers of further nodes could change the report. A verdict covers all nodes, so it is
-// also incomplete if some nodes were not selected.
+// incomplete reports whether the answers of further nodes could change the report. A verdict covers all nodes, even
+// those that were not selected.
 func (r *Report) incomplete() bool {
 	return len(r.Silent) > 0 || r.Stopped != "" || r.LeftOut > 0 || r.NotAsked > 0 && commands[r.Command].verdict
 }

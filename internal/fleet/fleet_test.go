@@ -16,7 +16,6 @@ func answer(node, document string, exit int) Answer {
 	return Answer{Node: node, Document: []byte(document), ExitStatus: &exit}
 }
 
-// merge returns the report of answers.
 func merge(q Question, answers []Answer, notAsked int) Report {
 	m := NewMerger(q, false)
 	for _, a := range answers {
@@ -43,7 +42,6 @@ func printed(t *testing.T, r Report) string {
 	return text.String()
 }
 
-// TestNodesDisagree: one node has outdated endpoints, and another has no agent.
 func TestNodesDisagree(t *testing.T) {
 	address := `, "address": "10.96.0.20:80"`
 	r := merge(Question{Command: "services", Namespace: "shop"}, []Answer{
@@ -69,7 +67,7 @@ shop        web    http   ClusterIP   10.96.0.20:80/tcp   rr          0/0       
 	}
 }
 
-// TestNodesNotAsked: a verdict is not well if some nodes were not queried, and a list of Services is then a sample.
+// TestNodesNotAsked: if some nodes were not queried, a verdict is incomplete, but a list of Services is not.
 func TestNodesNotAsked(t *testing.T) {
 	for command, c := range map[string]struct {
 		document string
@@ -113,7 +111,6 @@ func TestNodesMayDiffer(t *testing.T) {
 	}
 }
 
-// TestMissingService: nodes disagree if a Service is missing on one of them.
 func TestMissingService(t *testing.T) {
 	r := merge(Question{Command: "services"}, []Answer{
 		answer("node-1", service("ClusterIP", "Served", 1, `, "address": "10.96.0.20:80"`), 0), answer("node-2", `{"items": []}`, 0),
@@ -200,7 +197,6 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestChosenNodes: in a large cluster, the nodes with endpoints come first.
 func TestChosenNodes(t *testing.T) {
 	var all []string
 	for i := range 60 {

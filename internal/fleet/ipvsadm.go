@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// readIPVSADM reads the output of `ipvsadm -Ln` from a JSON string.
 func readIPVSADM(_ Question, document []byte) (s said, err error) {
 	var text string
 	if err := json.Unmarshal(document, &text); err != nil {
@@ -35,7 +34,7 @@ func readIPVSADM(_ Question, document []byte) (s said, err error) {
 				f.counts = append(f.counts, n)
 			}
 			if last := &s.facts[len(s.facts)-1]; last.subject[2] == "" {
-				*last = f // replaces the fact about the server alone
+				*last = f // replaces the fact of a server without destinations
 			} else {
 				s.facts = append(s.facts, f)
 			}

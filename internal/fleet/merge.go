@@ -13,39 +13,34 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// maxStatements is the maximum number of different statements in a report.
 const maxStatements = 100_000
 
-// Merger merges answers as they arrive. It stores each different statement once, with the nodes that made it.
+// Merger merges answers as they arrive. It stores each different statement once, with the numbers of its nodes.
 type Merger struct {
 	q Question
 	// keep is true if the report includes the complete answers.
 	keep bool
 
-	report   Report
-	numbered []string // the nodes that responded, in the order of their answers
-	subjects map[string]*subject
-	findings map[string]*found
-	// unchecked maps each unchecked subject to the nodes that could not check it.
+	report    Report
+	numbered  []string // the nodes that responded, in the order of their answers
+	subjects  map[string]*subject
+	findings  map[string]*found
 	unchecked map[string]*nodeSet
 	// statements counts the entries of the maps.
 	statements int
 }
 
-// subject has the rows about a subject, keyed by their answer.
 type subject struct {
 	rows map[string]*row
 	// local is true if nodes may answer differently.
 	local bool
 }
 
-// row is a Row that stores nodes by number.
 type row struct {
 	fact
 	nodes nodeSet
 }
 
-// fact is one node's answer about one subject.
 type fact struct {
 	subject, says []string
 	counts        []uint64
@@ -95,7 +90,6 @@ func (m *Merger) Add(answer Answer) {
 	}
 }
 
-// add adds a key to a map if it is missing. It returns false if the report has reached its limit.
 func add[V any](m *Merger, to map[string]V, key string, empty func() V) bool {
 	if _, exists := to[key]; exists {
 		return true
@@ -132,8 +126,8 @@ func (m *Merger) addFact(node int, f fact) {
 	}
 }
 
-// Report returns the result. notAsked is the number of nodes that were not queried. stopped is the reason if the
-// command did not wait for all answers. The merger must not be used after this call.
+// Report returns the result. stopped is the reason if the command did not wait for all answers. The merger must not
+// be used after this call.
 func (m *Merger) Report(notAsked int, stopped string) Report {
 	r := m.report
 	r.Header = view.Header{APIVersion: "fleet.kube-ipvs.io/v1", Kind: "FleetReport"}
@@ -178,7 +172,6 @@ func (m *Merger) Report(notAsked int, stopped string) Report {
 	return r
 }
 
-// disagreements describes each subject on which nodes disagree or that is missing on some nodes.
 func (m *Merger) disagreements(names namer) []string {
 	list := []string{}
 	for about, s := range m.subjects {
@@ -203,12 +196,11 @@ func (m *Merger) disagreements(names namer) []string {
 	return list
 }
 
-// display joins the non-empty cells.
 func display(key string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(key, "\x00"), func(s string) bool { return s == "" }), " ")
 }
 
-// nodeSet is a bit set of node numbers. It is compact, because many statements have many nodes.
+// nodeSet is a bit set of node numbers, which saves memory in clusters with many nodes.
 type nodeSet []uint64
 
 func (s *nodeSet) add(node int) {
@@ -236,7 +228,6 @@ func (s nodeSet) count() (n int) {
 	return n
 }
 
-// others returns the numbers below a limit that are not in the set.
 func (s nodeSet) others(limit int) (out nodeSet) {
 	for node := range limit {
 		if !s.has(node) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// The maximum numbers of names, pieces of evidence and notices in a table that is not wide.
+// Limits of a table that is not wide.
 const (
 	fewNames    = 5
 	fewEvidence = 5
@@ -23,7 +23,7 @@ func Print(w io.Writer, r Report, form inspect.Table) error {
 	return print(w, r, nil, r.Notices(form.Wide), form)
 }
 
-// print writes a report. Its rows have events, or none if there are none at all.
+// print writes a report. events is nil or has an event for each row.
 func print(w io.Writer, r Report, events, notices []string, form inspect.Table) error {
 	text := &strings.Builder{}
 	p := printer{text, r, form.Wide}
@@ -49,7 +49,6 @@ func Columns(name string) []string {
 	return slices.Concat(c.subject, c.says, c.sums, []string{"NODES"})
 }
 
-// rows writes the table.
 func (p printer) rows(events []string, form inspect.Table) error {
 	titles := Columns(p.report.Command)
 	if events != nil {
@@ -73,8 +72,8 @@ func (p printer) rows(events []string, form inspect.Table) error {
 	return inspect.WriteTable(p.w, titles, table, form)
 }
 
-// PrintNames writes the names that other commands accept: of Services or frontends, or, for commands that examine
-// nodes, of the nodes that are not well or did not respond.
+// PrintNames writes names that other commands accept. Commands that examine nodes print the nodes that
+// are not well or did not respond. Other commands print Services or frontends.
 func PrintNames(w io.Writer, r Report) error {
 	var names []string
 	c := commands[r.Command]
@@ -98,7 +97,8 @@ func PrintNames(w io.Writer, r Report) error {
 	return nil
 }
 
-// Notices returns lines about what needs attention, then how many nodes responded, and the verdict if there is one. Only a wide list has all of them.
+// Notices returns lines about problems, the number of nodes that responded, and the verdict, if any. The number of
+// lines is limited unless wide is true.
 func (r *Report) Notices(wide bool) []string {
 	var notices []string
 	for _, d := range r.Disagreements {
@@ -138,7 +138,6 @@ func (r *Report) Notices(wide bool) []string {
 
 func (r *Report) responded() int { return len(r.Nodes) - len(r.Silent) }
 
-// printer writes lines about nodes.
 type printer struct {
 	w      io.Writer
 	report Report
@@ -149,8 +148,8 @@ func (p printer) line(format string, args ...any) {
 	fmt.Fprintln(p.w, finding.Printable(fmt.Sprintf(format, args...)))
 }
 
-// finding writes a finding as doctor does, and adds its nodes. If the evidence differs between nodes, each piece also
-// has its nodes.
+// finding formats a finding like doctor, and adds the nodes. If the evidence differs between nodes, each piece of
+// evidence shows its nodes.
 func (p printer) finding(f Finding) {
 	p.line("%-7s  %s: %s", f.Severity, f.Subject, f.Problem)
 	p.line("         on %s", p.nodes(f.Nodes, ", "))
@@ -179,7 +178,6 @@ func (p printer) finding(f Finding) {
 
 func isEmpty(s string) bool { return s == "" }
 
-// nodes formats the names of nodes. Only a wide list includes all of them.
 func (p printer) nodes(names []string, separator string) string {
 	switch all := p.report.responded(); {
 	case len(names) == all && all > 1:
@@ -190,7 +188,6 @@ func (p printer) nodes(names []string, separator string) string {
 	return some(names, separator)
 }
 
-// some returns the first names and the number of the rest.
 func some(names []string, separator string) string {
 	if more := len(names) - fewNames; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewNames], separator), more)

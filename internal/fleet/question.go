@@ -14,25 +14,22 @@ type Question struct {
 	// Namespace limits the answer; empty for all namespaces. Name is a Service in it; empty for all Services. For
 	// explain, Name may include a port, or be an address with a port.
 	Namespace, Name string
-	// Extra are additional flags of the command.
-	Extra []string
+	Extra           []string
 }
 
-// command is an inspection command of kube-ipvs.
 type command struct {
-	// subject, says and sums are the column headings for subject, answer and sums.
+	// Column headings.
 	subject, says, sums []string
 	// sameEverywhere is true if all nodes should agree on a subject.
 	sameEverywhere bool
-	// verdict is true if the answer is a verdict on all nodes.
+	// verdict is true if the answer is a verdict on the whole cluster.
 	verdict bool
-	// changing is true if the last cell of an answer changes all the time.
+	// changing is true if the last cell of each answer changes all the time.
 	changing bool
-	// takesName is true if the command accepts a Service as its argument, and needsName if it requires one.
+	// takesName is true if the command accepts a Service as argument.
 	takesName, needsName bool
-	// names returns the names in a row that other commands accept.
-	names func(Row) []string
-	read  func(q Question, document []byte) (said, error)
+	names                func(Row) []string
+	read                 func(q Question, document []byte) (said, error)
 }
 
 var commands = map[string]command{
@@ -62,7 +59,7 @@ var commands = map[string]command{
 }
 
 func serviceOf(r Row) []string {
-	if r.Subject[1] == "" { // without an agent
+	if r.Subject[1] == "" { // no agent responded
 		return nil
 	}
 	return []string{r.Subject[0] + "/" + r.Subject[1]}
@@ -70,7 +67,7 @@ func serviceOf(r Row) []string {
 
 func firstCell(r Row) []string { return r.Subject[:1] }
 
-// frontendOf returns the frontend of a row in the form that explain accepts.
+// frontendOf formats the frontend of a row as an argument of explain.
 func frontendOf(r Row) []string {
 	if r.Subject[0] == "FWM" {
 		return nil
@@ -78,7 +75,6 @@ func frontendOf(r Row) []string {
 	return []string{r.Subject[1] + "/" + strings.ToLower(r.Subject[0])}
 }
 
-// unwellNodes returns the nodes of a row, unless they are well.
 func unwellNodes(r Row) []string {
 	if r.Subject[0] == well {
 		return nil
@@ -86,7 +82,7 @@ func unwellNodes(r Row) []string {
 	return r.Nodes
 }
 
-// serviceName matches the name of a Service, with an optional namespace and port. It never matches a flag.
+// serviceName matches [NAMESPACE/]NAME[:PORT]. It never matches a flag.
 var serviceName = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*/)?[a-z0-9][a-z0-9.-]*(:[a-z0-9-]+)?$`)
 
 // Line returns the command line to run on the nodes.
@@ -128,7 +124,7 @@ const ipvsadm = "ipvsadm"
 // Text reports whether the answer is text, which becomes a JSON string in the document.
 func (q Question) Text() bool { return q.Command == ipvsadm }
 
-// AsAgent reports whether the command needs the flags of the agent in its pod.
+// AsAgent reports whether the command needs the flags of the agent.
 func (q Question) AsAgent() bool { return q.Command == "plan" || q.Command == "preflight" }
 
 // isAddress reports whether explain's argument is an address with a port.
@@ -150,7 +146,6 @@ func (q Question) Service() (namespace, name string) {
 	return q.Namespace, name
 }
 
-// about reports whether the question includes objects of a namespace.
 func (q Question) about(namespace string) bool {
 	return q.Name != "" || q.Namespace == "" || q.Namespace == namespace
 }

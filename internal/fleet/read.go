@@ -15,14 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// said is the content of a node's document.
 type said struct {
 	facts     []fact
 	findings  []finding.Finding
 	unchecked []string
 }
 
-// read parses a node's answer.
 func (q Question) read(a Answer) (said, error) {
 	if a.Error != "" {
 		return said{}, errors.New(a.Error)
@@ -76,8 +74,7 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 	return out
 }
 
-// frontendAddress formats the address of a frontend. For node ports it omits the IP address, which differs between
-// nodes.
+// frontendAddress formats the address of a frontend. It omits the IP address of node ports, which differs between nodes.
 func frontendAddress(kind view.Kind, address netip.AddrPort, protocol string) string {
 	if kind == view.NodePort {
 		return fmt.Sprintf(":%d/%s", address.Port(), protocol)
@@ -115,7 +112,7 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	switch {
 	case status.View == nil && len(status.Findings) == 0:
 		return s, errors.New("it contains neither an agent's state nor a finding")
-	case status.View == nil && verdictOf(status.Findings) != string(finding.Broken): // the agent may be well
+	case status.View == nil && verdictOf(status.Findings) != string(finding.Broken): // the agent may be running
 		state = "unknown"
 	case len(status.Findings) > 0:
 		state = "not well"
@@ -128,10 +125,8 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
-// well is the verdict on a node if no finding requires action.
 const well = "well"
 
-// verdictOf returns the severity of the worst finding, or well if no finding requires action.
 func verdictOf(found []finding.Finding) string {
 	for _, severity := range []finding.Severity{finding.Broken, finding.Warning} {
 		if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == severity }) {
@@ -141,7 +136,7 @@ func verdictOf(found []finding.Finding) string {
 	return well
 }
 
-// readDoctor reads doctor's document. It does not use the type in package doctor, which builds only for Linux.
+// readDoctor does not use the type in package doctor, which builds only for Linux.
 func readDoctor(_ Question, document []byte) (s said, err error) {
 	var report struct {
 		Verdict   string            `json:"verdict"`
@@ -192,7 +187,6 @@ func readPlan(_ Question, document []byte) (s said, err error) {
 	return s, nil
 }
 
-// readCleanup reads what cleanup removed, or what it would remove.
 func readCleanup(_ Question, document []byte) (s said, err error) {
 	var c inspect.Cleanup
 	if err := json.Unmarshal(document, &c); err != nil {
@@ -215,7 +209,7 @@ func readCleanup(_ Question, document []byte) (s said, err error) {
 		s.findings = finding.One(finding.Notice, "cleanup", "objects of other programs stay", stay, "nothing to do")
 	}
 	if c.Refused != "" {
-		s.findings = append(s.findings, finding.New(finding.Warning, "cleanup", "without --dry-run it would refuse", []string{c.Refused}, "remove the reason that it gives"))
+		s.findings = append(s.findings, finding.New(finding.Warning, "cleanup", "without --dry-run it would refuse", []string{c.Refused}, "resolve the problem shown above"))
 	}
 	return s, nil
 }

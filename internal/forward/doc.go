@@ -1,11 +1,9 @@
-// Package forward forwards TCP connections and UDP datagrams in user space. It listens on an address and port, connects
-// each client to another address and port, and copies data in both directions. The agent uses it for node ports on
+// Package forward forwards TCP connections and UDP datagrams in user space. The agent uses it for node ports on
 // loopback addresses, whose packets the kernel cannot send to another node (decision 10).
 //
-// Connections, flows and the time to connect are limited. Where the platform supports it, the kernel copies the data of
-// TCP connections (splice).
+// If the platform supports splice, the kernel copies the data of TCP connections.
 //
-// The project has its own forwarder because the maintained Go proxies, such as tcpproxy, forward only TCP.
+// The project does not use an existing Go proxy, because the maintained ones, such as tcpproxy, forward only TCP.
 //
 // May import: the standard library. It depends on neither Services nor kernel objects.
 package forward

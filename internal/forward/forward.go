@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Protocol of a listener.
+// Protocol is tcp or udp.
 type Protocol string
 
 // The supported protocols.
@@ -40,12 +40,11 @@ type Limits struct {
 	FlowIdle time.Duration
 }
 
-// DefaultLimits suit a node: they permit about 64 MB of UDP buffers, and two file descriptors for each connection.
+// DefaultLimits permit about 64 MB of UDP buffers, and two file descriptors for each connection.
 var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
 
 // Counts are statistics since the start.
 type Counts struct {
-	// Connections and Flows are the numbers of open connections and flows.
 	Connections, Flows int64
 	// Refused is the number of connections and datagrams beyond the limits.
 	Refused uint64
@@ -62,17 +61,13 @@ type Forwarder struct {
 	mu        sync.Mutex
 	closed    bool
 	listeners map[Listen]listener
-	// running counts the goroutines of listeners, connections and flows.
-	running sync.WaitGroup
-	// ctx is canceled by Close. It ends all connections.
-	ctx  context.Context
-	stop context.CancelFunc
+	running   sync.WaitGroup
+	ctx       context.Context
+	stop      context.CancelFunc
 }
 
-// listener serves the clients of one address and port.
 type listener interface {
 	set(to netip.AddrPort)
-	// close stops listening. Open TCP connections continue.
 	close() error
 }
 
@@ -85,8 +80,8 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards the clients of an address and port to a destination. It opens the port if necessary, or replaces the
-// destination of an open port. Open TCP connections continue; UDP flows end, and the next datagram starts a new flow.
+// Set forwards the clients of an address and port to a destination. It may be called again with another destination.
+// Open TCP connections continue; UDP flows end, and the next datagram starts a new flow.
 func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 
 const patience = 10 * time.Second
 
-// limits are the limits for tests, whose endpoints are all on loopback.
+// All endpoints of the tests are on loopback.
 var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
 
-// endpoint is a server that sends its name to each client and echoes what it receives.
+// endpoint is a server that sends its name to each client and echoes all data.
 type endpoint struct {
 	name   string
 	socket net.Listener
@@ -56,13 +56,11 @@ func startEndpoint(t *testing.T, name string) endpoint {
 
 func (e endpoint) addr() netip.AddrPort { return e.socket.Addr().(*net.TCPAddr).AddrPort() }
 
-// deadEndpoint returns an address that refuses connections.
 func deadEndpoint(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return freePort(t, TCP).At
 }
 
-// freePort returns a free port on loopback.
 func freePort(t *testing.T, protocol Protocol) Listen {
 	t.Helper()
 	return Listen{protocol, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freeport.Get(t))}
@@ -82,7 +80,6 @@ func set(t *testing.T, f *Forwarder, at Listen, to netip.AddrPort) {
 	}
 }
 
-// client is a connection, with the name of its endpoint.
 type client struct {
 	*net.TCPConn
 	in   *bufio.Reader
@@ -115,7 +112,6 @@ func mustDial(t *testing.T, at Listen) *client {
 	return c
 }
 
-// echoes checks that the connection still carries bytes in both directions.
 func (c *client) echoes(t *testing.T) {
 	t.Helper()
 	if _, err := io.WriteString(c, "ping\n"); err != nil {
@@ -149,11 +145,10 @@ func TestHalfClose(t *testing.T) {
 	}()
 	got, err := io.ReadAll(c.in)
 	if err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("%d bytes of %d came back: %v", len(got), len(sent), err)
+		t.Errorf("received %d of %d bytes: %v", len(got), len(sent), err)
 	}
 }
 
-// TestChangesKeepConnections: open connections survive a new destination and a closed port.
 func TestChangesKeepConnections(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, startEndpoint(t, "old").addr())
@@ -253,13 +248,14 @@ func udpClient(t *testing.T, at Listen) net.Conn {
 
 var questions atomic.Int64
 
-// ask sends a question until a reply arrives. Each question has a number, because an earlier question may have been sent and answered twice.
+// ask sends a question until a reply arrives. Questions have numbers, because an earlier question may also be
+// answered.
 func ask(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buffer, number := make([]byte, maxDatagram), fmt.Sprintf("#%d", questions.Add(1))
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if _, err := io.WriteString(c, question+number); err != nil {
-			continue // the port was closed when an earlier datagram arrived
+			continue
 		}
 		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		for {
@@ -349,8 +345,6 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// TestConcurrentChanges changes and closes ports while clients connect. A client may get no error if its port closes
-// meanwhile.
 func TestConcurrentChanges(t *testing.T) {
 	f := New(limits)
 	at := []Listen{freePort(t, TCP), freePort(t, TCP)}
@@ -389,7 +383,7 @@ func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not within the time")
+			t.Fatal("timeout")
 		}
 	}
 }

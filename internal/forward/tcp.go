@@ -13,7 +13,6 @@ import (
 // errorPause is the pause of a listener after an error, such as a lack of file descriptors.
 const errorPause = 50 * time.Millisecond
 
-// tcpListener forwards connections.
 type tcpListener struct {
 	*Forwarder
 	socket  *net.TCPListener
@@ -59,13 +58,12 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// reset closes a connection with a RST, so that the client receives an error and not an empty response.
+// reset closes a connection with a RST, so that the client receives an error instead of an empty response.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// pass connects a client to the destination, and returns when both directions have ended.
 func (l *tcpListener) pass(client *net.TCPConn) {
 	server, err := l.connect()
 	if err != nil {
@@ -93,7 +91,7 @@ func (l *tcpListener) connect() (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// copyHalf copies one direction. End of file ends only this direction; an error ends both.
+// End of file ends only this direction; an error ends both.
 func copyHalf(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// maxDatagram is the largest UDP payload.
 const maxDatagram = 65535
 
-// udpListener forwards datagrams. Each client has its own socket to the other side. That socket receives the replies.
+// udpListener has a socket to the destination for each client, which also receives the replies.
 type udpListener struct {
 	*Forwarder
 	socket *net.UDPConn
@@ -52,7 +51,7 @@ func (l *udpListener) forgetAll() {
 	}
 }
 
-// forget ends a flow. Its goroutine then returns because the socket is closed. The caller must hold mu.
+// forget ends a flow. The caller must hold mu.
 func (l *udpListener) forget(client netip.AddrPort, flow *net.UDPConn) {
 	if l.known[client] == flow {
 		delete(l.known, client)
@@ -81,7 +80,6 @@ func (l *udpListener) receive() {
 	}
 }
 
-// flowOf returns a client's flow, and creates it if necessary.
 func (l *udpListener) flowOf(client netip.AddrPort) (*net.UDPConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +105,7 @@ func (l *udpListener) flowOf(client netip.AddrPort) (*net.UDPConn, error) {
 	return flow, nil
 }
 
-// reply forwards the replies to a client. It returns when the flow ends or expires, or when the destination refuses a
-// datagram.
+// reply forwards replies to a client until the flow ends or the destination refuses a datagram.
 func (l *udpListener) reply(client netip.AddrPort, flow *net.UDPConn) {
 	buffer := make([]byte, maxDatagram)
 	_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))

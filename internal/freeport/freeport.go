@@ -1,9 +1,9 @@
 // Package freeport reserves ports for tests and local servers.
 //
-// Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the test
-// closes it, another socket can take the port before the tested code does: another test's listener, the local end of a
-// connection, or even the connection that waits for the port to open. Ports from this package lie outside the range
-// from which the kernel chooses, and each is reserved for one process until that process ends.
+// Sometimes a test must name a port before the tested code listens there. If the kernel chooses the port and the
+// test closes it, another socket can take the port before the tested code does, for example the local end of a
+// connection. Ports from this package lie outside the range from which the kernel chooses, and each is reserved for
+// one process until that process ends.
 //
 // May import: nothing of this module.
 package freeport

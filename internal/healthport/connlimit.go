@@ -39,7 +39,7 @@ func (c *ConnLimit) Track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// add returns the connection to close, or nil below the limit.
+// add returns the connection to close; nil if there is room.
 func (c *ConnLimit) add(conn net.Conn) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// faults are the possible reasons why listening fails.
 var faults = map[string]struct {
 	// begin causes the fault. It returns the wanted port and a function that ends the fault.
 	begin func(*testing.T, *node) (uint16, func())
@@ -101,13 +100,11 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// refusal is a fault that makes listening on a port fail.
 type refusal struct {
 	address, network string
 	err              error
 }
 
-// breakable fails to open the sockets selected by refuse.
 func (n *node) breakable() *node {
 	listen := n.listen
 	n.refused = new(atomic.Pointer[refusal])
@@ -121,7 +118,6 @@ func (n *node) breakable() *node {
 	return n
 }
 
-// refuse makes listening fail until the returned function is called.
 func (n *node) refuse(port uint16, network string, err error) func() {
 	n.refused.Store(&refusal{fmt.Sprintf(":%d", port), network, err})
 	return func() { n.refused.Store(nil) }
@@ -211,7 +207,6 @@ func TestConnectionLimit(t *testing.T) {
 	if got := ask(t, "GET", url(home4, port)); got.Status != 200 {
 		t.Errorf("at the limit: %+v", got)
 	}
-	// The oldest connections are closed first.
 	for _, conn := range silent[:20] {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {

@@ -20,14 +20,12 @@ const (
 	maxHeader                                    = 8 << 10
 )
 
-// listener is one open port of one Service at one address.
 type listener struct {
 	socket net.Listener
 	server *http.Server
 	served chan struct{} // closed when serving has ended
 }
 
-// openListener starts serving a Service's health checks at one address.
 func (p *Ports) openListener(ctx context.Context, at binding) (*listener, error) {
 	network := "tcp4"
 	if at.addr.Addr().Is6() {

@@ -16,22 +16,18 @@ import (
 
 // Port is the health check port of one Service.
 type Port struct {
-	// Number is the port, or 0 for none.
 	Number uint16
 	// Local is the number of distinct addresses of the Service's ready endpoints on this node.
 	Local int
 }
 
-// Config of Ports. All functions are required, must be safe for concurrent use, and must not block.
+// Config configures Ports. All functions are required, must be safe for concurrent use, and must not block.
 type Config struct {
-	// Families are the address families that this node serves.
-	Families []inet.Family
-	// Healthy reports whether the agent keeps this node's Services up to date.
-	Healthy func() bool
-	// Responded is called with the HTTP status of each response.
+	Families  []inet.Family
+	Healthy   func() bool
 	Responded func(status int)
-	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The error
-	// is nil once all listeners work or none is wanted.
+	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The
+	// error is nil once no listener fails.
 	Failed func(id model.ServiceID, err error)
 	// Counted is called with the number of Services whose listeners all work, and the number of Services that lack a listener.
 	Counted func(listening, failing int)
@@ -71,8 +67,8 @@ func New(cfg Config) *Ports {
 }
 
 // SetAddresses sets the addresses to listen on. For a family without addresses, Ports listens on the unspecified
-// address. This is the case before the first call, and if the node's addresses cannot be read: a node that does not
-// respond would receive no traffic.
+// address. This happens before the first call and if the node's addresses cannot be read, because a node that does
+// not respond would receive no traffic.
 func (p *Ports) SetAddresses(addresses []netip.Addr) {
 	var all []netip.Addr
 	for _, family := range p.cfg.Families {
@@ -123,7 +119,6 @@ func (p *Ports) Update(ports map[model.ServiceID]Port) {
 	}
 }
 
-// settleSoon wakes Run.
 func (p *Ports) settleSoon() {
 	select {
 	case p.wake <- struct{}{}:

@@ -96,7 +96,6 @@ func (n *node) untilReported(what string, reported func() bool) {
 	})
 }
 
-// failure is the reported failure of a Service, as text.
 func (n *node) failure(id model.ServiceID) string { return fmt.Sprint(n.failures[id]) }
 
 func (n *node) untilCounted(listening, failing int) {
@@ -161,7 +160,6 @@ func open(addr netip.Addr, port uint16) bool {
 	return true
 }
 
-// taken returns a port in use by another listener.
 func taken(t *testing.T, addr netip.Addr) (uint16, io.Closer) {
 	t.Helper()
 	port := freeport.Get(t)
@@ -258,7 +256,7 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	}
 }
 
-// TestAddresses: Ports listens only on the given addresses, or on all addresses for a family without given addresses.
+// TestAddresses: Ports listens only on the given addresses of a family. Without such addresses, it listens on all.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
 	port := freeport.Get(t)

@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// binding is an address and port that serves a Service's health checks.
 type binding struct {
 	service model.ServiceID
 	addr    netip.AddrPort
@@ -27,7 +26,6 @@ func (b binding) compare(o binding) int {
 	return cmp.Or(b.service.Compare(o.service), b.addr.Compare(o.addr))
 }
 
-// failure is the error of a failed listener, with its backoff.
 type failure struct {
 	err   error
 	wait  time.Duration
@@ -54,7 +52,6 @@ func (p *Ports) settle(ctx context.Context) time.Time {
 	return p.nextRetry()
 }
 
-// bindings returns the wanted bindings, sorted.
 func (p *Ports) bindings() []binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +91,6 @@ func (p *Ports) closeUnwanted(bindings []binding) (freed map[netip.AddrPort]bool
 	return freed
 }
 
-// try opens a listener, or records the failure and the time of the retry.
 func (p *Ports) try(ctx context.Context, at binding) {
 	l, err := p.openListener(ctx, at)
 	if err == nil {
@@ -131,7 +127,6 @@ func (p *Ports) explain(at binding, err error) error {
 	return fmt.Errorf("another program uses this port (find it with: ss -ltnp sport = :%d): %w", at.addr.Port(), err)
 }
 
-// report logs changed failures and passes them to the callbacks.
 func (p *Ports) report(bindings []binding) {
 	failures := map[model.ServiceID][]string{}
 	services := map[model.ServiceID]bool{}

@@ -21,8 +21,8 @@ const (
 // Families lists both families, in the order of every output.
 var Families = []Family{IPv4, IPv6}
 
-// FamilyOf returns the family of a valid address. An IPv4-mapped IPv6 address counts as IPv6; callers Unmap addresses
-// where they enter the program.
+// FamilyOf returns the family of a valid address. An IPv4-mapped IPv6 address counts as IPv6; callers Unmap all
+// input addresses.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4

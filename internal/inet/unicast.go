@@ -21,7 +21,7 @@ func CheckUnicast(a netip.Addr) error {
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return errors.New("is the broadcast address")
 	case thisNetwork.Contains(a):
-		return errors.New("is in 0.0.0.0/8, which is not a network")
+		return errors.New("is in 0.0.0.0/8, which is reserved")
 	case slices.Contains(metadata, a):
 		return errors.New("is a cloud's metadata server, which provides credentials or commands to nodes")
 	}

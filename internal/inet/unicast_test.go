@@ -23,7 +23,7 @@ func TestCheckUnicast(t *testing.T) {
 		"168.63.129.16":   "is a cloud's metadata server, which provides credentials or commands to nodes",
 		"100.100.100.200": "is a cloud's metadata server, which provides credentials or commands to nodes",
 		"192.0.0.192":     "is a cloud's metadata server, which provides credentials or commands to nodes",
-		"0.0.0.1":         "is in 0.0.0.0/8, which is not a network",
+		"0.0.0.1":         "is in 0.0.0.0/8, which is reserved",
 		"fd00:ec2::253":   "",
 	} {
 		switch err := CheckUnicast(netip.MustParseAddr(addr)); {

@@ -12,7 +12,6 @@ import (
 
 var shopAt = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:0"), Protocol: inet.TCP}
 
-// shopKernel has one all-ports virtual server, with one endpoint in use and one drained.
 func shopKernel() inspect.Servers {
 	d := func(addr string, weight, active uint32) kernel.ObservedDestination {
 		return kernel.ObservedDestination{
@@ -38,8 +37,8 @@ func shopView() view.Service {
 	return view.Service{Namespace: "default", Name: "shop", Frontends: []view.Frontend{front("http", "10.96.0.1:80"), front("https", "10.96.0.1:443")}}
 }
 
-// An endpoint of weight 0 is drained once the kernel counts no connection to it. A port without its own virtual server shows the counters
-// of the all-ports server.
+// An endpoint with weight 0 is drained when it has no connections left. A port without its own virtual server shows
+// the counters of the all-ports server.
 func TestDrainedAndAllPorts(t *testing.T) {
 	list := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	for _, f := range list.Items[0].Frontends {
@@ -57,7 +56,7 @@ func TestDrainedAndAllPorts(t *testing.T) {
 	}
 }
 
-// An affinity entry for all ports is listed with the Service, without a port.
+// TestConnectionsOfAllPorts: an affinity entry for all ports belongs to the Service, but to none of its ports.
 func TestConnectionsOfAllPorts(t *testing.T) {
 	conn := func(client, virtual, to string) kernel.Connection {
 		return kernel.Connection{

@@ -10,20 +10,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Cleanup is the JSON document of the command cleanup. Operations are shown as the equivalent commands.
+// Cleanup is the JSON document of the command cleanup. Operations are shown as equivalent commands.
 type Cleanup struct {
 	view.Header
 	DryRun bool `json:"dryRun"`
 	// Refused is the reason why cleanup would refuse without --dry-run.
 	Refused string `json:"refused,omitempty"`
-	// ToRemove is the result of a dry run, Removed and Failed are the results of a real run.
+	// A dry run sets ToRemove. A real run sets Removed and Failed.
 	ToRemove []string         `json:"toRemove"`
 	Removed  []string         `json:"removed"`
 	Failed   []cleanupFailure `json:"failed"`
-	// ForeignAddresses are other programs' addresses on kube-ipvs0. The device is not removed while it has foreign addresses.
+	// ForeignAddresses are other programs' addresses on kube-ipvs0. Cleanup keeps the device if there are any.
 	ForeignAddresses []string `json:"foreignAddresses"`
-	// ForeignServers are other programs' virtual servers on the device, and Kept lists other objects that are kept,
-	// with the reasons. Only the removal of kube-proxy's leftovers sets these fields.
+	// ForeignServers are other programs' virtual servers on the device. Kept lists other objects that are kept, with
+	// the reasons. Only the removal of kube-proxy's leftovers sets these fields.
 	ForeignServers []string `json:"foreignServers,omitempty"`
 	Kept           []string `json:"kept,omitempty"`
 
@@ -35,8 +35,8 @@ type cleanupFailure struct {
 	Error     string `json:"error"`
 }
 
-// NewCleanup returns a document without results. The document also writes what it records as text: results to out,
-// everything else to notes.
+// NewCleanup returns an empty document. The document also writes what it records as text: results to out, everything
+// else to notes.
 func NewCleanup(dryRun bool, out, notes io.Writer) *Cleanup {
 	return &Cleanup{
 		Header: view.HeaderOf("Cleanup"), DryRun: dryRun,

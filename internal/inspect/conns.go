@@ -64,7 +64,7 @@ func Connections(conns []kernel.Connection, services ServiceList) ConnectionList
 			continue
 		}
 		endpoint := endpointOf(o.frontend, c.Destination)
-		if c.Virtual.Port() == 0 { // affinity for all ports: the endpoint of any port has the pod's name
+		if c.Virtual.Port() == 0 { // affinity for all ports: look up the pod by address alone
 			endpoint = endpointOf(o.frontend, netip.AddrPortFrom(c.Destination.Addr(), o.frontend.Address.Port()))
 			o.frontend.Port = ""
 		}

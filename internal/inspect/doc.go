@@ -1,6 +1,5 @@
 // Package inspect renders the wanted state, plans, Services, connections and an agent's status as text and as JSON.
-//
-// It is pure. Each command has a text table and a stable JSON document.
+// It is pure.
 //
 // May import: finding, kernel, want, diff, inet, model and view.
 package inspect

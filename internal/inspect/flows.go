@@ -21,8 +21,7 @@ type flowTarget struct {
 	frontend view.Frontend
 }
 
-// FlowNamesOf collects the names in the Services of an agent. Connections to other Services are left out. Clients may be endpoints of any
-// Service in all.
+// FlowNamesOf returns the names in services. Clients may also be pods of the Services in all.
 func FlowNamesOf(services, all []view.Service) FlowNames {
 	n := FlowNames{map[kernel.ServerKey]flowTarget{}, map[netip.Addr]string{}}
 	for _, s := range services {
@@ -44,7 +43,7 @@ func FlowNamesOf(services, all []view.Service) FlowNames {
 	return n
 }
 
-// Event describes a connection. It returns false for one that leads to no Service.
+// Event describes a connection. It returns false if the connection leads to no Service.
 func (n FlowNames) Event(e kernel.FlowEvent) (out view.FlowEvent, ok bool) {
 	to, known := n.frontends[e.Key]
 	if !known {
@@ -54,7 +53,7 @@ func (n FlowNames) Event(e kernel.FlowEvent) (out view.FlowEvent, ok bool) {
 		Time: e.At, Event: view.FlowNew, Namespace: to.service.Namespace, Name: to.service.Name, Port: to.frontend.Port, Protocol: e.Key.Protocol.String(),
 		Client: e.Client, ClientPod: n.pods[e.Client.Addr()], Virtual: e.Key.Addr,
 	}
-	if e.Endpoint != e.Key.Addr { // the connection has an endpoint
+	if e.Endpoint != e.Key.Addr {
 		found := endpointOf(to.frontend, e.Endpoint)
 		out.Endpoint, out.Pod, out.Node = e.Endpoint, found.Pod, found.Node
 	}
@@ -71,12 +70,13 @@ func (n FlowNames) Event(e kernel.FlowEvent) (out view.FlowEvent, ok bool) {
 	return out, true
 }
 
-// FlowTitles are the titles of the table of flows. Its columns have fixed widths, because the lines are printed one by one.
+// FlowTitles returns the headings of the table of flows. Columns have fixed widths, because lines are printed one by
+// one.
 func FlowTitles() string {
 	return flowLine("TIME", "EVENT", "SERVICE", "CLIENT", "ENDPOINT", "DETAILS")
 }
 
-// FlowLine is a line of the table.
+// FlowLine returns a line of the table of flows.
 func FlowLine(e view.FlowEvent) string {
 	at := e.Time.Format("15:04:05.000")
 	if e.Event == view.FlowsLost {

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestFlows: connections to Services have the names of the Service and of the pods at both ends; others are left out.
+// TestFlows: events name the Service and the pods of both ends. Other connections are left out.
 func TestFlows(t *testing.T) {
 	shop := shopView()
 	names := inspect.FlowNamesOf([]view.Service{shop}, []view.Service{shop})

@@ -14,10 +14,10 @@ import (
 // HistoryList is the document of the command history.
 type HistoryList struct {
 	view.Header
-	// Node is the node's name, Started when its agent started: the history begins there.
+	// Node is the node's name. Started is the start time of the agent, where its history begins.
 	Node    string `json:"node"`
 	Started string `json:"started"`
-	// Dropped counts older entries that the agent has forgotten.
+	// Dropped counts older entries that the agent has discarded.
 	Dropped int              `json:"dropped"`
 	Items   []*view.PastSync `json:"items"`
 }
@@ -57,15 +57,14 @@ func PrintHistory(w io.Writer, list HistoryList, form Table) error {
 	return t.writeAs(w, form)
 }
 
-// maxResult bounds the result in a table that is not wide.
 const maxResult = 140
 
-// HistoryCells are the time of a sync, its kind and causes, its Services and changes.
+// HistoryCells returns the table cells for a sync.
 func HistoryCells(e *view.PastSync) []string {
 	return []string{e.Time.UTC().Format(timeLayout), string(e.Kind), causes(e), summary(e.Services), changesOf(e)}
 }
 
-// PrintHistoryNames writes the name of each Service that the entries list, once, as other commands accept it.
+// PrintHistoryNames writes the name of each Service in the entries once, in the form that other commands accept.
 func PrintHistoryNames(w io.Writer, list HistoryList) error {
 	var names []string
 	for _, e := range list.Items {
@@ -91,7 +90,6 @@ func causes(e *view.PastSync) string {
 	return finding.Printable(strings.Join(all, ", "))
 }
 
-// summary is the first item of a list, and the number of the others.
 func summary(list view.Some[string]) string {
 	switch {
 	case list.Count == 0:
@@ -104,7 +102,6 @@ func summary(list view.Some[string]) string {
 	return fmt.Sprintf("%s and %d more", list.Items[0], list.Count-1)
 }
 
-// changesOf counts the successful operations.
 func changesOf(e *view.PastSync) string {
 	sum := view.OperationCount{}
 	for _, o := range e.Operations {
@@ -113,7 +110,6 @@ func changesOf(e *view.PastSync) string {
 	return changes(sum)
 }
 
-// changes leaves out what is zero.
 func changes(o view.OperationCount) string {
 	var parts []string
 	for _, part := range []struct {
@@ -135,7 +131,7 @@ func operationsOf(e *view.PastSync) string {
 	return strings.Join(all, ", ")
 }
 
-// Result is the most serious outcome of a sync.
+// Result describes the most serious outcome of a sync.
 func Result(e *view.PastSync) string {
 	text := "ok"
 	switch failures := e.Failures; {

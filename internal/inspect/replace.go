@@ -12,11 +12,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// mostReplaced limits the number of Services that one finding lists.
 const mostReplaced = 100
 
-// Replaces finds what clients will notice if an agent takes over another proxy's virtual servers. v describes what the agent would serve, and
-// have contains the kernel's virtual servers. Services with the same difference share a finding.
+// Replaces finds what clients will notice if an agent takes over another proxy's virtual servers. v is what the agent
+// would serve, and have is what the kernel contains. Services with the same difference share a finding.
 func Replaces(v *view.View, have map[kernel.ServerKey]kernel.ObservedServer) []finding.Finding {
 	r := replacing{have: have, used: map[kernel.ServerKey]bool{}, found: map[string]*finding.Finding{}}
 	for _, s := range v.Services {
@@ -70,7 +69,6 @@ type replacing struct {
 	found map[string]*finding.Finding // by problem
 }
 
-// add adds evidence to the finding with this problem.
 func (r *replacing) add(severity finding.Severity, problem, evidence, remedy string) {
 	f := r.found[problem]
 	if f == nil {
@@ -97,7 +95,7 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 	}
 	name := fmt.Sprintf("%s at %s/%s", s.ID(), f.Address, f.Protocol)
 	switch {
-	case f.State == view.Conflict && exists && s.ID() != f.Owner: // the owner's frontend is compared
+	case f.State == view.Conflict && exists && s.ID() != f.Owner: // the owner's frontend is compared instead
 		return
 	case f.State == view.ForeignServer:
 		r.add(finding.Broken, "would not be served, because the virtual server there seems to be another program's", name+": "+f.Reason,
@@ -160,7 +158,8 @@ func seconds(n uint32) string {
 	return fmt.Sprintf("%d s", n)
 }
 
-// unused adds a finding about a virtual server that the agent would not serve. The reason is a problem that names its address, if there is one.
+// unused adds a finding about a virtual server that the agent would not serve. The reason is a problem of a Service
+// that contains the address, if any.
 func (r *replacing) unused(v *view.View, key kernel.ServerKey) {
 	reason, shown := "", fmt.Sprintf("%s/%s", key.Addr, key.Protocol)
 	for _, s := range v.Services {
@@ -178,7 +177,6 @@ func (r *replacing) unused(v *view.View, key kernel.ServerKey) {
 	r.add(finding.Broken, "would no longer be served", shown+": "+reason, "change the Service as its problem says, or accept that these frontends close")
 }
 
-// namesAddress reports whether a text contains the address of a virtual server as a word.
 func namesAddress(text string, key kernel.ServerKey) bool {
 	addr := key.Addr.Addr().String()
 	return slices.ContainsFunc(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(` ,;()"[]/`, c) }), func(word string) bool {

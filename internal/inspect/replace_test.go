@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestReplacesAllPorts: beside an agent, its own virtual server for all ports is no difference.
+// TestReplacesAllPorts: the agent's own virtual server for all ports is not a difference.
 func TestReplacesAllPorts(t *testing.T) {
 	shop := shopView()
 	for i := range shop.Frontends {

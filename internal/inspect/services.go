@@ -78,11 +78,10 @@ func join(f *view.Frontend, servers Servers) {
 }
 
 func keyOf(f view.Frontend) kernel.ServerKey {
-	protocol, _ := inet.ParseProtocol(f.Protocol) // 0, which matches no server, for an unknown protocol
+	protocol, _ := inet.ParseProtocol(f.Protocol) // an unknown protocol is 0, which matches no server
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 }
 
-// serverOf returns the virtual server of a frontend.
 func serverOf(f view.Frontend) kernel.ServerKey {
 	if f.AllPorts {
 		return keyOf(f).AllPorts()
@@ -94,7 +93,6 @@ func connectionsOf(d kernel.ObservedDestination) view.Connections {
 	return view.Connections{Active: uint64(d.Stats.Active), Inactive: uint64(d.Stats.Inactive)}
 }
 
-// unknownWithoutAgent lists the information that only an agent has.
 var unknownWithoutAgent = []string{
 	"the Service of each virtual server",
 	"pods, nodes and zones of endpoints; endpoints that are not ready",
@@ -102,7 +100,7 @@ var unknownWithoutAgent = []string{
 	"problems and missing objects",
 }
 
-// ServicesOfKernel lists the virtual servers in our ledger, if no agent responds.
+// ServicesOfKernel lists the virtual servers with an owner record, if no agent responds.
 func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
@@ -134,10 +132,8 @@ func frontendOfKernel(s kernel.ObservedServer) view.Frontend {
 	return f
 }
 
-// takesConnections reports whether an endpoint accepts new connections.
 func takesConnections(e view.Endpoint) bool { return e.Weight != nil && *e.Weight > 0 }
 
-// endpointOf finds the endpoint with an address.
 func endpointOf(f view.Frontend, addr netip.AddrPort) view.Endpoint {
 	i := slices.IndexFunc(f.Endpoints, func(e view.Endpoint) bool { return e.Address == addr })
 	if i < 0 {

@@ -34,7 +34,7 @@ func PrintServices(w io.Writer, list ServiceList, form Table) error {
 	return t.writeAs(w, form)
 }
 
-// PrintNames writes the name of each Service in the form that other commands accept.
+// PrintNames writes the names of Services in the form that other commands accept.
 func PrintNames(w io.Writer, list ServiceList) error {
 	for _, s := range list.Items {
 		if s.Name == "" { // without an agent
@@ -56,7 +56,6 @@ func affinity(f view.Frontend) string {
 	return fmt.Sprintf("%ds", f.Affinity)
 }
 
-// endpointCount returns the number of endpoints that accept new connections, and the total.
 func endpointCount(f view.Frontend) string {
 	taking := 0
 	for _, e := range f.Endpoints {
@@ -91,7 +90,7 @@ func inactive(c *view.Connections) string {
 	return strconv.FormatUint(c.Inactive, 10)
 }
 
-// PrintService writes one Service in full: every frontend with its settings, their origin, and its endpoints.
+// PrintService writes all details of a Service.
 func PrintService(w io.Writer, s view.Service) error {
 	fmt.Fprintf(w, "Service %s\n", cmp.Or(s.ID(), "unknown"))
 	for _, p := range s.Problems {
@@ -129,7 +128,6 @@ func printFrontend(w io.Writer, f view.Frontend) error {
 	return t.write(w)
 }
 
-// timeFormat is the format of times in tables.
 const timeFormat = "2006-01-02T15:04:05Z"
 
 func printSettings(w io.Writer, f view.Frontend) error {
@@ -157,7 +155,7 @@ func policyField(k view.Kind) string {
 	return "spec.externalTrafficPolicy"
 }
 
-// weight formats the kernel's weight, and the wanted weight if it differs.
+// weight returns the kernel's weight, and the wanted weight if it differs.
 func weight(e view.Endpoint) string {
 	have, wanted := "", ""
 	if e.Weight != nil {

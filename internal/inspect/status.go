@@ -15,30 +15,29 @@ type Status struct {
 	view.Header
 	Agent   bool     `json:"agent"`
 	Unknown []string `json:"unknown"`
-	// Findings are the reasons why this node's Services may not follow the cluster. They do not include problems of
-	// individual Services. Unwell contains the same findings as one line each.
+	// Findings are the reasons why this node may not serve the current Services. Problems of individual Services are
+	// not included. Unwell contains the same findings as text.
 	Findings []finding.Finding `json:"findings"`
 	Unwell   []string          `json:"unwell"`
 	// Silence is the reason why the agent did not respond.
 	Silence string `json:"silence,omitempty"`
-	// View is the agent's state; nil if no agent responds.
-	View *view.View `json:"view,omitempty"`
-	// Machine is the kernel's state.
-	Machine Machine `json:"machine"`
+	// View is the agent's state; nil if the agent did not respond.
+	View    *view.View `json:"view,omitempty"`
+	Machine Machine    `json:"machine"`
 }
 
 // Machine is the current state of the kernel.
 type Machine struct {
 	Kernel string `json:"kernel"`
-	// Modules are the loaded IPVS modules. Built-in modules are not listed.
+	// Modules are the loaded IPVS modules, except those built into the kernel.
 	Modules []string `json:"modules"`
 	// Owned virtual servers have an owner record, foreign ones do not.
 	Owned   int `json:"ownedVirtualServers"`
 	Foreign int `json:"foreignVirtualServers"`
-	// Connections counts the connections of owned virtual servers. It is nil if nftables balances, because the kernel
-	// then does not count them.
+	// Connections counts the connections of owned virtual servers. It is nil with nftables, because the kernel then
+	// does not count connections.
 	Connections *view.Connections `json:"connections,omitempty"`
-	// Error is the reason why the virtual servers could not be read. In that case the numbers are 0.
+	// Error is the reason why the virtual servers could not be read.
 	Error string `json:"error,omitempty"`
 }
 
@@ -61,7 +60,6 @@ func (m *Machine) Count(servers Servers, mode kernel.Mode, ours func(kernel.Serv
 	}
 }
 
-// withoutAgent lists the information that only an agent has.
 const withoutAgent = "sources, syncs, drift, problems and configuration are known only to a running agent"
 
 // StatusOf joins the machine's state and the agent's view. If the agent did not respond, v is nil and silence is the reason.
@@ -166,7 +164,7 @@ func contactText(v *view.View, s view.Source) string {
 	switch {
 	case s.LastContact != nil:
 		return "last contact " + ago(v.Time.Sub(*s.LastContact).Seconds())
-	case v.Agent.Synced: // a directory of manifests has no heartbeat
+	case v.Agent.Synced: // manifest directories have no heartbeat
 		return "read"
 	}
 	return "no contact yet"

@@ -9,20 +9,17 @@ import (
 	"strings"
 )
 
-// Table is the form of a table.
+// Table describes how a table is printed.
 type Table struct {
-	// Wide adds columns.
-	Wide bool
-	// NoHeaders omits the titles.
+	Wide      bool
 	NoHeaders bool
-	// SortBy is the title of a column, in upper or lower case. If it is empty, the list's order is kept.
+	// SortBy is the title of a column, in upper or lower case. If it is empty, the rows keep their order.
 	SortBy string
-	// Widths are the column widths of an earlier table that this one continues, if any. Writing the table may increase
-	// them.
+	// Widths are the column widths of an earlier table that this one continues. Writing the table may increase them.
 	Widths *[]int
 }
 
-// WriteTable writes rows below their titles.
+// WriteTable writes titles and rows.
 func WriteTable(w io.Writer, titles []string, rows [][]string, form Table) error {
 	t := newTable(titles...)
 	for _, row := range rows {
@@ -46,7 +43,6 @@ func (form Table) column(titles []string) (int, error) {
 	return i, nil
 }
 
-// writeAs sorts the rows and writes the table.
 func (t *table) writeAs(w io.Writer, form Table) error {
 	i, err := form.column(t.rows[0])
 	if err != nil {
@@ -80,7 +76,6 @@ func leadingNumber(text string) (uint64, bool) {
 	return n, err == nil
 }
 
-// table aligns columns.
 type table struct{ rows [][]string }
 
 func newTable(titles ...string) *table {

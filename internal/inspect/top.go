@@ -17,9 +17,8 @@ type Counts = map[kernel.ServerKey]kernel.Traffic
 type TopList struct {
 	view.Header
 	// Agent is true if an agent responded. Unknown lists missing information.
-	Agent   bool     `json:"agent"`
-	Unknown []string `json:"unknown"`
-	// Seconds is the length of the measurement.
+	Agent   bool       `json:"agent"`
+	Unknown []string   `json:"unknown"`
 	Seconds float64    `json:"seconds"`
 	Items   []TopEntry `json:"items"`
 }
@@ -38,7 +37,7 @@ type TopEntry struct {
 	Name      string    `json:"name,omitempty"`
 	Port      string    `json:"port,omitempty"`
 	Kind      view.Kind `json:"kind"`
-	// Address is the frontend's address; Server is the virtual server's, which may serve all ports of the address.
+	// Address is the frontend's address. Server is the address of the virtual server, which may serve all ports.
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`
 	Server   string         `json:"server"`
@@ -62,8 +61,8 @@ type TopEndpoint struct {
 	WeightShare float64 `json:"weightShare"`
 }
 
-// TopOf joins Services with the difference of two readings of their counters. Entries are sorted by new connections and
-// then by open connections, the largest number first.
+// TopOf computes the load of Services from two readings of their counters. It sorts by new connections and then by
+// open connections, in descending order.
 func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
@@ -122,7 +121,8 @@ func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpo
 	return sum > 0
 }
 
-// trafficOf returns the traffic between two readings. Counters restart at 0 if a virtual server is recreated.
+// trafficOf returns the traffic between two readings. The kernel's counters restart at 0 if a virtual server is
+// recreated.
 func trafficOf(before, now kernel.Counters, seconds float64) Traffic {
 	if now.Connections < before.Connections || now.InPackets < before.InPackets || now.InBytes < before.InBytes {
 		before = kernel.Counters{}

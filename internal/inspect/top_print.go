@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Each column of PrintTop that a screen can sort by has a key.
+// topColumns are the columns by which the screen can sort, with their keys.
 var topColumns = []struct {
 	key     rune
 	title   string
@@ -26,8 +26,7 @@ var topColumns = []struct {
 	}},
 }
 
-// PrintTop writes a line for each frontend and, in the wide form, for each of its endpoints. Frontends with the largest
-// number come first.
+// PrintTop writes a line for each frontend and, if wide, for each endpoint.
 func PrintTop(w io.Writer, list TopList, form Table) error {
 	if form.SortBy != "" {
 		var titles []string

@@ -12,21 +12,18 @@ import (
 // TopScreen is the interactive state of top in a terminal. The zero value shows all entries, sorted by new connections.
 type TopScreen struct {
 	// Filter selects entries whose namespace, name, address or pod contains it.
-	Filter string
-	// Endpoints is true if the endpoints of each entry are shown.
+	Filter    string
 	Endpoints bool
-	// Paused is true while the screen is not updated.
-	Paused bool
+	Paused    bool
 
 	column, top    int // column is an index into topColumns, top is the first visible row
 	typing, asking bool
-	shown          int // the number of rows that fit the screen
-	// widths are the column widths; they only grow, so that the columns do not move.
+	shown          int // the number of visible rows
+	// widths only grow, so that the columns do not move.
 	widths []int
 }
 
-// Key handles a key and reports whether the user wants to quit. Up, Down, PageUp and PageDown are the keys with these
-// names.
+// Key handles a key and reports whether the user wants to quit.
 func (s *TopScreen) Key(key rune) (quit bool) {
 	switch {
 	case s.typing:
@@ -60,7 +57,7 @@ func (s *TopScreen) Key(key rune) (quit bool) {
 	return false
 }
 
-// The keys without a character.
+// Keys without a character.
 const (
 	Up rune = -1 - iota
 	Down
@@ -74,7 +71,6 @@ const (
 	backspace = 127
 )
 
-// typed handles a key while the user types a filter.
 func (s *TopScreen) typed(key rune) {
 	switch {
 	case key == '\r', key == '\n', key == controlC:
@@ -90,7 +86,7 @@ func (s *TopScreen) typed(key rune) {
 	}
 }
 
-// Lines returns the content of the screen: at most height lines of at most width characters.
+// Lines returns the screen: at most height lines of at most width characters.
 func (s *TopScreen) Lines(list TopList, title string, width, height int) []string {
 	items := slices.DeleteFunc(slices.Clone(list.Items), func(e TopEntry) bool { return !s.selects(e) })
 	slices.SortStableFunc(items, topColumns[s.column].compare)
@@ -119,7 +115,6 @@ func (s *TopScreen) Lines(list TopList, title string, width, height int) []strin
 	return lines[:min(len(lines), max(height, 0))]
 }
 
-// table returns the headings and the rows that fit.
 func (s *TopScreen) table(items []TopEntry, height int) []string {
 	rows := func(e TopEntry) int {
 		if s.Endpoints {
@@ -138,7 +133,7 @@ func (s *TopScreen) table(items []TopEntry, height int) []string {
 		above, items = above+rows(items[0]), items[1:]
 	}
 	var text strings.Builder
-	picture := topTable(TopList{Items: items[:min(len(items), s.shown+1)]}, s.Endpoints) // the first entry may begin above the picture
+	picture := topTable(TopList{Items: items[:min(len(items), s.shown+1)]}, s.Endpoints) // the first entry may begin above the visible rows
 	_ = picture.writeColumns(&text, &s.widths)                                           // a Builder does not fail
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	titles, lines := lines[0], lines[1:]
@@ -155,7 +150,6 @@ func (s *TopScreen) selects(e TopEntry) bool {
 		slices.ContainsFunc(e.Endpoints, func(o TopEndpoint) bool { return in(o.Pod) || in(o.Address.String()) })
 }
 
-// status is the second line.
 func (s *TopScreen) status() string {
 	text := "sorted by " + topColumns[s.column].title
 	switch {
@@ -177,7 +171,6 @@ var topHelp = []string{
 	"q               quit",
 }
 
-// clip truncates a line to a width.
 func clip(line string, width int) string {
 	letters := []rune(finding.Printable(line))
 	return string(letters[:min(len(letters), max(width, 0))])

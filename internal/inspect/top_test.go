@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// countsOf returns the counters of the shop's virtual server, with the given number of connections to each endpoint.
 func countsOf(ends ...uint64) inspect.Counts {
 	count := kernel.Traffic{Endpoints: map[netip.AddrPort]kernel.TableDestination{}}
 	for i, n := range append(ends, make([]uint64, 3-len(ends))...) {
@@ -31,9 +30,7 @@ func countsOf(ends ...uint64) inspect.Counts {
 	return inspect.Counts{shopAt: count}
 }
 
-// TestTop: a rate is the difference between two readings, divided by the time between them. A share is a fraction of
-// the new connections or, if there are none, of the open connections. Counters of a recreated virtual server start at
-// 0.
+// TestTop: a share is a fraction of the new connections or, if there are none, of the open connections.
 func TestTop(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	for name, c := range map[string]struct {
@@ -68,8 +65,8 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestTopPicture: for any keys, sizes and names, the output fits the terminal, contains no control characters, and
-// shows finite numbers.
+// TestTopPicture: for any keys, sizes and names, the output fits the terminal, without control characters, and
+// numbers are finite.
 func TestTopPicture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		service := shopView()
@@ -107,11 +104,10 @@ func TestTopPicture(t *testing.T) {
 	})
 }
 
-// TestTopKeys: the keys sort, filter, show endpoints and help, and quit.
 func TestTopKeys(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	list := inspect.TopOf(services, countsOf(1), countsOf(3), 2)
-	for keys, want := range map[string][2]string{ // text that the screen must, and must not, contain
+	for keys, want := range map[string][2]string{ // text that the screen must contain, and text that it must not contain
 		"":          {"sorted by CONN/S", "100% of 100%"},
 		"e":         {"100% of 100%", "filter"},
 		"n":         {"sorted by NAME", "CONN/S   ("},
@@ -138,7 +134,7 @@ func TestTopKeys(t *testing.T) {
 	}
 }
 
-// TestTopScrolls: scrolling line by line shows every row once, in order, and formats only the rows in the picture.
+// TestTopScrolls: scrolling shows every row once, in order, and formats only visible rows.
 func TestTopScrolls(t *testing.T) {
 	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
 	one := inspect.TopOf(services, countsOf(1), countsOf(3), 2)

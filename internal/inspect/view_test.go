@@ -76,8 +76,7 @@ func counted(addr string, weight, active, inactive uint32) kernel.ObservedDestin
 	}
 }
 
-// servers returns the kernel's virtual servers: one has a destination unknown to the agent, and the node port is
-// missing.
+// servers contains a destination unknown to the agent, and lacks the node port.
 func servers() Servers {
 	all := Servers{}
 	key, server := serverWith("10.96.0.10:80", "wrr", counted("10.244.1.5:8080", 10, 12, 3), counted("10.244.1.6:8080", 4, 1, 0),
@@ -118,7 +117,6 @@ func TestServices(t *testing.T) {
 	golden(t, "services.json.golden", asJSON(t, list))
 }
 
-// TestJoinLeavesTheViewAlone: ServiceListOf adds the kernel's counters to a copy.
 func TestJoinLeavesTheViewAlone(t *testing.T) {
 	before := services()
 	ServiceListOf(before, servers())
@@ -144,7 +142,7 @@ func TestConnections(t *testing.T) {
 		conn("198.51.100.7:1234", "10.96.0.10:80", "10.244.1.5:8080", "ESTABLISHED"),
 		conn("198.51.100.7:0", "10.96.0.10:80", "10.244.1.5:8080", "NONE"),
 		conn("198.51.100.6:999", "10.96.0.10:80", "10.244.9.9:8080", "FIN_WAIT"),
-		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // of no Service
+		conn("198.51.100.6:999", "198.51.100.1:443", "192.0.2.9:443", "ESTABLISHED"), // belongs to no Service
 	}, ServiceListOf(services(), servers()))
 	golden(t, "conns.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{}) }))
 	golden(t, "conns-wide.golden", text(t, func(b *bytes.Buffer) error { return PrintConnections(b, list, Table{Wide: true}) }))
@@ -195,8 +193,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusWithoutIPVS: if nftables balances, the status must not report 0 connections, because nftables does not
-// count them.
+// TestStatusWithoutIPVS: the status must not report 0 connections, because nftables does not count connections.
 func TestStatusWithoutIPVS(t *testing.T) {
 	machine := Machine{}
 	machine.Count(servers(), kernel.NFTablesOnly, ours)
@@ -207,7 +204,6 @@ func TestStatusWithoutIPVS(t *testing.T) {
 	}
 }
 
-// TestTableForms: tables can be sorted by a column, which compares numbers by value, and printed without headings.
 func TestTableForms(t *testing.T) {
 	list := ServiceListOf(services(), servers())
 	all := text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) })
@@ -238,7 +234,7 @@ func TestTableForms(t *testing.T) {
 	}
 }
 
-// TestStaleSource: an agent with a stale source is not well, even if nothing has failed.
+// TestStaleSource: an agent with a stale source is unwell even if nothing has failed.
 func TestStaleSource(t *testing.T) {
 	for silent, unwell := range map[time.Duration]bool{10 * time.Minute: false, 12 * time.Minute: true} {
 		last := noon.Add(-silent)

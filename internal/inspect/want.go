@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Base writes the part of the wanted state that does not depend on any Service.
+// Base writes the part of the wanted state that does not depend on Services.
 func Base(w io.Writer, base want.Base) {
 	for _, s := range base.Sysctls {
 		fmt.Fprintf(w, "sysctl -w %s\n", s)
@@ -42,7 +42,7 @@ func writeRule(w io.Writer, verb string, id kernel.ChainID, r kernel.Rule) {
 	fmt.Fprintf(w, "-t %s %s %s %s  # %s\n", id.Table, verb, id.Chain, r, r.Why)
 }
 
-// Services writes the virtual servers of the Services, with their destinations, set entries and addresses.
+// Services writes the virtual servers with their destinations, set entries and addresses.
 func Services(w io.Writer, state *want.State) {
 	for _, key := range slices.SortedFunc(maps.Keys(state.Servers), kernel.ServerKey.Compare) {
 		writeServer(w, state.Servers[key])
@@ -97,7 +97,6 @@ type sysctlJSON struct {
 	Optional bool   `json:"optional"`
 }
 
-// setJSON is an ipset.
 type setJSON struct {
 	Name    string `json:"name"`
 	Type    string `json:"type"`
@@ -105,18 +104,16 @@ type setJSON struct {
 	MaxElem uint32 `json:"maxElem"`
 }
 
-// ruleJSON is an iptables rule.
 type ruleJSON struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// Jump is true if the rule is in a built-in chain and jumps to a chain of the agent.
+	// Jump is true for a jump from a built-in chain to a chain of the agent.
 	Jump bool   `json:"jump"`
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
 }
 
-// serverJSON is a virtual server with its destinations and set entries.
 type serverJSON struct {
 	Service   string         `json:"service"`
 	Address   netip.AddrPort `json:"address"`
@@ -125,17 +122,16 @@ type serverJSON struct {
 	Flags     uint32         `json:"flags"`
 	// Affinity is the timeout of session affinity, or 0 for none.
 	Affinity uint32 `json:"affinitySeconds"`
-	// ClientBits is the prefix length by which affinity groups client addresses; absent if it uses the full address.
+	// ClientBits is the prefix length of client addresses for affinity; absent for full addresses.
 	ClientBits uint8 `json:"clientBits,omitempty"`
 	// SlowStart is the time until a new endpoint has its full weight.
 	SlowStart int `json:"slowStartSeconds,omitempty"`
-	// Bound is true if the address is bound to kube-ipvs0, false if it is the node's own.
+	// Bound is true if the address is on kube-ipvs0, and false if the node already has the address.
 	Bound        bool              `json:"bound"`
 	Destinations []destinationJSON `json:"destinations"`
 	SetEntries   []string          `json:"setEntries"`
 }
 
-// destinationJSON is a destination of a virtual server.
 type destinationJSON struct {
 	Address netip.AddrPort `json:"address"`
 	Weight  uint32         `json:"weight"`
@@ -144,7 +140,7 @@ type destinationJSON struct {
 	ResumeConnections uint32 `json:"resumeConnections,omitempty"`
 }
 
-// AsJSON returns the wanted state for encoding.
+// AsJSON converts the wanted state to its JSON form.
 func AsJSON(state *want.State) StateJSON {
 	t := state.Base.Timeouts
 	out := StateJSON{
@@ -192,7 +188,7 @@ func newServerJSON(s *want.Server) serverJSON {
 	return out
 }
 
-// Plan writes the operations of a plan, phase by phase, as the equivalent commands.
+// Plan writes the operations of a plan as equivalent commands, phase by phase.
 func Plan(w io.Writer, plan diff.Plan) {
 	for _, phase := range plan.Phases {
 		fmt.Fprintf(w, "# %s\n", phase.Name)
@@ -208,14 +204,12 @@ type PlanJSON struct {
 	Phases []phaseJSON `json:"phases"`
 }
 
-// phaseJSON is one phase of a plan.
 type phaseJSON struct {
-	Phase string `json:"phase"`
-	// Operations are shown as the equivalent commands.
+	Phase      string   `json:"phase"`
 	Operations []string `json:"operations"`
 }
 
-// PlanAsJSON returns a plan for encoding.
+// PlanAsJSON converts a plan to its JSON form.
 func PlanAsJSON(plan diff.Plan) PlanJSON {
 	out := PlanJSON{Header: view.HeaderOf("Plan"), Phases: []phaseJSON{}}
 	for _, phase := range plan.Phases {

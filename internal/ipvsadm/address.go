@@ -8,11 +8,9 @@ import (
 
 // Names translates between names and numbers, for command lines and for lists without -n.
 type Names interface {
-	// Addr looks up a host's IPv4 address.
 	Addr(host string) (netip.Addr, bool)
 	// Port looks up a port's number; the protocol is tcp, udp or sctp.
 	Port(name, protocol string) (uint16, bool)
-	// Host looks up an address's name.
 	Host(netip.Addr) (string, bool)
 	// PortName looks up a port's name. An empty protocol means any.
 	PortName(port uint16, protocol string) (string, bool)

@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// printer builds the output of one request.
 type printer struct {
 	strings.Builder
 	request Request
@@ -23,11 +22,9 @@ const (
 	// maxColumn is the width to which lists truncate an IPv4 address with its port. A longer IPv6 address shifts the
 	// columns to the right.
 	maxColumn = 28
-	// maxName is the length to which ipvsadm truncates names.
-	maxName = 59
+	maxName   = 59
 )
 
-// cutName formats an address for lists, truncated if necessary.
 func (p *printer) cutName(a netip.AddrPort, protocol inet.Protocol) string {
 	name := p.name(a, protocol)
 	if a.Addr().Is4() {

@@ -33,7 +33,6 @@ const (
 	Daemons
 )
 
-// view is the set of columns that List prints.
 type view int
 
 // The views. If a command line selects several, the first in this order after viewDefault wins.

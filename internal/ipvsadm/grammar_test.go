@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// testNames resolves a few fixed names.
 type testNames struct{}
 
 func (testNames) Addr(host string) (netip.Addr, bool) {

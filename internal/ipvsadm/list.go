@@ -89,7 +89,6 @@ func (p *printer) serviceName(key kernel.TableKey) string {
 	return name
 }
 
-// flags returns the flags printed after the scheduler.
 func flags(s kernel.TableServer) string {
 	text := ""
 	if names, ok := serviceFlags(s); ok {

@@ -75,7 +75,6 @@ var optionNames = [optionCount]string{
 	optGroup: "mcast-group", optMcastPort: "mcast-port", optTTL: "mcast-ttl",
 }
 
-// optionSet is a set of options.
 type optionSet uint64
 
 func setOf(options ...option) (s optionSet) {
@@ -94,7 +93,6 @@ var allowed = map[Command]optionSet{
 	Save: setOf(optNumeric),
 }
 
-// valueKind tells whether an option has a value.
 type valueKind int
 
 const (

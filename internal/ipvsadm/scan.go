@@ -22,7 +22,6 @@ func (s *scanner) next() (word, string, bool, *Failure) {
 	return s.short()
 }
 
-// advance moves to the next argument with options.
 func (s *scanner) advance() bool {
 	for len(s.args) > 0 {
 		s.arg, s.args = s.args[0], s.args[1:]
@@ -79,5 +78,4 @@ func (s *scanner) withValue(w word, value string, given bool) (word, string, boo
 
 func (s *scanner) valueFollows() bool { return len(s.args) > 0 && !strings.HasPrefix(s.args[0], "-") }
 
-// failure returns an error in popt's format.
 func (s *scanner) failure(text string) *Failure { return failed(statusFailure, "%s: %s", s.arg, text) }

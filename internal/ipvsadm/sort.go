@@ -38,7 +38,7 @@ func compareDestinations(a, b kernel.TableDestination) int {
 	)
 }
 
-// compareAddresses compares two addresses word by word. For IPv4, all words but the first are zero.
+// For IPv4, all words but the first are zero.
 func compareAddresses(a, b netip.Addr) int {
 	x, y := addressWords(a), addressWords(b)
 	for i := range x {

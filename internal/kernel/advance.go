@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Advance applies successful operations to the state. Its cost is proportional to the operations and, for each virtual server with
-// consecutive destination operations, to its number of destinations.
+// Advance applies successful operations to the state.
 func (s *State) Advance(ops ...Op) {
 	for len(ops) > 0 {
 		done := 1
@@ -20,7 +19,6 @@ func (s *State) Advance(ops ...Op) {
 	}
 }
 
-// destinationsOf counts the leading operations on destinations of this virtual server.
 func destinationsOf(server ServerKey, ops []Op) int {
 	n := slices.IndexFunc(ops, func(op Op) bool {
 		d, ok := op.Object.(ServerDestination)

@@ -8,7 +8,6 @@ import (
 
 // Audit names the objects that an audit must return even if they equal the previous audit's, because the agent cannot infer their state.
 type Audit struct {
-	// All requests everything.
 	All bool
 	// Servers, Sets (for their members) and Addresses name what the agent has written since the previous audit.
 	Servers   map[ServerKey]struct{}
@@ -24,11 +23,10 @@ type Differences struct {
 	All bool
 	// Servers contains the virtual servers that differ. A server that the audit did not see, because it was deleted or missed, is nil.
 	Servers map[ServerKey]*ObservedServer
-	// Members contains the members of each set that differs.
 	Members map[string]map[Element]struct{}
 	// Addresses contains the addresses on kube-ipvs0; nil if none differs.
 	Addresses map[netip.Addr]struct{}
-	// Base contains the rest of the state, even if nothing differs. It contains no members, addresses or virtual servers.
+	// Base contains the rest of the state, even if nothing differs.
 	Base State
 }
 

@@ -15,7 +15,6 @@ func keyAt(i int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 80), Protocol: inet.TCP}
 }
 
-// many returns the state of a kernel whose virtual servers have 10 destinations each.
 func many(servers int) *kernel.State {
 	s := kernel.NewState()
 	s.Members["VIP"] = map[kernel.Element]struct{}{}
@@ -32,7 +31,6 @@ func many(servers int) *kernel.State {
 	return s
 }
 
-// An audit that finds no differences allocates the same amount regardless of the number of Services.
 func TestNoDifferencesCostNothing(t *testing.T) {
 	state := many(1000)
 	var c kernel.Comparer
@@ -48,7 +46,6 @@ func TestNoDifferencesCostNothing(t *testing.T) {
 	}
 }
 
-// Changed connection counts are not a difference, except for a destination that receives no new connections.
 func TestConnectionsOfDrainingDestinationsAreDifferences(t *testing.T) {
 	for weight, differs := range map[uint32]bool{0: true, 1: false} {
 		observed := func(connections uint32) *kernel.State {

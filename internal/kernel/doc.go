@@ -2,8 +2,7 @@
 // that change them, and their text in the syntax of ipvsadm, ip, ipset and iptables. The listings that ipvsadm and explain need
 // (Table, RuleListing) are here too, so that pure packages import no backend.
 //
-// The same types describe the wanted state and the state that a backend read. The types only compare and print themselves. The package
-// is large because every object that the agent writes has a type here, with its order and its text.
+// The same types describe the wanted state and the state that a backend read.
 //
 // May import: the standard library and inet.
 package kernel

@@ -19,11 +19,11 @@ type Flow struct {
 // FlowEvent is the beginning or the end of a tracked connection.
 type FlowEvent struct {
 	Flow
-	At    time.Time
-	Ended bool
-	// Answered is true if the kernel has seen a reply.
+	At       time.Time
+	Ended    bool
 	Answered bool
-	// Counted is true if the kernel counts (sysctl nf_conntrack_acct). Packets are those of both directions; BytesIn come from the client.
+	// Counted is true if the kernel counts (sysctl nf_conntrack_acct). Packets counts both directions. BytesIn counts
+	// the bytes from the client.
 	Counted                    bool
 	Packets, BytesIn, BytesOut uint64
 	// Lasted is how long the connection existed; zero if the kernel does not record it (sysctl nf_conntrack_timestamp).

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// This file contains conditions and verdicts that occur only in other programs' rules. The agent reads such rules but never writes
-// them.
+// This file contains conditions and verdicts that occur only in other programs' rules.
 
 // Negated matches packets that a condition does not match.
 type Negated struct{ Condition }
@@ -33,7 +32,7 @@ type MarkIs struct{ Bits, Mask uint32 }
 // FromPorts matches packets by their source port.
 type FromPorts struct{ Ports }
 
-// EitherPorts matches packets by one of their ports.
+// EitherPorts matches packets whose source or destination port is listed.
 type EitherPorts struct{ Ports }
 
 // AddrType matches packets by the type of their destination or source: UNICAST, LOCAL, BROADCAST or another. With OfInterface, only the
@@ -58,7 +57,7 @@ type OriginalToPorts struct{ Ports }
 // Replies matches packets to the client of their connection.
 type Replies struct{}
 
-// TCPFlags matches TCP segments with these flags of the mask.
+// TCPFlags matches TCP segments that have exactly the flags Set among the flags of Mask.
 type TCPFlags struct{ Mask, Set uint8 }
 
 // ConnectionMarkIs matches packets by the mark of their connection, as MarkIs does by their own.
@@ -126,7 +125,7 @@ func (p Ports) list() string {
 	return strings.Join(ranges, ",")
 }
 
-// ConditionText is a condition in iptables' syntax, without the name of its extension.
+// ConditionText returns a condition in iptables' syntax, without the name of its extension.
 func ConditionText(c Condition) string {
 	words := c.condition()
 	if words[0] == "-m" {
@@ -135,7 +134,7 @@ func ConditionText(c Condition) string {
 	return strings.Join(words, " ")
 }
 
-// ChangeMark clears the bits of the mask in the packet's mark, then inverts the other bits.
+// ChangeMark clears the bits of the mask in the packet's mark, then inverts the bits of Invert.
 type ChangeMark struct{ Invert, Mask uint32 }
 
 // RestoreMark copies these bits from the connection's mark to the packet's. SaveMark does the opposite.
@@ -153,7 +152,7 @@ type GoTo string
 // Ignored is a target that neither stops a packet nor affects its path, such as LOG.
 type Ignored string
 
-// OtherTarget is a target with another effect.
+// OtherTarget is a target with any other effect.
 type OtherTarget string
 
 // Redirect changes the destination of the connection.

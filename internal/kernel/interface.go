@@ -11,12 +11,13 @@ type Interface struct {
 	// Master is the bridge or bond that the interface belongs to, and Parent is the underlying interface, as for a VLAN. Both are empty if
 	// there is none.
 	Master, Parent string
-	// Container is true if its other end is in another network namespace.
+	// Container is true if the other end of the interface is in another network namespace.
 	Container bool
-	// Addressed is true if it has an address that is not link-local.
+	// Addressed is true if the interface has an address that is not link-local.
 	Addressed bool
-	// PerPacket is true for a tunnel whose remote end is chosen per packet (Cilium, Open vSwitch): routes limit its packets, not its MTU.
+	// PerPacket is true for a tunnel whose remote end is chosen per packet (Cilium, Open vSwitch). The MTU of routes
+	// limits the tunnel's packets; the MTU of the interface does not.
 	PerPacket bool
-	// XDP is true if an eBPF program sees its packets before the kernel.
+	// XDP is true if an eBPF program sees the interface's packets before the kernel.
 	XDP bool
 }

@@ -56,7 +56,6 @@ func (l Leftover) String() string {
 	return fmt.Sprintf("%s-%s -t %s -N %s", Programs(l.Family), l.Place, l.Table, l.Chain)
 }
 
-// removal returns the command that removes the leftover. For a chain, the command also empties it.
 func (l Leftover) removal() string {
 	switch {
 	case l.Place == OldSets:
@@ -105,7 +104,8 @@ func (r SavedRule) JumpOfKubeProxy() (to ChainID, ok bool) {
 	return to, jumps && its && r.Tag == "" && to.OfKubeProxy()
 }
 
-// proxySets lists kube-proxy's ipsets in ipvs mode, without their prefix. ProxySets is the prefix; "6-" follows in the names for IPv6.
+// proxySets lists kube-proxy's ipsets in ipvs mode, without the prefix. After the prefix, names of IPv6 sets have
+// "6-".
 var proxySets = []string{
 	"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW",
 	"LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR", "NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP",

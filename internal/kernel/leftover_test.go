@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// TestNamesOfKubeProxy: names that only resemble kube-proxy's belong to other programs, and so do the kubelet's.
 func TestNamesOfKubeProxy(t *testing.T) {
 	for name, want := range map[ChainID]bool{
 		{"nat", "KUBE-SERVICES"}:                true,
@@ -39,7 +38,6 @@ func TestNamesOfKubeProxy(t *testing.T) {
 	}
 }
 
-// TestRemovalOfLeftovers: each operation is the command that an operator could run.
 func TestRemovalOfLeftovers(t *testing.T) {
 	nat := ChainID{"nat", "PREROUTING"}
 	for _, c := range []struct {

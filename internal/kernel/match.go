@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// MatchKey returns the key of the virtual server that new connections to a port match: the port's own virtual server or, without one, the
-// all-ports server of the address. exists reports whether a virtual server exists, so that the same rule applies to the kernel and to the
-// wanted state.
+// MatchKey returns the key of the virtual server that new connections to a port match: the port's own virtual server
+// or, without one, the all-ports server of the address.
 func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	if allPorts := port.AllPorts(); !exists(port) && exists(allPorts) {
 		return allPorts
@@ -15,7 +14,7 @@ func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	return port
 }
 
-// Match returns the virtual server that new connections to a port match, as For returns it.
+// Match returns the virtual server that new connections to a port match.
 func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer, bool) {
 	key := MatchKey(port, func(key ServerKey) bool {
 		_, exists := servers[key]
@@ -25,7 +24,8 @@ func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer
 	return server.For(port.Addr.Port()), exists
 }
 
-// For returns a virtual server with the destinations of packets to a port: an all-ports server keeps the packet's port.
+// For returns the virtual server as packets to a port see it: destinations of an all-ports server get the packet's
+// port.
 func (s ObservedServer) For(port uint16) ObservedServer {
 	if s.Key != s.Key.AllPorts() {
 		return s

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The virtual server of a port takes precedence over the all-ports server, which does not change ports.
 func TestMatch(t *testing.T) {
 	key := func(at string, p inet.Protocol) kernel.ServerKey {
 		return kernel.ServerKey{Addr: netip.MustParseAddrPort(at), Protocol: p}

@@ -15,7 +15,6 @@ const (
 	NFTablesOnly
 )
 
-// modes are the names of the modes in JSON.
 var modes = []string{"ipvs-iptables", "ipvs-nftables", "nftables"}
 
 // NFTablesBalances reports whether nftables balances connections. Otherwise IPVS does.

@@ -40,7 +40,8 @@ type SavedRule struct {
 	ChainID
 	// Spec is the rule without its chain. iptables-restore accepts it unchanged.
 	Spec string
-	// Rule is the parsed rule. Tag is the agent's tag; it is empty for another program's rule. Only a listing has them.
+	// Rule is the parsed rule. Tag is the agent's tag; it is empty for another program's rule. Only listings set both
+	// fields.
 	Rule Rule
 	Tag  string
 }
@@ -93,7 +94,6 @@ type BaseChain struct {
 	Kind string
 	// Drops is true if the chain's policy is drop.
 	Drops bool
-	// Rules is the number of rules.
 	Rules uint32
 }
 
@@ -117,6 +117,7 @@ const (
 	HookForward     Hook = 2 // only if nftables balances
 	HookOutput      Hook = 3
 	HookPostrouting Hook = 4
-	// HookOther is ingress, and every hook of the families bridge and netdev. Packets pass it before they reach the others.
+	// HookOther is ingress, and every hook of the families bridge and netdev. Packets traverse these hooks before the
+	// others.
 	HookOther Hook = 5
 )

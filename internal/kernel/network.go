@@ -28,7 +28,6 @@ const (
 	Broadcast
 	// SubnetAddress is the first address of a subnet: the subnet's own address in IPv4, the subnet-router anycast address in IPv6.
 	SubnetAddress
-	// Nameserver answers this node's DNS queries.
 	Nameserver
 )
 

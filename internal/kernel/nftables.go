@@ -41,11 +41,11 @@ const (
 
 // NFTField is a property of a packet.
 type NFTField struct {
-	// Kind is the name of the expression that loads it. A field of any other kind has only a Kind.
+	// Kind is the name of the expression that loads it. For kinds without a constant above, the other fields are zero.
 	Kind string
 	// Key is the key of meta and ct, the base of payload, and the result of fib.
 	Key uint32
-	// Offset and Length are in bytes. Length is 0 if the key decides it.
+	// Offset and Length are in bytes. Length is 0 if the key determines it.
 	Offset, Length int
 	// Flags are those of fib. Reply is the direction of ct, if Directed is true.
 	Flags           uint32
@@ -70,13 +70,14 @@ type NFTImmediate struct {
 	Data []byte
 }
 
-// NFTBitwise masks and inverts bits of a register. Without a mask, it stands for another operation on the register.
+// NFTBitwise masks and inverts bits of a register. Without a mask, the statement is another operation on the
+// register.
 type NFTBitwise struct {
 	From, To, Length int
 	Mask, Xor        []byte
 }
 
-// NFTByteOrder reverses the bytes of each number of a register, of Size bytes.
+// NFTByteOrder reverses the bytes of each number in a register. A number has Size bytes.
 type NFTByteOrder struct{ From, To, Length, Size int }
 
 // NFTCompare compares a register with a constant; Op is NFT_CMP_EQ or another NFT_CMP code.

@@ -90,7 +90,6 @@ func (a BoundAddress) String() string {
 func (r Ruleset) String() string           { return fmt.Sprintf("%s chains", r.Family) }
 func (d ServerDestination) String() string { return d.Server.String() + " " + d.Destination.String() }
 
-// commands contains the equivalent commands.
 var commands = map[Kind]map[Verb]string{
 	KindSysctl:      {Ensure: "sysctl -w"},
 	KindDevice:      {Create: "ip link add", Delete: "ip link del"},
@@ -133,17 +132,15 @@ func (o Op) String() string {
 
 // Errors of backends that the agent's loop distinguishes.
 var (
-	// ErrExists: the object of a Create already exists.
 	ErrExists = errors.New("already exists")
 	// ErrNotFound: the object of an Update does not exist. Deleting a missing object succeeds.
 	ErrNotFound = errors.New("does not exist")
 	// ErrUnavailable: the kernel does not support this (missing module); the text contains the remedy.
 	ErrUnavailable = errors.New("not available in this kernel")
-	// ErrFull: the set has no room.
-	ErrFull = errors.New("set is full")
+	ErrFull        = errors.New("set is full")
 )
 
-// Programs is the part of the kernel interface that consists of a family's programs.
+// Programs returns the name of a family's iptables programs, as in StuckError.Part.
 func Programs(f inet.Family) string {
 	if f == inet.IPv6 {
 		return "ip6tables"

@@ -12,9 +12,10 @@ type InvalidError struct{ Reason error }
 func (e InvalidError) Error() string { return e.Reason.Error() }
 func (e InvalidError) Unwrap() error { return e.Reason }
 
-// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again, but accept others. A
-// refused operation had no effect. All other errors are attributed to the node: shared objects such as the device, sets and rules,
-// permissions, memory, timeouts, a lost answer, or another program that changed the object in the meantime.
+// Refused reports whether an operation failed because of its object: the kernel would refuse the same object again,
+// but accept others. A refused operation had no effect. All other errors count as errors of the node. Causes are
+// shared objects (the device, sets, rules), permissions, memory, timeouts, a lost answer, or another program that
+// changed the object in the meantime.
 func Refused(op Op, err error) bool {
 	switch op.KindOf() {
 	case KindAddress, KindMember, KindServer, KindDestination:
@@ -40,8 +41,8 @@ func RefusalReason(err error) string {
 	return "cannot be sent to the kernel"
 }
 
-// nodeErrors contains the error numbers that do not depend on the object. All others count as the object's fault; the agent detects when most
-// objects fail with such an error.
+// nodeErrors contains the error numbers that do not depend on the object. All other errors count as the object's
+// fault. The agent detects the case that most objects fail with such an error.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,

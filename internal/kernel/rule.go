@@ -11,7 +11,7 @@ import (
 
 // Rule is one iptables rule. Packets that match all its conditions get its verdict.
 type Rule struct {
-	// Why is the reason for the rule, which its comment in the kernel includes.
+	// Why is the reason for the rule. The rule's comment in the kernel includes it.
 	Why        string
 	Conditions []Condition
 	Verdict    Verdict
@@ -24,7 +24,7 @@ type Condition interface{ condition() []string }
 // Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject, Balance.
 type Verdict interface{ verdict() []string }
 
-// Args is the rule without its comment, in iptables' syntax.
+// Args returns the rule in iptables' syntax, without its comment.
 func (r Rule) Args() []string {
 	var args []string
 	for _, m := range r.Conditions {
@@ -149,7 +149,6 @@ type JumpTo string
 
 // Masquerade gives the connection the node's address as its source.
 type Masquerade struct {
-	// RandomPort chooses the source port at random.
 	RandomPort bool
 }
 

@@ -46,7 +46,7 @@ func TagFor(args []string, why string) string {
 	return TagPrefix + hex.EncodeToString(sum[:tagBytes])
 }
 
-// Comment is the text of the rule's comment: its tag and the reason.
+// Comment returns the text of the rule's comment: its tag and the reason.
 func (r Rule) Comment() string { return r.Tag() + " " + r.Why }
 
 // TagOf finds the tag in a rule's comment; it is empty for a foreign rule. Only the prefix with a complete hash is a tag: an operator may
@@ -69,8 +69,8 @@ type Ruleset struct {
 	Jumps  []Jump
 }
 
-// Where a node can keep the agent's sets and rules: in ipset and iptables, or in nftables. With RulesAuto, the node's programs and kernel
-// decide.
+// Where a node can keep the agent's sets and rules: in ipset and iptables, or in nftables. With RulesAuto, the choice
+// depends on the node's programs and kernel.
 const (
 	RulesAuto     = "auto"
 	RulesIPTables = "iptables"
@@ -85,11 +85,12 @@ const (
 	DataPlaneNFTables = "nftables"
 )
 
-// OldRules are what a previous run of the agent left where the agent no longer keeps its sets and rules: in the other iptables variant
-// ("nft" or "legacy"), in "ipset", or in "nftables". The kernel applies old rules together with the current ones. Verb: Delete.
+// OldRules are sets and rules of a previous run of the agent, in a variant that the agent no longer uses: the other
+// iptables variant ("nft" or "legacy"), "ipset", or "nftables". The kernel applies old rules together with the
+// current ones. Verb: Delete.
 type OldRules struct {
 	Variant string
-	Family  inet.Family // of chains
+	Family  inet.Family // only for iptables
 }
 
 func (r OldRules) String() string {
@@ -122,14 +123,15 @@ func (r Ruleset) View() RulesView {
 	return v
 }
 
-// RulesView is the part of a Ruleset that survives a round trip through the kernel.
+// RulesView is the part of a Ruleset that can be read back from the kernel.
 type RulesView struct {
 	Chains map[ChainID][]string
 	Jumps  map[ChainID][]string
-	// Foreign contains the rules of other programs in owned chains, as iptables-save prints them. They identify the program.
+	// Foreign contains the rules of other programs in owned chains, as iptables-save prints them.
 	Foreign map[ChainID][]string
-	// Ahead contains the rules of other programs that accept packets before an owned jump in a built-in chain whose order matters. These
-	// packets never reach the jump. With nftables, where the built-in chains are also the agent's, it contains every rule of another program in them.
+	// Ahead contains the rules of other programs that accept packets before an owned jump in a built-in chain whose
+	// order matters. These packets never reach the jump. In nftables, the agent also owns the built-in chains, so
+	// Ahead contains every rule that another program added to them.
 	Ahead map[ChainID][]string
 }
 
@@ -142,8 +144,8 @@ func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "ma
 // chains.
 func EndsChain(target string) bool { return target == "ACCEPT" || target == "RETURN" }
 
-// Holds reports whether the kernel's view v includes want: owned chains exactly, and owned jumps among other rules in the built-in chains,
-// before accepting rules if order matters.
+// Holds reports whether the kernel's view v includes want. Owned chains must be equal. Built-in chains may contain
+// other rules but, where order matters, none that accepts packets before an owned jump.
 func (v RulesView) Holds(want RulesView) bool { return len(v.Lacks(want)) == 0 }
 
 // Lacks returns the chains in which the kernel's view v differs from want, in no particular order.

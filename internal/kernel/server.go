@@ -16,7 +16,7 @@ type ServerKey struct {
 	Protocol inet.Protocol
 }
 
-// Family is the address family of the virtual server.
+// Family returns the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
 // AllPorts returns the key of the virtual server for packets at the address that match no other virtual server: its port is 0.
@@ -68,7 +68,7 @@ type Server struct {
 	Key       ServerKey
 	Scheduler string
 	Flags     uint32
-	// Timeout of a persistent server in seconds; 0 if the server is not persistent.
+	// Timeout is in seconds; 0 if the server is not persistent.
 	Timeout uint32
 	// MaskBits is the prefix length that groups the clients of a persistent server. It is the full length of the address unless configured
 	// otherwise: the kernel rejects an IPv6 server with length 0 and silently accepts an IPv4 one.
@@ -94,7 +94,6 @@ func (s Server) String() string {
 	return b.String()
 }
 
-// mask prints the persistence mask: dotted for IPv4, a prefix length for IPv6.
 func (s Server) mask() string {
 	if s.Key.Family() == inet.IPv6 {
 		return strconv.Itoa(int(s.MaskBits))
@@ -141,8 +140,7 @@ func (d Destination) String() string {
 	return s
 }
 
-// Forwarding is the method by which packets reach a destination. Ours are always masqueraded; foreign ones may use
-// other methods.
+// Forwarding is the method by which packets reach a destination. The agent's destinations are always masqueraded.
 type Forwarding uint8
 
 // Forwarding methods as the kernel numbers them.
@@ -167,5 +165,5 @@ type DestinationStats struct {
 	Persistent uint32 // persistence templates; only some readers see them
 }
 
-// Connections is the number of connections that deleting the destination would cut.
+// Connections returns the number of connections that would break if the destination were deleted.
 func (s DestinationStats) Connections() uint32 { return s.Active + s.Inactive }

@@ -15,19 +15,18 @@ const Device = "kube-ipvs0"
 type State struct {
 	// Sysctls contains sysctls by name, with slashes (net/ipv4/ip_forward). A missing sysctl does not exist in this kernel.
 	Sysctls map[string]string
-	// Device reports whether kube-ipvs0 exists.
-	Device bool
+	Device  bool
 	// Addresses contains the addresses on kube-ipvs0, except link-local addresses that the kernel added.
 	Addresses map[netip.Addr]struct{}
 	// Sets are the owned ipsets by name, with their members.
 	Sets    map[string]Set
 	Members map[string]map[Element]struct{}
 	Rules   map[inet.Family]RulesView
-	// RulesErr is the reason why a family is missing in Rules. The rest of the state is still valid, because it does not depend on iptables.
+	// RulesErr is the reason why a family is missing from Rules. The rest of the state is still valid, because it does
+	// not depend on iptables.
 	RulesErr RulesError
 	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
-	Servers map[ServerKey]ObservedServer
-	// Timeouts are all timeouts of IPVS connections.
+	Servers  map[ServerKey]ObservedServer
 	Timeouts Timeouts
 	// MayMiss is true if Members may lack unchanged members, as nftables lists do during a write and briefly after it. A lookup shows whether
 	// such members exist.
@@ -47,7 +46,7 @@ func (e RulesError) Err() (joined error) {
 	return joined
 }
 
-// ObservedServer is a virtual server as read from the kernel, destinations sorted by address.
+// ObservedServer is a virtual server as read from the kernel, with its destinations sorted by address.
 type ObservedServer struct {
 	Server
 	Destinations []ObservedDestination
@@ -74,7 +73,7 @@ func NewState() *State {
 	}
 }
 
-// These sysctls disable and enable IPv6: for kube-ipvs0, and for new devices.
+// These sysctls disable IPv6 on kube-ipvs0 and on new devices.
 const (
 	IPv6Switch       = "net/ipv6/conf/" + Device + "/disable_ipv6"
 	IPv6SwitchOfNext = "net/ipv6/conf/default/disable_ipv6"

@@ -2,17 +2,15 @@ package kernel
 
 import "github.com/kube-ipvs/kube-ipvs/internal/inet"
 
-// Summary contains what can be read from the kernel at a cost independent of the number of Services. Nearly every change by another
-// program changes the summary; only a full read shows what it was.
+// Summary contains what can be read from the kernel at a cost independent of the number of Services. Nearly every
+// change by another program changes the summary. Only a full read shows what changed.
 type Summary struct {
 	// IPv4Servers counts the IPv4 virtual servers, including those by firewall mark. The kernel does not count IPv6 ones.
 	IPv4Servers int
-	// Sets are the owned sets, by name.
-	Sets map[string]SetSummary
+	Sets        map[string]SetSummary
 	// Rules contains an opaque value per family. The value changes with the rules of an owned chain, and with a built-in chain's rules up
 	// to the last owned jump. With iptables-legacy it changes with the size of any chain.
-	Rules map[inet.Family]uint64
-	// Sysctls as in State.
+	Rules   map[inet.Family]uint64
 	Sysctls map[string]string
 	// Servers are the requested virtual servers that exist.
 	Servers map[ServerKey]ObservedServer
@@ -24,5 +22,6 @@ type SetSummary struct {
 	Members int
 }
 
-// Uncounted is the number of members, or of virtual servers, if the kernel does not report it and counting would cost too much now.
+// Uncounted replaces a number of members or virtual servers that the kernel does not report and that takes too long
+// to count.
 const Uncounted = -1

@@ -79,7 +79,7 @@ type Counters struct {
 // Traffic counts the traffic of a virtual server since its creation.
 type Traffic struct {
 	Counters
-	// Endpoints are its destinations; nil unless requested.
+	// Endpoints contains the virtual server's destinations; nil unless requested.
 	Endpoints map[netip.AddrPort]TableDestination
 }
 

@@ -9,8 +9,7 @@ import (
 )
 
 // Authorities returns the sorted SHA-256 hashes of the public keys in a certificate bundle, like kubeadm's
-// discovery-token-ca-cert-hash. A certificate renewed with the same key has the same hash. Authorities ignores other
-// content of the bundle, as Go does.
+// discovery-token-ca-cert-hash. A certificate renewed with the same key has the same hash.
 func Authorities(bundle []byte) (hashes []string) {
 	for len(bundle) > 0 {
 		var block *pem.Block
@@ -27,7 +26,7 @@ func Authorities(bundle []byte) (hashes []string) {
 }
 
 // sameCluster reports whether two lists have an authority in common. A rotation adds the new authority before it
-// removes the old one. If neither list has an authority, two clusters with the same URL cannot be distinguished.
+// removes the old one. Without authorities, clusters with the same URL cannot be distinguished.
 func sameCluster(a, b []string) bool {
 	return len(a) == 0 && len(b) == 0 || slices.ContainsFunc(a, func(hash string) bool { return slices.Contains(b, hash) })
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// certificate returns a self-signed certificate for a key.
 func certificate(t *testing.T, key *ecdsa.PrivateKey, serial int64) []byte {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0), IsCA: true, BasicConstraintsValid: true}
@@ -24,7 +23,6 @@ func certificate(t *testing.T, key *ecdsa.PrivateKey, serial int64) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// The result depends only on the public keys, not on their order, renewals, or other content of the bundle.
 func TestAuthorities(t *testing.T) {
 	var keys [2]*ecdsa.PrivateKey
 	for i := range keys {
@@ -53,8 +51,8 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// An agent accepts a file if it trusts one of its authorities, as during a rotation. A rebuilt cluster has the same URL
-// as the old cluster, but another authority.
+// An agent accepts a file if it trusts one of the file's authorities, as during a rotation. A rebuilt cluster has the
+// same URL but another authority.
 func TestAuthorityInCommon(t *testing.T) {
 	for _, c := range []struct {
 		wrote, reads []string

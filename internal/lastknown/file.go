@@ -1,8 +1,8 @@
-// Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API server is unavailable can
-// serve the endpoints of other nodes.
+// Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API
+// server is unavailable can serve the endpoints of other nodes.
 //
 // The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It contains no
-// secrets. It is replaced atomically, and either used completely or rejected.
+// secrets. It is replaced atomically. A damaged file is not used at all.
 //
 // May import: agent and model.
 package lastknown
@@ -30,24 +30,23 @@ const (
 	version = 2
 )
 
-// Identity is the node, the API server, and the service proxy name that a file belongs to.
+// Identity identifies the node and the cluster that a file belongs to.
 type Identity struct {
 	Node      string `json:"node"`
 	APIServer string `json:"apiServer"`
-	// Authorities identifies the cluster, because a new cluster may have the URL of an old one. It lists the
-	// certificate authorities that the agent trusts for the API server. It is empty if the agent trusts the system's
-	// authorities, or every certificate.
+	// Authorities identifies the cluster, because a new cluster may have the URL of an old one. It contains the
+	// hashes of the certificate authorities that the agent trusts for the API server. It is empty if the agent trusts
+	// the system's authorities, or every certificate.
 	Authorities      []string `json:"authorities"`
 	ServiceProxyName string   `json:"serviceProxyName"`
 }
 
 // State is the last known state of the cluster.
 type State struct {
-	// At is the latest time at which the state was known to be up to date.
+	// At is the latest time at which the state was up to date.
 	At       time.Time
 	Services []*model.Service
 	Nodes    []*model.Node
-	// Contacts are the addresses at which the API server was reached.
 	Contacts []netip.AddrPort
 }
 
@@ -65,7 +64,7 @@ type trailer struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Write replaces the file. The temporary file has a fixed name, so that interrupted writes do not accumulate files.
+// Write replaces the file. The temporary file has a fixed name, so interrupted writes leave at most one file.
 func Write(path string, id Identity, s *State) (err error) {
 	temporary, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -115,8 +114,8 @@ func encode(to io.Writer, id Identity, s *State) error {
 	return compressed.Close()
 }
 
-// Read returns the state in a file. It rejects a file with another identity or older than maxAge. If there is no file,
-// the error is fs.ErrNotExist.
+// Read returns the state in a file. It rejects a file that has another identity or is older than maxAge. If there is
+// no file, the error is fs.ErrNotExist.
 func Read(path string, id Identity, now time.Time, maxAge time.Duration) (*State, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -193,7 +192,6 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 	return nil
 }
 
-// reader reads lines and adds them to the checksum.
 type reader struct {
 	lines *bufio.Reader
 	sum   hash.Hash

@@ -39,7 +39,6 @@ func encoded(t rapid.TB, s *State) []byte {
 	return b.Bytes()
 }
 
-// Read returns the state that was written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -53,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Read rejects a damaged file completely. Only unused bytes of the gzip header may differ.
+// Only unused bytes of the gzip header may differ.
 func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -75,7 +74,7 @@ func TestDamage(t *testing.T) {
 			t.Fatalf("a damaged file was read as %+v", got)
 		}
 		if err != nil && got != nil {
-			t.Fatal("an error, and a state")
+			t.Fatal("got both an error and a state")
 		}
 	})
 }
@@ -99,7 +98,7 @@ func TestNotUsed(t *testing.T) {
 	}
 }
 
-// TestFormat fails if the format changes. Then raise the version and run it with -update.
+// TestFormat fails if the format changes. Then raise the version and run the test with -update.
 func TestFormat(t *testing.T) {
 	var b strings.Builder
 	seen := map[reflect.Type]bool{}
@@ -127,7 +126,6 @@ func describe(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 	}
 }
 
-// Write replaces the file atomically, and only its owner can read it.
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	for _, at := range []time.Time{noon, noon.Add(time.Minute)} {
@@ -151,7 +149,6 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// RemoteChanges omits endpoints on this node and endpoints that were not ready.
 func TestRemoteChanges(t *testing.T) {
 	ready := func(addr, node string) model.Endpoint {
 		e := compiletest.Ready(netip.MustParseAddr(addr))

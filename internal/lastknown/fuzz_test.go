@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// FuzzRead: content with a wrong checksum is never used.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"magic":"kube-ipvs snapshot","version":2,"node":"n1","apiServer":"https://192.0.2.1:6443","at":"2026-03-01T12:00:00Z","services":1}` + "\n{}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

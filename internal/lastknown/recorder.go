@@ -14,23 +14,20 @@ import (
 )
 
 const (
-	// checkEvery is the interval at which the recorder checks whether to write the file.
 	checkEvery = time.Minute
-	// atMostEvery is the minimum time between two writes, unless the agent stops.
+	// atMostEvery is the minimum time between two writes. A stopping agent does not wait.
 	atMostEvery = 5 * time.Minute
-	// atLeastEvery is the interval at which the file is written even if nothing changed, to record that the state is
-	// still up to date.
+	// atLeastEvery is the maximum time between two writes: the file records that the state is still up to date.
 	atLeastEvery = time.Hour
 )
 
-// Recorder is a source that periodically writes the state that it has delivered to a file.
+// Recorder is a source that also writes the delivered state to a file.
 type Recorder struct {
 	agent.Source
 	Path string
 	// ID is called before each write, because the certificate authorities may rotate.
 	ID func() (Identity, error)
-	// Fresh reports whether the source receives changes. If it does not, the recorder writes nothing, because the state
-	// may be outdated.
+	// Fresh reports whether the source receives changes. If not, the state may be outdated and is not written.
 	Fresh func() bool
 	// Wrote is called with the result of every write.
 	Wrote func(at time.Time, err error)
@@ -69,7 +66,7 @@ func update[K comparable, V any](known, changed map[K]*V) {
 	}
 }
 
-// Run writes the file periodically until the context ends, and then a last time.
+// Run writes the file periodically, and a last time when the context ends.
 func (r *Recorder) Run(ctx context.Context) {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -87,7 +84,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// write writes the file if the state is complete and up to date. It reports whether it attempted the write.
+// write writes only a complete and current state. It reports whether it attempted a write.
 func (r *Recorder) write(now time.Time, onlyChanges bool) bool {
 	if !r.Synced() || !r.Fresh() {
 		return false

@@ -21,7 +21,7 @@ func (s *source) Changed() <-chan struct{} { return nil }
 func (s *source) Synced() bool             { return s.synced }
 func (s *source) Take() model.Changes      { return s.changes }
 
-// The recorder writes the file rarely, and a last time at the end. It never writes an incomplete or outdated state.
+// The recorder never writes an incomplete or outdated state.
 func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -33,7 +33,7 @@ type Ports struct {
 	addresses []netip.Addr
 	ports     map[model.ServiceID][]model.LoopbackPort
 
-	// Only Run uses these: the open ports, and the reported failures.
+	// Only Run uses open and reported.
 	open     map[forward.Listen]netip.AddrPort
 	reported map[model.ServiceID]string
 }
@@ -138,7 +138,6 @@ func (p *Ports) report(errs map[model.ServiceID]error, failed func(id model.Serv
 	}
 }
 
-// port is a wanted port.
 type port struct {
 	owner model.ServiceID
 	to    netip.AddrPort

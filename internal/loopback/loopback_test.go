@@ -25,7 +25,6 @@ var (
 	address = netip.MustParseAddr("127.0.0.1")
 )
 
-// failures records the errors passed to failed.
 type failures struct {
 	mu   sync.Mutex
 	last map[model.ServiceID]string

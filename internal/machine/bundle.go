@@ -47,7 +47,7 @@ func (m *Machine) BundleParts(v *view.View) []bundle.Part {
 }
 
 const (
-	// maxRoutes bounds the routes, in bytes, and maxCounted the connections that are counted by state.
+	// maxRoutes is the maximum size of the routes in bytes. Connections are counted by state only up to maxCounted.
 	maxRoutes  = 1 << 20
 	maxCounted = 200_000
 )
@@ -74,7 +74,6 @@ func (m *Machine) writeRelease(ctx context.Context, w io.Writer) error {
 	return m.all(ctx, w, "/etc/os-release")
 }
 
-// modules are the prefixes of modules that concern Services.
 var modules = []string{
 	"ip_vs", "ip_set", "ip_tables", "ip6_tables", "iptable_", "ip6table_", "ipt_", "ip6t_", "x_tables", "xt_", "nf_", "nft_",
 	"nfnetlink", "br_netfilter", "bridge", "dummy",
@@ -90,7 +89,7 @@ func (m *Machine) writeModules(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// sysctls matter beside those that the agent sets and those of IPVS.
+// sysctls are collected in addition to those that the agent sets and those of IPVS.
 var sysctls = []string{
 	"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/all/disable_ipv6", "net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter",
 	"net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports",
@@ -140,7 +139,6 @@ func (m *Machine) writeAddresses(ctx context.Context, w io.Writer) error {
 	return errors.Join(err, unreadOf(k))
 }
 
-// unreadOf joins what could not be read.
 func unreadOf(k *explain.Kernel) (err error) {
 	for _, part := range slices.Sorted(maps.Keys(k.Unread)) {
 		err = errors.Join(err, fmt.Errorf("%s: %s", part, k.Unread[part].Why))
@@ -152,7 +150,7 @@ func (m *Machine) writeRoutes(ctx context.Context, w io.Writer) error {
 	return m.all(ctx, w, "/proc/net/route", "/proc/net/ipv6_route")
 }
 
-// concerns matches messages of the kernel about networks and memory.
+// concerns matches kernel messages about networks and memory.
 var concerns = regexp.MustCompile(`(?i)ip_?vs|ip_set|netfilter|nf_|nft|xt_|iptables|conntrack|kube-ipvs|neighbou?r|unregister_netdevice|out of memory|oom|BUG:|Oops|Call Trace`)
 
 func (m *Machine) writeKernelLog(ctx context.Context, w io.Writer) error {
@@ -165,7 +163,8 @@ func (m *Machine) writeKernelLog(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// agentLog writes the end of the log of an agent that systemd runs. In a pod, `kubectl logs` has it.
+// agentLog writes the end of the log of an agent that systemd runs. The log of an agent in a pod is available only
+// from `kubectl logs`.
 func agentLog(ctx context.Context, w io.Writer) error {
 	journalctl, err := exec.LookPath("journalctl")
 	if err != nil {
@@ -196,7 +195,6 @@ func (m *Machine) writeSets(ctx context.Context, w io.Writer) error {
 	return unreadOf(k)
 }
 
-// isOurs reports whether a rule is in a chain of the agent, or jumps there.
 func isOurs(r kernel.SavedRule) bool {
 	return slices.Contains(compile.Chains, r.ChainID) || r.Tag != "" || slices.ContainsFunc(compile.Chains, func(c kernel.ChainID) bool {
 		return c.Table == r.Table && slices.Contains(r.Args(), c.Chain)
@@ -207,7 +205,8 @@ func compareChains(a, b kernel.ChainID) int {
 	return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Chain, b.Chain))
 }
 
-// writeRules writes the agent's rules, and how many others there are in each chain: other programs' comments may contain anything.
+// writeRules writes the agent's rules. It only counts the rules of other programs, because their comments may
+// contain anything.
 func (m *Machine) writeRules(ctx context.Context, w io.Writer) error {
 	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Rules, explain.Chains}})
 	for _, family := range inet.Families {
@@ -239,7 +238,6 @@ func (m *Machine) writeOthers(ctx context.Context, w io.Writer) error {
 	return unreadOf(k)
 }
 
-// writeConnections counts connections by protocol and state, and by virtual server.
 func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
 	servers := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers}})
 	total := uint64(0)
@@ -254,7 +252,7 @@ func (m *Machine) writeConnections(ctx context.Context, w io.Writer) error {
 		}
 	}
 	if total > maxCounted {
-		return errors.Join(fmt.Errorf("%d connections are too many to count them by state", total), unreadOf(servers))
+		return errors.Join(fmt.Errorf("%d connections are too many to count by state", total), unreadOf(servers))
 	}
 	k := m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Connections}})
 	states := map[string]int{}
@@ -293,7 +291,7 @@ func (m *Machine) writeMetrics(ctx context.Context, w io.Writer, v *view.View) e
 	return err
 }
 
-// settingsOf are the settings of the agent, or the defaults if none responds.
+// settingsOf returns the agent's settings, or the defaults if no agent responds.
 func settingsOf(v *view.View) *config.Settings {
 	values := map[string]string{}
 	if v != nil {
@@ -304,11 +302,10 @@ func settingsOf(v *view.View) *config.Settings {
 	return config.With(values)
 }
 
-// serviceAccountToken is the token of the agent's pod.
 const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
-// Secrets are the credentials that this machine's agent and this process know. A bundle contains none of them. file is the agent's
-// configuration; empty if there is none.
+// Secrets returns the credentials of the agent and of this process, which must not appear in a bundle. file is the
+// agent's configuration file; empty if there is none.
 func (m *Machine) Secrets(ctx context.Context, v *view.View, file string) *bundle.Secrets {
 	host := m.Host(ctx)
 	read := func(file string) string {
@@ -326,5 +323,4 @@ func (m *Machine) Secrets(ctx context.Context, v *view.View, file string) *bundl
 	return bundle.NewSecrets(values)
 }
 
-// tokenFile matches the names of files with tokens in a kubeconfig.
 var tokenFile = regexp.MustCompile(`(?m)^[\s-]*tokenFile:\s*["']?(/[^\s"']+)`)

@@ -10,10 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 )
 
-// connectPatience is the timeout of doctor's connections.
 const connectPatience = time.Second
 
-// connect opens real connections on some of the paths, all at the same time.
+// connect opens a real connection along some of the paths, concurrently.
 func (m *Machine) connect(ctx context.Context, walks []doctor.Walk) {
 	var done sync.WaitGroup
 	for _, i := range doctor.ToConnect(walks) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/conntrack"
 )
 
-// eventsFile is 0 if connection tracking sends no events.
+// eventsFile contains 0 if connection tracking sends no events.
 const eventsFile = "/proc/sys/net/netfilter/nf_conntrack_events"
 
 func watchFlows(ctx context.Context, take func(kernel.FlowEvent), lost func()) error {

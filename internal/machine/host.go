@@ -23,7 +23,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
-// thisHost is the machine that the command runs on.
 type thisHost struct{ ctx context.Context }
 
 const (
@@ -119,8 +118,8 @@ func (h thisHost) ServerCertificates(address, serverName string) (chain [][]byte
 	return nil, err
 }
 
-// ConnectPrograms queries the programs in effect for the cgroup at /sys/fs/cgroup, which include the programs of its
-// ancestors.
+// ConnectPrograms counts the eBPF programs in effect for the cgroup at /sys/fs/cgroup, which include the programs
+// of its ancestors.
 func (thisHost) ConnectPrograms() (count int, err error) {
 	const (
 		programQuery = 16 // BPF_PROG_QUERY
@@ -169,7 +168,6 @@ func (thisHost) ClockSynchronized() (bool, error) {
 // Get reads only the start of a response: the metrics of a large node can be megabytes.
 func (h thisHost) Get(url string) (int, string, error) { return get(h.ctx, url, 1024, 3*time.Second) }
 
-// get returns the status and the first bytes of a response.
 func get(ctx context.Context, url string, longest int64, patience time.Duration) (status int, body string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -186,7 +184,6 @@ func get(ctx context.Context, url string, longest int64, patience time.Duration)
 	return response.StatusCode, string(text), err
 }
 
-// interfaceNames lists the interfaces of this process's network namespace.
 func interfaceNames() ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -91,8 +91,8 @@ func (nothing) ServerCertificates(string, string) (_ [][]byte, err error) { retu
 func (nothing) KernelLog() (string, error)                                { return "", errNothing }
 func (nothing) ConnectPrograms() (int, error)                             { return 0, errNothing }
 
-// TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and have the numbers of the other
-// parts.
+// TestFactsOfTheKernel: the facts list each part of the kernel that cannot be read, and contain the numbers of the
+// other parts.
 func TestFactsOfTheKernel(t *testing.T) {
 	key := func(text string) kernel.ServerKey {
 		return kernel.ServerKey{Addr: netip.MustParseAddrPort(text), Protocol: inet.TCP}

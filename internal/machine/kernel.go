@@ -28,8 +28,8 @@ import (
 type Look struct {
 	// Parts are the parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
 	Parts []explain.Part
-	// readKernel looks up the routes to Clients, and to the destinations of the virtual servers that Concerns selects.
-	// If it is nil, it selects none.
+	// readKernel looks up the routes to Clients, and to the destinations of the virtual servers that Concerns
+	// selects. A nil Concerns selects none.
 	Clients  []netip.Addr
 	Concerns func(kernel.ServerKey) bool
 	Sysctls  []view.Sysctl
@@ -91,7 +91,6 @@ func Unread(err error) explain.Unread {
 
 func openNFTables() (*nft.Backend, error) { return nft.New(inet.Families, compile.Chains) }
 
-// using opens a backend, uses it and closes it.
 func using[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
 	b, err := open()
 	if err != nil {
@@ -137,7 +136,6 @@ func readRules(ctx context.Context, k *explain.Kernel, at Look, note func(explai
 	return using(openNFTables, func(b *nft.Backend) error { return readNFTables(ctx, b, k) })
 }
 
-// readChains reads the nftables tables of other programs.
 func readChains(ctx context.Context, tables *iptables.Backend, k *explain.Kernel) (err error) {
 	if k.Chains, err = tables.BaseChains(ctx); err != nil {
 		return err
@@ -149,8 +147,8 @@ func readChains(ctx context.Context, tables *iptables.Backend, k *explain.Kernel
 	return err
 }
 
-// readNFTables adds the agent's table. A packet traverses its chains before iptables' chains, and they decide about new
-// connections.
+// readNFTables adds the agent's table. A packet traverses the chains of this table, which decide about new
+// connections, before the chains of iptables.
 func readNFTables(ctx context.Context, b *nft.Backend, k *explain.Kernel) (err error) {
 	if k.State.Rules, err = b.Read(ctx); err != nil {
 		return err
@@ -191,8 +189,8 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	return errors.Join(errs[1:]...)
 }
 
-// findWays looks up the interface of the route to each client and destination. An interface that is not found is
-// unknown to the rules.
+// findWays looks up the interface of the route to each client and destination. Without a route, the interface is
+// unknown.
 func findWays(b *netdev.Backend, k *explain.Kernel, at Look) {
 	find := func(addr netip.Addr) {
 		if name, err := b.InterfaceTo(addr); err == nil {

@@ -14,14 +14,14 @@ import (
 // proxyHealthURLs are kube-proxy's default health URLs. The agent may serve its own health there.
 var proxyHealthURLs = []string{"http://127.0.0.1:10256", "http://[::1]:10256"}
 
-// justWritten is the time for which kube-proxy counts as running after it has written into the agent's chains: it may
-// be between two restarts.
+// justWritten is how long kube-proxy counts as running after it has written into the agent's chains, because it may
+// be restarting.
 const justWritten = 10 * time.Minute
 
 // MayRemoveLeftovers returns an error if kube-proxy's objects may be in use. v is nil if no agent responds, and silence
 // is the reason. rules names a chain of the agent that kube-proxy has since overwritten, if any.
 func (m *Machine) MayRemoveLeftovers(ctx context.Context, v *view.View, silence error, rules string) error {
-	const alone = "until an agent does, only kube-proxy's objects may serve this node; start the agent first"
+	const alone = "the node may still depend on kube-proxy's objects; start the agent first"
 	switch {
 	case v == nil:
 		return fmt.Errorf("no agent serves this node (%w): %s", silence, alone)

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestKubeProxyOnItsPort: a kube-proxy that is not visible as a process serves its mode, or the agent reports that its port is in use. On the
-// agent's own port, the agent responds.
+// TestKubeProxyOnItsPort: a kube-proxy that is not visible as a process is found by its port, or by a problem that
+// the agent reports. On the agent's own port, the agent responds.
 func TestKubeProxyOnItsPort(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("nftables")) }))
 	defer server.Close()

@@ -37,16 +37,14 @@ type Machine struct {
 	daemon.Machine
 	// TryLock acquires the node lock, which prevents agents from starting until release is called.
 	TryLock func() (release func(), err error)
-	// Kernel reads the kernel for inspection. The result has the read errors of each part.
+	// Kernel reads the kernel for inspection. The result includes the read errors of each part.
 	Kernel     func(context.Context, Look) *explain.Kernel
 	Interfaces func() ([]string, error)
-	// Counts reads the counters of virtual servers.
-	Counts func(context.Context) (inspect.Counts, error)
-	// Flows gives each new and each ended connection to take until ctx ends.
+	Counts     func(context.Context) (inspect.Counts, error)
+	// Flows passes each new and each ended connection to take until ctx ends.
 	Flows   func(ctx context.Context, take func(kernel.FlowEvent), lost func()) error
 	Release func() string
-	// Host provides the files and ports that doctor examines.
-	Host func(context.Context) doctor.Host
+	Host    func(context.Context) doctor.Host
 	// ProxyModes and ProxyHealth are the URLs of kube-proxy's mode and health. ProxyPatience is the timeout for its
 	// response.
 	ProxyModes    []string
@@ -55,10 +53,9 @@ type Machine struct {
 	// Metrics returns the response of a metrics server. AgentLog writes the end of the agent's log.
 	Metrics  func(ctx context.Context, url string) (status int, body string, err error)
 	AgentLog func(context.Context, io.Writer) error
-	// Connect opens and closes a TCP connection.
-	Connect func(context.Context, netip.AddrPort) error
-	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, its network
-	// namespace may be unknown.
+	Connect  func(context.Context, netip.AddrPort) error
+	// FindProcess returns the ID of a process with this name, or "" if there is none. If unsure is true, the
+	// process's network namespace may be unknown.
 	FindProcess func(name string, unsure bool) (id string)
 }
 
@@ -83,8 +80,8 @@ func takeNodeLock() (release func(), err error) {
 	return func() { _ = lock.Release() }, nil
 }
 
-// Table reads the virtual servers and their owner records. ours reports whether a virtual server has one. unread is the
-// reason for a failure, if any.
+// Table reads the virtual servers and their owner records. ours reports whether a virtual server has an owner
+// record. unread is the reason for a failure; empty on success.
 func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kernel.ServerKey) bool, unread string) {
 	k = m.Kernel(ctx, Look{Parts: []explain.Part{explain.Servers, explain.Sets}})
 	ledger := plainBase(kernel.IPVSWithIPTables, false).Ledger
@@ -92,7 +89,6 @@ func (m *Machine) Table(ctx context.Context) (k *explain.Kernel, ours func(kerne
 	return k, ours, cmp.Or(k.Unread[explain.Servers].Why, k.Unread[explain.Sets].Why)
 }
 
-// readCounts reads the counters of all virtual servers and their destinations.
 func readCounts(ctx context.Context) (counts inspect.Counts, err error) {
 	if live.FindMode(ctx).NFTablesBalances() {
 		return nil, errors.New("nftables balances connections on this node and has no counters for Services; `conntrack -L` lists connections")
@@ -138,7 +134,8 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	return query.Explain(k, v, base, client)
 }
 
-// follow reads the kernel and follows paths to Services: those of the view, or to some of the kernel's virtual servers if no agent responds.
+// follow reads the kernel and traces paths to the view's Services, or to some of the kernel's virtual servers if no
+// agent responds.
 func (m *Machine) follow(ctx context.Context, v *view.View, look Look, facts *doctor.Facts) *explain.Kernel {
 	look.Ours = agentRules(v)
 	paths, concern := doctor.Paths(v), map[kernel.ServerKey]bool{}
@@ -166,7 +163,7 @@ func (m *Machine) follow(ctx context.Context, v *view.View, look Look, facts *do
 	return k
 }
 
-// closestBase is the base of the agent that has written the rules of this node, if none responds.
+// closestBase guesses which agent has written the rules on this node, if none responds.
 func closestBase(k *explain.Kernel) view.Base {
 	return k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 }

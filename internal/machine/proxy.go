@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// proxyModePort is the port of these addresses.
 const proxyModePort = ":10249"
 
 // proxyModeURLs are the default URLs at which kube-proxy and the agent serve their mode. While cleanup holds the node
@@ -56,8 +55,8 @@ func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	return ""
 }
 
-// askMode returns the mode that a URL responds with. The mode is empty if no program listens there, or a program other
-// than kube-proxy.
+// askMode returns the mode that the program at a URL reports. The mode is empty if no program listens there, or if
+// the program is not kube-proxy.
 func (m *Machine) askMode(ctx context.Context, url string) (mode string, err error) {
 	status, text, err := get(ctx, url, 64, m.ProxyPatience)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENETUNREACH) ||

@@ -10,8 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Run waits until the agent is ready, returns unused memory to the operating system, and then adapts the heap's growth and
-// limit after each collection until the context ends. It does not override GOGC and GOMEMLIMIT from the environment.
+// Run waits until the agent is ready and returns unused memory to the operating system. Then it adapts the heap's
+// growth and limit after each collection, until the context ends. It does not override GOGC and GOMEMLIMIT from the
+// environment.
 func Run(ctx context.Context, ready <-chan struct{}, getenv func(string) string, log *zap.Logger) {
 	select {
 	case <-ctx.Done():
@@ -58,7 +59,6 @@ func notify(ctx context.Context, collected chan<- struct{}) {
 	})
 }
 
-// keeper applies the tuning.
 type keeper struct {
 	ownPercent, ownLimit bool
 	tuning               tuning

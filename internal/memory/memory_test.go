@@ -48,7 +48,6 @@ func start(t *testing.T, environment map[string]string) {
 	})
 }
 
-// eventually waits until another goroutine makes the condition true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {

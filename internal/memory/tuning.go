@@ -23,8 +23,8 @@ type tuning struct {
 	limit int64
 }
 
-// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections since the
-// previous call, which was elapsed ago.
+// next returns the tuning after a collection that left live bytes. cost is the CPU time of collections during the
+// time elapsed since the previous call.
 func (t tuning) next(live uint64, cost, elapsed time.Duration) tuning {
 	percent := max(t.percent, minPercent)
 	switch fraction := float64(cost) / float64(max(elapsed, 1)); {

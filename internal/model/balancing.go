@@ -16,37 +16,38 @@ const MaxConnectionLimit = 1<<31 - 1
 // applies.
 type Balancing struct {
 	Scheduler string
-	// Flags are the scheduler's settings. If FlagsSet is false, no annotation sets them.
-	Flags    SchedulerFlags
+	Flags     SchedulerFlags
+	// FlagsSet is true if an annotation sets the scheduler's flags.
 	FlagsSet bool
 	// AffinitySet is true if the Service's AffinityTimeout comes from an annotation instead of spec.sessionAffinity.
 	AffinitySet bool
-	// ClientBits4 and ClientBits6 are prefix lengths. Affinity treats all clients within a prefix as one client. 0
-	// means the full address.
+	// ClientBits4 and ClientBits6 are prefix lengths; 0 means the full address. Affinity treats all clients within a
+	// prefix as one client.
 	ClientBits4, ClientBits6 uint8
 	// AllPorts extends affinity to all ports of a protocol: a client reaches the same endpoint on each port.
 	AllPorts bool
 	// OnePacket balances every datagram separately.
 	OnePacket bool
-	// MaxConnections is the connection limit of an endpoint, or 0 for none. An endpoint that reached the limit receives
-	// new connections again below ResumeConnections; 0 leaves this threshold to the kernel.
+	// MaxConnections is the connection limit of an endpoint, or 0 for none. After an endpoint has reached the limit,
+	// it receives new connections again when it has fewer than ResumeConnections; 0 leaves this threshold to the
+	// kernel.
 	MaxConnections, ResumeConnections uint32
 	Weights                           Weights
 	// SlowStart is the time over which the weight of a new endpoint rises to its full value.
 	SlowStart time.Duration
 }
 
-// Weights are the weights of a Service's endpoints. The most specific weight applies: the pod's, else its node's, else its zone's,
-// else Default.
+// Weights are the weights of a Service's endpoints. A pod's weight takes precedence over its node's weight, which
+// takes precedence over its zone's weight. Default applies last.
 type Weights struct {
-	// Default applies to all other endpoints. If DefaultSet is false, their weight is 1.
-	Default    uint32
+	Default uint32
+	// DefaultSet is false if the default weight is 1 because no annotation sets it.
 	DefaultSet bool
 	// Zones, Nodes and Pods (namespace/name) are sorted by name.
 	Zones, Nodes, Pods []NamedWeight
 }
 
-// NamedWeight is the weight of the endpoints of one zone or node, or of one pod.
+// NamedWeight is the weight of the endpoints of a zone, node or pod.
 type NamedWeight struct {
 	Name   string
 	Weight uint32

@@ -1,7 +1,6 @@
 // Package model represents the Services, their endpoints and the nodes of the cluster as plain values.
 //
-// Values from package watch are immutable: a change produces a new value. They are parsed and syntactically valid.
-// Package compile interprets them.
+// Values from package watch are immutable: a change produces a new value. Package compile interprets them.
 //
 // May import: the standard library and inet.
 package model
@@ -20,7 +19,7 @@ type Service struct {
 	ID      ServiceID
 	UID     string
 	Created time.Time
-	// ClusterIPs contains at most one address of each family. A family without an address is not served.
+	// ClusterIPs contains at most one address of each family.
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs: addresses that the cluster's operator routes to the nodes.
 	ExternalIPs []netip.Addr
@@ -47,8 +46,7 @@ type Service struct {
 	Held bool
 }
 
-// Internal returns a copy of the Service with its ClusterIPs only, without node ports, external addresses and health
-// checks.
+// Internal returns a copy of the Service without node ports, external addresses and health checks.
 func (s *Service) Internal() *Service {
 	internal := *s
 	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
@@ -73,7 +71,7 @@ type ServicePort struct {
 	NodePort uint16
 }
 
-// EndpointSlice is a part of a Service's endpoints, all of one family and with the same target ports.
+// EndpointSlice is a part of a Service's endpoints. Its endpoints have the same family and target ports.
 type EndpointSlice struct {
 	Name      string
 	Family    inet.Family
@@ -86,11 +84,11 @@ type Trigger struct {
 	Family inet.Family
 	// At is the time of the change (endpoints.kubernetes.io/last-change-trigger-time).
 	At time.Time
-	// Received is when this node received the EndpointSlice.
+	// Received is the time at which this node received the EndpointSlice.
 	Received time.Time
 }
 
-// EndpointPort is the port on which the endpoints of a slice serve the Service port with the same name.
+// EndpointPort is the target port of the Service port with the same name.
 type EndpointPort struct {
 	Name     string
 	Protocol inet.Protocol
@@ -100,8 +98,8 @@ type EndpointPort struct {
 // Endpoint is one address that serves a Service, usually a pod's.
 type Endpoint struct {
 	Addr netip.Addr
-	// Ready endpoints receive new connections. Serving endpoints could accept them. Terminating endpoints belong to
-	// pods that are being deleted.
+	// Ready endpoints receive new connections. Serving endpoints can handle connections, even while they terminate.
+	// Terminating endpoints belong to pods that are being deleted.
 	Ready, Serving, Terminating bool
 	// Node, Zone and Pod are empty if the slice does not name them.
 	Node, Zone string
@@ -113,16 +111,15 @@ type Endpoint struct {
 // Node contains the parts of a Node object that affect Services.
 type Node struct {
 	Name string
-	// Addresses are the internal addresses, followed by the external ones, in the object's order.
+	// Addresses are the internal addresses, followed by the external ones.
 	Addresses []netip.Addr
-	// PodCIDRs are the ranges of the node's pods; empty until ranges are assigned.
-	PodCIDRs []netip.Prefix
+	PodCIDRs  []netip.Prefix
 	// Zone is empty if the node has no zone label.
 	Zone string
 	// Weight is a factor for the weights of the node's endpoints. If WeightSet is false, the factor is 1.
 	Weight    uint32
 	WeightSet bool
-	// Leaving is true if the node is being deleted, or the cluster autoscaler has marked it for deletion.
+	// Leaving is true if the node is being deleted or is marked for deletion by the cluster autoscaler.
 	Leaving bool
 }
 
@@ -130,23 +127,20 @@ type Node struct {
 type Changes struct {
 	// Services are the changed Services. A deleted Service is nil.
 	Services map[ServiceID]*Service
-	// Problems are the problems of objects that cannot be converted, by object. An empty list means that the object has
-	// no problem any more.
+	// Problems are the problems of objects that cannot be converted. An empty list means that the object has no
+	// problem any more.
 	Problems map[ObjectRef][]Problem
 	// Nodes are the changed Nodes, by name. A deleted Node is nil.
 	Nodes map[string]*Node
 	// APIServer are the addresses and ports of the API server; nil if they did not change.
 	APIServer []netip.AddrPort
-	// Triggers are the triggers of changed EndpointSlices that name one.
-	Triggers []Trigger
-	// Held is the number of currently held Services.
-	Held int
-	// Since is when the first of the changes arrived; zero if that is unknown.
+	Triggers  []Trigger
+	Held      int
+	// Since is the time at which the first of the changes arrived; zero if that is unknown.
 	Since time.Time
 }
 
-// LoopbackPort is a node port of a Service in one family, with the frontend to which the agent forwards loopback
-// connections.
+// LoopbackPort is a node port of a Service in one family. The agent forwards loopback connections to its frontend.
 type LoopbackPort struct {
 	Protocol inet.Protocol
 	Number   uint16

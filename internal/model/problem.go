@@ -8,15 +8,14 @@ import (
 // Problem is a mistake in one object that only the object's owner can fix. It does not affect other objects.
 type Problem struct {
 	Object ObjectRef
-	// Service is set if the problem belongs to a Service, including problems of its EndpointSlices.
-	Service ServiceID
-	// Field is the path of the invalid field, and Value is its value.
+	// Service is set if the problem concerns a Service or its EndpointSlices.
+	Service      ServiceID
 	Field, Value string
-	// Reason describes the mistake and its consequence. Remedy is the fix, or "" if the reason implies it ("must be
-	// between 1 and 65535").
+	// Reason describes the mistake and its consequence. Remedy is empty if the reason implies it ("must be between 1
+	// and 65535").
 	Reason, Remedy string
-	// Location is the position of the object in a manifest ("web.yaml, document 2, line 14"), or "" for objects from
-	// the API server.
+	// Location is the position in a manifest ("web.yaml, document 2, line 14"), or empty for objects from the API
+	// server.
 	Location string
 }
 

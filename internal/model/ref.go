@@ -5,8 +5,7 @@ import "cmp"
 // Kind is a kind of object in the cluster.
 type Kind string
 
-// The kinds. KindFile is not a Kubernetes kind. It is used for problems of a manifest file that concern no particular
-// object.
+// The kinds of objects. KindFile is used for problems that concern a whole manifest file.
 const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
@@ -55,7 +54,7 @@ func (id ServiceID) Compare(o ServiceID) int {
 	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
 }
 
-// Vital reports whether every pod needs the Service: the API server's, or a DNS Service of the cluster.
+// Vital reports whether every pod needs the Service: the API server, or DNS if dns is true.
 func (id ServiceID) Vital(dns bool) bool {
 	return id == ServiceID{"default", "kubernetes"} || dns && (id.Namespace == "kube-system" || id.Namespace == "openshift-dns")
 }

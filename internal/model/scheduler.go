@@ -2,28 +2,26 @@ package model
 
 import "slices"
 
-// Scheduler is an IPVS scheduler: an algorithm that selects the destination of a new connection. The kernel module of a
-// scheduler, ip_vs_<name>, may be missing on a node.
+// Scheduler is an IPVS scheduler: an algorithm that selects the destination of a new connection. Its kernel module,
+// ip_vs_<name>, may be missing on a node.
 type Scheduler struct {
 	Name string
 	// Flags are the names of the kernel's scheduler flags 1 and 2 for this scheduler.
-	Flags []string
-	// DefaultFlags apply to a Service whose annotations set no flags.
+	Flags        []string
 	DefaultFlags SchedulerFlags
-	// IgnoresWeights is true if the scheduler treats all weights but 0 alike. Weighted is the variant that uses
+	// IgnoresWeights is true if the scheduler treats all weights except 0 equally. Weighted is the variant that uses
 	// weights, or "" if there is none.
 	IgnoresWeights bool
 	Weighted       string
 	// CountsWeights is true if the scheduler interprets a weight as a number of open connections, not as a share.
 	CountsWeights bool
 	// CountsDown is true if the scheduler counts down from the largest weight to find an endpoint, and scans all
-	// endpoints at each step. This is slow only while the endpoints with the largest weights are at their connection
+	// endpoints at each step. This is slow while the endpoints with the largest weights are at their connection
 	// limit.
 	CountsDown bool
 	// TableKiB is the size of the table that the kernel in its default configuration allocates for each virtual server.
 	TableKiB int
-	// Advice is a warning about using the scheduler for a Service, or "".
-	Advice string
+	Advice   string
 }
 
 // LastResort is the scheduler that a node uses if its kernel lacks the configured one.
@@ -34,7 +32,6 @@ type SchedulerFlags uint8
 
 const byAddress = "chooses by the destination address, which is the same for all clients of a Service: "
 
-// schedulers lists every scheduler of Linux, in the order of its kernel configuration menu.
 var schedulers = []Scheduler{
 	{Name: "rr", IgnoresWeights: true, Weighted: "wrr"},
 	{Name: "wrr", CountsDown: true},
@@ -48,14 +45,14 @@ var schedulers = []Scheduler{
 	// Its table includes endpoints with weight 0. Without fallback, connections are refused if the client hashes to an
 	// endpoint that is draining or at its connection limit.
 	{Name: "sh", TableKiB: 2, Flags: []string{"sh-fallback", "sh-port"}, DefaultFlags: 1 << 0},
-	// Its table excludes endpoints with weight 0, but includes endpoints at their connection limit.
+	// Its table excludes endpoints with weight 0, but not endpoints at their connection limit.
 	{Name: "mh", TableKiB: 32, Flags: []string{"mh-fallback", "mh-port"}, DefaultFlags: 1<<0 | 1<<1},
 	{Name: "sed"},
 	{Name: "nq"},
 	{Name: "twos"},
 }
 
-// Schedulers are the names of all schedulers.
+// Schedulers contains the names of all schedulers.
 var Schedulers = func() []string {
 	names := make([]string, len(schedulers))
 	for i, s := range schedulers {

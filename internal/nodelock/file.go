@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// holder describes the process that holds the lock, which writes it to the file.
+// holder describes the process that holds the lock. That process writes it to the file.
 type holder struct {
 	PID int `json:"pid"`
 	// PIDNamespace shows readers in other containers that PID belongs to another PID namespace.
@@ -21,7 +21,6 @@ type holder struct {
 	Command      string `json:"command"`
 }
 
-// maxHolder limits the number of bytes read from the file.
 const maxHolder = 4 << 10
 
 // tryLock opens and locks the file. If another process holds the lock, it returns ErrHeld with the holder.
@@ -92,7 +91,6 @@ func readHolder(file *os.File) string {
 	return fmt.Sprintf(" (%s, process %d)", h.Command, h.PID)
 }
 
-// pidNamespace returns the ID of the PID namespace, such as "pid:[4026531836]".
 func pidNamespace() string {
 	name, _ := os.Readlink("/proc/self/ns/pid")
 	return name

@@ -51,8 +51,8 @@ func TryAcquire() (*Lock, error) {
 	return p.tryAcquire()
 }
 
-// Acquire waits for the lock. While another process holds it, Acquire calls waiting with an ErrHeld, and again whenever
-// its text changes.
+// Acquire waits for the lock. While another process holds it, Acquire calls waiting with an ErrHeld, and again
+// whenever the error text changes.
 func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
 	p, err := thisNode()
 	if err != nil {
@@ -64,7 +64,6 @@ func Acquire(ctx context.Context, waiting func(error)) (*Lock, error) {
 // Release frees the lock.
 func (l *Lock) Release() error { return errors.Join(l.socket.close(), l.file.Close()) }
 
-// place is the location of a lock.
 type place struct {
 	dir, file string
 	socket    string

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testPlace returns a place of its own for each test, so that tests can run in parallel and beside an agent.
+// testPlace returns a separate place for each test, so that tests can run in parallel and beside an agent.
 func testPlace(t *testing.T) place {
 	dir := filepath.Join(t.TempDir(), "kube-ipvs")
 	return place{dir, "node-1.lock", fmt.Sprintf("%s/test-%d-%s", agentSocket, os.Getpid(), t.Name()), time.Minute}
@@ -185,7 +185,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 		t.Errorf("ignored: %v, want the user", lock.Ignored)
 	}
 	if _, err := p.tryAcquire(); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second agent: %v, want the lock on the file to hold", err)
+		t.Errorf("a second agent: got error %v, want ErrHeld", err)
 	}
 }
 
@@ -205,8 +205,8 @@ func TestSocketWithoutListener(t *testing.T) {
 	}
 }
 
-// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits for it,
-// for a limited time.
+// TestSocketOfRoot: the holder may be an agent that does not share the file's directory, so another agent waits a
+// limited time for the socket.
 func TestSocketOfRoot(t *testing.T) {
 	first := testPlace(t)
 	first.mustAcquire(t)

@@ -16,7 +16,6 @@ import (
 // an agent writes.
 const agentSocket = "@kube-ipvs/agent"
 
-// socket is the bound advisory socket.
 type socket struct{ *net.UnixListener }
 
 func (s *socket) close() error {
@@ -26,7 +25,7 @@ func (s *socket) close() error {
 	return s.Close()
 }
 
-// bind binds the name. The error is a takenError if another process holds it.
+// bind returns a takenError if another process holds the name.
 func bind(name string) (*socket, error) {
 	address := &net.UnixAddr{Name: name, Net: "unix"}
 	listener, err := net.ListenUnix("unix", address)
@@ -46,7 +45,6 @@ func bind(name string) (*socket, error) {
 	return &socket{listener}, nil
 }
 
-// takenError describes the process that holds the socket.
 type takenError struct {
 	name string
 	// by is nil if the process does not listen. Every agent does.

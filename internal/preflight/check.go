@@ -13,13 +13,12 @@ import (
 
 // Needs are the kernel features that the configuration requires.
 type Needs struct {
-	Schedulers []string
-	Families   []inet.Family
-	// DataPlane and Rules are the settings that determine the mode.
+	Schedulers       []string
+	Families         []inet.Family
 	DataPlane, Rules string
-	// Objects returns the agent's kernel objects in a mode. If it is nil, only the mode itself is checked.
+	// Objects returns the agent's kernel objects in a mode; nil if only the mode is checked.
 	Objects func(kernel.Mode) Objects
-	// AcceptServices is true if the agent's rules have to overrule the host's firewall.
+	// AcceptServices is true if the agent's rules must override the host's firewall.
 	AcceptServices bool
 }
 
@@ -32,14 +31,12 @@ type Objects struct {
 
 // Result is the result of Check.
 type Result struct {
-	// Findings lists what the machine lacks, the most serious first. A broken finding prevents the agent from serving
-	// any Service.
+	// Findings are sorted by severity. A broken finding prevents the agent from serving any Service.
 	Findings []finding.Finding
 	Choice
-	// IPTables describes this node's iptables. It is empty if Check did not probe iptables, or if iptables does not
-	// work.
+	// IPTables is empty if iptables was not probed or does not work.
 	IPTables iptables.Detection
-	// NoRules is the reason why the agent cannot create sets and rules, or nil if it can.
+	// NoRules is the reason why the agent cannot create sets and rules; nil if it can.
 	NoRules error
 }
 
@@ -63,38 +60,37 @@ func Check(ctx context.Context, needs Needs) Result {
 // errAbsent means that the kernel lacks the feature. Any other error of a probe means that the result is unknown.
 var errAbsent = errors.New("not in this kernel")
 
-// facts are the results of the probes. An error is nil if the feature exists, and wraps errAbsent if it does not.
+// facts are the results of the probes. A nil error means that the feature exists. errAbsent means that it does not.
 type facts struct {
 	kernel       kernelVersion
 	capabilities uint64 // effective capabilities as a bit mask
 	ipvs         error
 	ipvsFamily   uint16
 	dummy        error
-	bridge       error // can replace a dummy device
+	bridge       error // a bridge can replace a dummy device
 	iptables     error
-	detected     iptables.Detection // if there is no error
+	detected     iptables.Detection // valid if iptables is nil
 	nftables     error              // nil if the mode does not use it
 	schedulers   map[string]error
 	setTypes     map[kernel.SetType]error
 	extensions   map[extension]error // nil if not probed
 	sysctls      map[string]sysctl
-	kernelIPv6   bool // not booted without IPv6
+	kernelIPv6   bool // IPv6 was not disabled at boot
 	ipv6         bool // enabled on new devices
 	bridges      []kernel.Bridge
 }
 
-// sysctl is the state of a sysctl, or zero if it does not exist. writable reports whether the agent may change it.
+// sysctl is the state of a sysctl, or zero if it does not exist.
 type sysctl struct {
 	value    string
 	writable bool
 }
 
-// extension is an iptables match or target that the agent's rules use.
 type extension struct {
 	name   string
 	target bool
 	module string
-	// needed means that every version of iptables uses it. iptables-nft may translate the others to native nftables expressions.
+	// needed is false if iptables-nft may use native nftables expressions instead.
 	needed bool
 }
 

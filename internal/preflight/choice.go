@@ -9,18 +9,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// Choice is the mode in which this node serves Services. Check makes the choice, which applies until a restart.
+// Choice is the mode in which this node serves Services until the agent restarts.
 type Choice struct {
-	Mode kernel.Mode
-	// WhyDataPlane and WhyRules are the reasons for the two parts of the mode.
+	Mode                   kernel.Mode
 	WhyDataPlane, WhyRules string
-	// Variant and Version describe iptables.
-	Variant iptables.Variant
-	Version string
-	// Families are the address families that may work. Without has the reasons why the others do not.
+	Variant                iptables.Variant
+	Version                string
+	// Families are the address families that may work. Without contains the reasons why the others do not work.
 	Families []inet.Family
 	Without  map[inet.Family]error
-	// Unsure lists Families whose iptables programs have just failed, with the reasons. The failure may be temporary.
+	// Unsure contains Families whose iptables programs have just failed, with the reasons. The failure may be
+	// temporary.
 	Unsure map[inet.Family]error
 }
 
@@ -43,7 +42,6 @@ func (c Choice) Rules() string {
 	return fmt.Sprintf("%s %s (%s)", c.RulesName(), c.Version, c.WhyRules)
 }
 
-// choose selects the mode based on the settings and the results of the probes.
 func choose(f facts, needs Needs) Choice {
 	var c Choice
 	var nftables bool
@@ -64,8 +62,8 @@ func choose(f facts, needs Needs) Choice {
 	return c
 }
 
-// nftablesBalances follows the setting. For kernel.DataPlaneAuto, it selects nftables only if the kernel lacks IPVS and
-// cannot load it. Any other error does not select nftables, because it may be temporary.
+// For kernel.DataPlaneAuto, nftablesBalances selects nftables only if the kernel lacks IPVS and cannot load it. Any
+// other error does not select nftables, because it may be temporary.
 func nftablesBalances(setting string, ipvs error) (nftables bool, why string) {
 	switch {
 	case setting == kernel.DataPlaneNFTables:
@@ -78,8 +76,8 @@ func nftablesBalances(setting string, ipvs error) (nftables bool, why string) {
 	return false, "the kernel has IPVS"
 }
 
-// rulesInNFTables follows the setting. For kernel.RulesAuto, it selects nftables if iptables or ipset is missing.
-// Programs that have just failed do not count as missing.
+// For kernel.RulesAuto, rulesInNFTables selects nftables if iptables or ipset is missing. Programs that have just
+// failed do not count as missing.
 func rulesInNFTables(setting string, f facts) (nftables bool, why string) {
 	switch {
 	case setting == kernel.RulesNFTables:

@@ -1,4 +1,4 @@
-// Package preflight reports requirements of kube-ipvs that this machine does not meet, with remedies.
+// Package preflight reports which requirements of kube-ipvs this machine does not meet, and suggests remedies.
 //
 // It probes the kernel features that the agent uses with requests that load modules but create nothing. The list of
 // loaded modules is not sufficient: features may be built in, and the kernel loads modules on demand.

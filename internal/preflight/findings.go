@@ -23,7 +23,6 @@ func warning(subject, problem, remedy string) finding.Finding {
 	return finding.New(finding.Warning, subject, problem, nil, remedy)
 }
 
-// lack returns a broken finding if the agent needs the subject, and a warning otherwise.
 func lack(needed bool, subject, problem, remedy string) finding.Finding {
 	if needed {
 		return broken(subject, problem, remedy)
@@ -31,7 +30,6 @@ func lack(needed bool, subject, problem, remedy string) finding.Finding {
 	return warning(subject, problem, remedy)
 }
 
-// findings derives all findings from the facts.
 func findings(f facts, needs Needs, sysctls []kernel.SysctlSetting, chosen Choice) []finding.Finding {
 	lacking := lackingCapabilities(f, chosen.Mode)
 	if f.capabilities&(1<<unix.CAP_NET_ADMIN) == 0 {
@@ -94,13 +92,11 @@ func lackingSets(f facts) []finding.Finding {
 	return found
 }
 
-// setModule returns the kernel module of a set type, such as ip_set_hash_ipport for hash:ip,port.
 func setModule(t kernel.SetType) string {
 	method, fields, _ := strings.Cut(string(t), ":")
 	return "ip_set_" + method + "_" + strings.ReplaceAll(fields, ",", "")
 }
 
-// module converts the result of a probe for a kernel module into a finding.
 func module(name string, err error, needed bool) []finding.Finding {
 	switch {
 	case err == nil:
@@ -146,7 +142,7 @@ func lackingSysctls(f facts, wanted []kernel.SysctlSetting) []finding.Finding {
 		have, exists := f.sysctls[s.Name]
 		vs := strings.HasPrefix(s.Name, "net/ipv4/vs/")
 		switch {
-		case !exists && vs && f.ipvs != nil: // the missing module has already been reported
+		case !exists && vs && f.ipvs != nil:
 		case !exists:
 			found = append(found, warning("sysctl "+s.Name, "does not exist in this kernel",
 				"use a newer kernel; settings in net/ipv4/vs also need CONFIG_IP_VS_NFCT and the host's user namespace"))
@@ -166,8 +162,8 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has none")}
 }
 
-// unfilteredBridges finds bridges with pods on which netfilter does not process packets between the ports. Replies from
-// a pod on the same bridge then do not have the Service's address.
+// unfilteredBridges finds bridges with pods on which netfilter does not process packets between the ports. A reply
+// from a pod to another pod on the same bridge then does not have the Service's address.
 func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 	var found []finding.Finding
 	for _, b := range f.bridges {

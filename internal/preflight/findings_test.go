@@ -26,7 +26,6 @@ func examine(f facts, needs Needs) []finding.Finding {
 	return findings(f, needs, sysctls, choose(f, needs))
 }
 
-// bridge adds a bridge to the node.
 func bridge(b kernel.Bridge) func(*facts) { return func(f *facts) { f.bridges = []kernel.Bridge{b} } }
 
 func TestFindings(t *testing.T) {
@@ -134,7 +133,7 @@ func TestChooseRules(t *testing.T) {
 	}
 }
 
-// A node on which neither works learns why of both.
+// If neither iptables nor nftables works, the finding explains both.
 func TestNeitherWorks(t *testing.T) {
 	f := goodFacts()
 	f.iptables, f.nftables = iptables.ErrNotInstalled, errors.New("set KIPVS-4-VIP: boom")
@@ -147,7 +146,7 @@ func TestNeitherWorks(t *testing.T) {
 	}
 	for _, part := range []string{"iptables is not installed", "KIPVS-4-VIP: boom", "nft_fib_inet", "install package iptables"} {
 		if !strings.Contains(found[0].String(), part) {
-			t.Errorf("finding %q does not say %q", found[0], part)
+			t.Errorf("finding %q does not contain %q", found[0], part)
 		}
 	}
 }

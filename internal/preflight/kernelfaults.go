@@ -10,19 +10,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// fault is a kernel bug that affects Services.
 type fault struct {
-	// effect is the consequence. source is the report or commit that describes it and names the versions.
+	// source is the report or commit that describes the fault and names the versions.
 	effect, source string
 	severity       finding.Severity
 	// from is the first upstream version with the fault; empty if all versions before the fix have it.
 	from string
-	// fixed are the first upstream versions with the fix: one for each stable series that received it, followed by the
-	// mainline version.
+	// fixed are the first upstream versions with the fix: one for each stable series, and then the mainline version.
 	fixed []string
-	// backports are distribution kernels that have the fix in an older upstream version.
+	// backports are distribution kernels that have the fix although their upstream version is older.
 	backports []backport
-	// ipvs is true if the fault is in IPVS, and irrelevant if nftables balances. ipv6 is true if it affects only IPv6.
+	// ipvs is true if the fault is in IPVS. ipv6 is true if it affects only IPv6.
 	ipvs, ipv6 bool
 }
 
@@ -66,7 +64,6 @@ var faults = []fault{
 	},
 }
 
-// kernelVersion identifies the running kernel.
 type kernelVersion struct {
 	release string // uname -r
 	// banner is /proc/version, and signature /proc/version_signature, which only Ubuntu has.
@@ -75,14 +72,14 @@ type kernelVersion struct {
 
 var (
 	debianVersion = regexp.MustCompile(`Debian (\d+\.\d+\.\d+)`)
-	// Distributions that backport fixes keep the version with which their series began.
+	// These distributions backport fixes, but keep the version with which their series began.
 	vendorRelease = regexp.MustCompile(`^\d+\.\d+\.0-\d|-1\d{5}\.`)
 )
 
-// upstream returns the upstream version of the kernel, or nil if it is unknown. If exact is false, the kernel also has
+// upstream returns the upstream version of the kernel; nil if it is unknown. If exact is false, the kernel also has
 // later fixes.
 func (k kernelVersion) upstream() (version []int, exact bool) {
-	_, build, _ := strings.Cut(k.banner, " #") // the text before it has the compiler's version
+	_, build, _ := strings.Cut(k.banner, " #") // the text before it contains the compiler's version
 	if m := debianVersion.FindStringSubmatch(build); m != nil {
 		return numbers(m[1]), true
 	}
@@ -97,7 +94,6 @@ func (k kernelVersion) upstream() (version []int, exact bool) {
 	return version, !vendorRelease.MatchString(k.release)
 }
 
-// numbers returns the numbers in a version: 6, 1 and 160 for "6.1.160".
 func numbers(version string) (all []int) {
 	for _, text := range strings.FieldsFunc(version, func(c rune) bool { return c < '0' || c > '9' }) {
 		n, err := strconv.Atoi(text)
@@ -109,7 +105,6 @@ func numbers(version string) (all []int) {
 	return all
 }
 
-// faultState tells whether a kernel has a fault.
 type faultState int
 
 const (
@@ -145,7 +140,6 @@ func (f fault) in(k kernelVersion) faultState {
 	return unknownFault
 }
 
-// fixes lists the versions with the fix.
 func (f fault) fixes() string {
 	all := fmt.Sprintf("fixed in %s", strings.Join(f.fixed, ", "))
 	for _, b := range f.backports {

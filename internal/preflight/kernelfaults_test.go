@@ -15,7 +15,6 @@ const (
 	route  = "CVE-2025-68813"
 )
 
-// TestKernelFaults: fixes in stable series and distribution kernels count, not only the mainline version.
 func TestKernelFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		k                       kernelVersion
@@ -70,7 +69,6 @@ func lacks(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) }) || parts != nil && text == ""
 }
 
-// TestFaultsOfParts: a node that does not use IPVS or IPv6 is not affected by their faults.
 func TestFaultsOfParts(t *testing.T) {
 	k := kernelVersion{release: "6.1.100"}
 	for _, part := range []struct {
@@ -90,8 +88,7 @@ func ifFrom(version string) string {
 	return "; since " + version
 }
 
-// TestFaultsAreComplete: each fault names its source, and its last version is newer than all others. The documentation
-// has the same table.
+// Each fault names its source, and its last version is newer than all others. The documentation has the same table.
 func TestFaultsAreComplete(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kernel-support.md")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ipvsFamily looks up the ID of the IPVS family, which loads its module. (The kernel silently drops requests without
-// this ID.)
+// ipvsFamily requests the ID of the IPVS family, which loads the module. The kernel silently drops other requests
+// without this ID.
 func ipvsFamily() (uint16, error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -45,8 +45,8 @@ const (
 // probeMark is the firewall mark of a virtual server that is never created.
 const probeMark = 0x6b697076
 
-// probeSchedulers requests an IPv6 virtual server with an invalid netmask for each scheduler: the kernel looks up the
-// scheduler and loads its module before it rejects the netmask.
+// probeSchedulers requests an IPv6 virtual server with an invalid netmask for each scheduler. The kernel loads the
+// scheduler's module before it rejects the netmask.
 // https://elixir.bootlin.com/linux/v6.1/source/net/netfilter/ipvs/ip_vs_ctl.c#L1348
 func probeSchedulers(ctx context.Context, family uint16, names []string) map[string]error {
 	request := func(command byte, name string) nlbatch.Request {
@@ -62,7 +62,7 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 	}
 	var reqs []nlbatch.Request
 	for _, name := range names {
-		// The kernel should reject the zero netmask. If it does not, the second request deletes the server.
+		// If the kernel does not reject the netmask, the second request deletes the virtual server.
 		reqs = append(reqs, request(ipvsNewService, name), request(ipvsDelService, name))
 	}
 	errs := ask(ctx, unix.NETLINK_GENERIC, reqs)
@@ -83,7 +83,7 @@ const (
 	ipsetAttrTypeName = 3
 	ipsetAttrFamily   = 5
 
-	// The kernel's error for "no such type", which is not a standard errno.
+	// ipsetErrFindType means "no such type". It is not a standard errno.
 	ipsetErrFindType = syscall.Errno(4098)
 )
 
@@ -137,10 +137,8 @@ func probeExtensions(ctx context.Context) map[extension]error {
 	return found
 }
 
-// netfilterHeader is a struct nfgenmsg for IPv4.
 func netfilterHeader() []byte { return []byte{unix.AF_INET, 0, 0, 0} }
 
-// ask sends requests on a new connection.
 func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	conn, err := nlbatch.Dial(protocol)
 	if err != nil {
@@ -154,7 +152,7 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets a probe's error: absent means that the module is missing, and each error in there proves that it
+// presence interprets a probe's error. absent means that the module is missing. The errors in there prove that it
 // exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {

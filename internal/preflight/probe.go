@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/netdev"
 )
 
-// probeMode collects the facts that choose needs.
 func probeMode(ctx context.Context, needs Needs) (f facts) {
 	f.kernelIPv6 = iptables.KernelHasIPv6()
 	f.ipvsFamily, f.ipvs = ipvsFamily()
@@ -25,15 +24,14 @@ func probeMode(ctx context.Context, needs Needs) (f facts) {
 	}
 	f.detected, f.iptables = iptables.Detect(ctx)
 	f.setTypes = probeSetTypes(ctx)
-	// Single extensions can be probed only through nftables. For iptables-legacy, the error of a restore names missing
-	// extensions.
+	// Single extensions can be probed only through nftables. For iptables-legacy, the error of a restore names
+	// missing extensions.
 	if f.iptables == nil && f.detected.Variant == iptables.NFT {
 		f.extensions = probeExtensions(ctx)
 	}
 	return f
 }
 
-// probe collects the other facts.
 func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode kernel.Mode) {
 	f.kernel, f.capabilities, f.ipv6, f.bridges = runningKernel(), capabilities(), hasIPv6(), probeBridges()
 	f.dummy = probeLink("dummy", func(a netlink.LinkAttrs) netlink.Link { return &netlink.Dummy{LinkAttrs: a} })
@@ -71,7 +69,6 @@ func capabilities() uint64 {
 	return parseCapabilities(string(status))
 }
 
-// parseCapabilities reads the effective capabilities of a process from its status file.
 func parseCapabilities(status string) uint64 {
 	for line := range strings.Lines(status) {
 		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -85,8 +82,8 @@ func parseCapabilities(status string) uint64 {
 	return 0
 }
 
-// probeLink requests a device with more queues than allowed: the kernel looks up the type and loads its module before
-// it rejects the number.
+// probeLink requests a device with more queues than allowed. The kernel loads the type's module before it rejects the
+// number.
 func probeLink(typ string, of func(netlink.LinkAttrs) netlink.Link) error {
 	if link, err := netlink.LinkByName(kernel.Device); err == nil && link.Type() == typ {
 		return nil
@@ -118,7 +115,6 @@ func probeSysctl(name string) (sysctl, bool) {
 	}, true
 }
 
-// probeBridges lists the bridges. It ignores errors.
 func probeBridges() []kernel.Bridge {
 	b, err := netdev.New()
 	if err != nil {
@@ -132,7 +128,6 @@ func probeBridges() []kernel.Bridge {
 	return bridges
 }
 
-// hasIPv6 reports whether IPv6 is enabled on new devices.
 func hasIPv6() bool {
 	disabled, ok := probeSysctl("net/ipv6/conf/default/disable_ipv6")
 	return ok && disabled.value == "0"

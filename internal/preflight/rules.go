@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// probeNFTables checks that the kernel accepts the agent's sets and rules.
 func probeNFTables(ctx context.Context, families []inet.Family, objects Objects, mode kernel.Mode) error {
 	b, err := nft.New(families, nil)
 	if err != nil {
@@ -25,7 +24,6 @@ func probeNFTables(ctx context.Context, families []inet.Family, objects Objects,
 	return errors.Join(tried, b.Close())
 }
 
-// lackingRules returns the findings about sets and rules.
 func lackingRules(f facts, needs Needs, chosen Choice) []finding.Finding {
 	if chosen.Mode.RulesInNFTables() {
 		return lackingNFTables(f, needs, chosen)

@@ -25,7 +25,6 @@ var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 // ErrWaiting reports that the agent is waiting for the node lock and has no view yet.
 var ErrWaiting = errors.New("waiting for the node lock")
 
-// codeWaiting is the HTTP status for ErrWaiting.
 const codeWaiting = http.StatusConflict
 
 // maxAnswer limits the size of the response. A View with 100,000 endpoints uses a tenth of that.

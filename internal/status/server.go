@@ -33,9 +33,8 @@ const (
 	answerTimeout = 10 * time.Second
 	patience      = 50 * time.Second
 	ioTimeout     = time.Minute
-	// maxKept bounds the earlier views.
-	maxKept   = 16
-	maxHeader = 8 << 10
+	maxKept       = 16
+	maxHeader     = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
 	// lookInterval is the interval at which the server checks whether its socket still has its path.
@@ -44,7 +43,6 @@ const (
 
 // Config configures a Server.
 type Config struct {
-	// Path is the path of the socket.
 	Path string
 	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
@@ -60,8 +58,7 @@ type Server struct {
 	// look is lookInterval, except in tests.
 	look time.Duration
 
-	mu sync.Mutex
-	// kept contains the last view for each query.
+	mu   sync.Mutex
 	kept map[agent.Query]view.View
 }
 
@@ -195,7 +192,7 @@ func (s *Server) view(ctx context.Context, ask agent.Query) (*view.View, error) 
 	}
 }
 
-// keep remembers a view. A view of all Services is too large for that.
+// keep remembers a view, except a view of all Services, which is too large.
 func (s *Server) keep(ask agent.Query, v *view.View) {
 	if ask.All {
 		return
@@ -213,7 +210,6 @@ func (s *Server) keep(ask agent.Query, v *view.View) {
 	s.kept[ask] = kept
 }
 
-// last returns the last view, or nil.
 func (s *Server) last(ask agent.Query) *view.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +221,6 @@ func (s *Server) last(ask agent.Query) *view.View {
 	return &v
 }
 
-// The parameters of a request.
 const (
 	paramAll     = "all"
 	paramHistory = "history"

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/rundir"
 )
 
-// socket is a listener on a file that only its owner can open.
 type socket struct {
 	*net.UnixListener
 	path string

@@ -38,7 +38,6 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "run", "agent.sock")
 }
 
-// start runs a server until the test ends, and waits until it responds.
 func start(t *testing.T, path string, ask func(context.Context, agent.Query) (*view.View, error)) (stop func()) {
 	t.Helper()
 	s := NewServer(Config{Path: path, View: ask, Complete: func(v *view.View) { v.Node.Name = "node-1" }, Log: zap.NewNop()})
@@ -261,8 +260,8 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// TestLongSync: while the loop does not answer, a client receives the last view for the same query, marked as earlier. Without one, it
-// waits.
+// TestLongSync: while the loop does not answer, a client receives the last view for the same query, marked as
+// earlier. Without an earlier view, the client waits.
 func TestLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy time.Duration
@@ -318,7 +317,7 @@ func TestAnotherUsersListener(t *testing.T) {
 	}
 	path := socketPath(t)
 	for _, dir := range []string{filepath.Dir(filepath.Dir(path)), filepath.Dir(path)} {
-		_ = os.Mkdir(dir, 0o777) // the first exists
+		_ = os.Mkdir(dir, 0o777) // the first directory exists
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}

@@ -20,14 +20,13 @@ import (
 
 // apiServer implements the part of the API that Events use.
 type apiServer struct {
-	t *testing.T
-	// url is the address of the server.
+	t   *testing.T
 	url string
 
 	mu       sync.Mutex
 	services map[model.ServiceID]types.UID
 	names    map[string]bool
-	// The next refusals posts are answered with the status refuse.
+	// refusals is the number of posts that still fail, with the HTTP status refuse.
 	refuse, refusals int
 	posted           chan *eventsv1.Event
 	posts            int
@@ -112,7 +111,6 @@ func (s *apiServer) countPosts() int {
 	return s.posts
 }
 
-// next waits for an Event.
 func (s *apiServer) next() *eventsv1.Event {
 	s.t.Helper()
 	select {

@@ -9,8 +9,8 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics are the series that every Kubernetes component exports about its requests to the API server, with the names, labels and
-// buckets that existing dashboards use.
+// clientMetrics counts requests to the API server. The series have the names, labels and buckets of other
+// Kubernetes components, because existing dashboards use them.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
 	duration, waited            *prometheus.HistogramVec

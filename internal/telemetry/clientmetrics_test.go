@@ -9,7 +9,6 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// TestClientsAreCounted: the series that dashboards use count real client-go requests.
 func TestClientsAreCounted(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

@@ -4,8 +4,5 @@
 // The loop calls [Telemetry.Observe], which never blocks: it updates numbers in memory and queues Events. HTTP servers and the
 // sender of Events run in their own goroutines, and their failures do not affect the loop.
 //
-// The package has five parts: the table of metrics, traffic counters that outlive virtual servers, health checks, Events that
-// all nodes share (docs/decisions/0006-events.md), and docs/metrics.md, which its tests write.
-//
 // May import: agent, healthport, inet, kernel, model (the parts of Reports), the Prometheus client, k8s.io (Events), zap.
 package telemetry

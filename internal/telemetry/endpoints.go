@@ -7,17 +7,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// The states of endpoints, as labels.
 const (
 	endpointReady, endpointServing    = "ready", "serving"
 	endpointUnready, endpointDraining = "unready", "draining"
 )
 
-// endpoints counts the endpoints of all Services by state.
 type endpoints struct {
 	count *prometheus.GaugeVec
-	// of contains the counts for each Service. Only the loop uses it.
-	of map[model.ServiceID]endpointCounts
+	// Only the loop uses perService.
+	perService map[model.ServiceID]endpointCounts
 }
 
 type endpointCounts struct{ ready, serving, unready int }
@@ -26,7 +24,7 @@ func newEndpoints() *endpoints {
 	e := &endpoints{
 		count: gauges("kube_ipvs_endpoints", "Endpoints of the Services that this node serves, on any node: ready, serving (terminating, still "+
 			"serving) or unready; and draining: removed endpoints that keep connections through this node.", "state"),
-		of: map[model.ServiceID]endpointCounts{},
+		perService: map[model.ServiceID]endpointCounts{},
 	}
 	for _, state := range []string{endpointReady, endpointServing, endpointUnready, endpointDraining} {
 		e.count.WithLabelValues(state)
@@ -38,11 +36,11 @@ func newEndpoints() *endpoints {
 func (e *endpoints) observe(r *agent.Report) {
 	for id, served := range r.Served {
 		now := countEndpoints(served.Service)
-		e.change(endpointReady, now.ready-e.of[id].ready)
-		e.change(endpointServing, now.serving-e.of[id].serving)
-		e.change(endpointUnready, now.unready-e.of[id].unready)
-		if e.of[id] = now; now == (endpointCounts{}) {
-			delete(e.of, id)
+		e.change(endpointReady, now.ready-e.perService[id].ready)
+		e.change(endpointServing, now.serving-e.perService[id].serving)
+		e.change(endpointUnready, now.unready-e.perService[id].unready)
+		if e.perService[id] = now; now == (endpointCounts{}) {
+			delete(e.perService, id)
 		}
 	}
 	e.count.WithLabelValues(endpointDraining).Set(float64(r.Draining))

@@ -24,7 +24,7 @@ import (
 
 const (
 	maxEventsWaiting = 1000
-	eventsPerSecond  = 1 // in requests; an Event for a Service takes two
+	eventsPerSecond  = 1 // requests; an Event for a Service needs two
 	eventsBurst      = 20
 	eventTimeout     = 10 * time.Second
 	eventAttempts    = 3
@@ -91,7 +91,6 @@ func restClient(config *rest.Config, path string, group schema.GroupVersion) (re
 	return rest.RESTClientFor(config)
 }
 
-// started posts that the agent has started, and which families this node does not serve.
 func (e *events) started(version string, notServed map[inet.Family]error) {
 	start := e.aboutNode("kube-ipvs " + version + " has started")
 	e.enqueue(notice{topic: aboutStart, problem: start, resolved: true})
@@ -122,7 +121,7 @@ func (e *events) observe(r *agent.Report, failing bool) {
 	e.observeFailing(failing, r.Err)
 }
 
-// observeForeign reports virtual servers of other programs at frontends of Services. A Report lists all of them.
+// observeForeign reports virtual servers of other programs at frontends of Services.
 func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
 		if _, known := e.foreign[key]; !known {

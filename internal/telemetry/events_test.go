@@ -36,7 +36,6 @@ func newTestEvents(t *testing.T, s *apiServer, log *zap.Logger) *loop {
 	return &loop{e, agent.NewKnownProblems(cfg.Node)}
 }
 
-// loop passes reports to events, as the agent does.
 type loop struct {
 	*events
 	known *agent.KnownProblems
@@ -47,7 +46,6 @@ func (l *loop) observe(r *agent.Report, failing bool) {
 	l.events.observe(r, failing)
 }
 
-// startEvents runs the sender until the test ends.
 func startEvents(t *testing.T, e *events) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -59,7 +57,6 @@ func found(id model.ServiceID, problems ...model.Problem) *agent.Report {
 	return &agent.Report{Problems: map[model.ServiceID][]model.Problem{id: problems}}
 }
 
-// eventually waits until the counter of a result has a value.
 func eventually(t *testing.T, e *events, result string, want float64) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -147,7 +144,7 @@ func TestNodesShareEvents(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	a, b := newEvent(n, about, "node-1", now), newEvent(n, about, "node-2", now.Add(time.Minute))
 	if a.Name != b.Name {
-		t.Errorf("names %s and %s, want one", a.Name, b.Name)
+		t.Errorf("names %s and %s, want the same name", a.Name, b.Name)
 	}
 	for what, other := range map[string]*eventsv1.Event{
 		"a later time":    newEvent(n, about, "node-1", now.Add(eventNameLifetime)),
@@ -155,7 +152,7 @@ func TestNodesShareEvents(t *testing.T) {
 		"another problem": newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", "else")}, about, "node-1", now),
 	} {
 		if other.Name == a.Name {
-			t.Errorf("%s has the same name %s", what, a.Name)
+			t.Errorf("%s must have another name than %s", what, a.Name)
 		}
 	}
 	// The server already has Events with the names of this period and the next, in case the period ends during the test.
@@ -169,7 +166,6 @@ func TestNodesShareEvents(t *testing.T) {
 	}
 }
 
-// posted contains the fields of an Event that users see.
 type posted struct{ Kind, Name, Namespace, UID, Type, Reason, Action, Note string }
 
 func onWeb(kind, reason, action, note string) posted {
@@ -188,7 +184,6 @@ const (
 	failingSyncs = "Node node-1: syncs keep failing, so Services on this node may be out of date; retrying; last error: input/output error"
 )
 
-// nodeEvents are the steps on a node, with the Events that each must cause.
 var nodeEvents = []struct {
 	what string
 	do   func(*loop)
@@ -232,7 +227,6 @@ var nodeEvents = []struct {
 
 var foreignAtWeb = map[kernel.ServerKey]model.ServicePortRef{key("10.96.0.1:443"): {Service: web, Port: "https"}}
 
-// TestEventsOfThisNodeOnly: a problem of one node becomes an Event that names the node.
 func TestEventsOfThisNodeOnly(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -258,7 +252,7 @@ func TestEventsOfThisNodeOnly(t *testing.T) {
 	}
 }
 
-// TestEventNamesAreValid: a node's name can be as long as an Event's name may be.
+// TestEventNamesAreValid: the name of a node and the name of an Event have the same maximum length.
 func TestEventNamesAreValid(t *testing.T) {
 	for _, name := range []string{"node-1", strings.Repeat("a", 253), strings.Repeat("a", 199) + "." + "bb" + strings.Repeat("-a", 20)} {
 		n := notice{topic: aboutStart, problem: model.Problem{Object: model.NodeRef(name), Reason: "started"}, resolved: true}

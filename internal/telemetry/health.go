@@ -15,8 +15,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// stuckAfter is the time after two missed periods at which the loop counts as stuck. On a small machine, the first sync of ten
-// thousand Services takes minutes, and a restart would only start it over.
+// If no sync ends for two periods plus stuckAfter, the loop counts as stuck. On a small machine, the first sync of
+// ten thousand Services takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
 // staleAfter is the time without messages after which the data of a watch are stale. The API server sends a bookmark about once a
@@ -39,25 +39,23 @@ type health struct {
 	// nodeOptional is true with manifests, which need not contain this node's Node object.
 	nodeName     string
 	nodeOptional bool
-	// serving is true if the kernel already served the state of an earlier agent when this one started.
+	// serving is true if the kernel already served the state of an earlier agent when this agent started.
 	serving bool
 
 	mu sync.Mutex
-	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick check; before the
-	// first sync, it is the start of the agent.
-	syncEnded bool
-	lastSync  time.Time
-	// lastSuccess is the time of the last successful sync; zero if there was none.
+	// syncEnded is true after the first sync. lastSync is the end of the last sync or the start of the last quick
+	// check; initially, it is the start of the agent.
+	syncEnded   bool
+	lastSync    time.Time
 	lastSuccess time.Time
-	// failingSince is the time of the first failure since syncs last succeeded; zero for none. Only a successful full sync resets it.
+	// failingSince is the time of the first failure after the last successful sync; zero for none. Only a
+	// successful full sync resets it.
 	failingSince time.Time
-	// fullSynced is true once a full sync has succeeded.
-	fullSynced bool
+	fullSynced   bool
 	// sourceSyncedAt is the time at which alive first found the source synced.
 	sourceSyncedAt time.Time
-	// stuck are the parts of the kernel interface that fail or do not respond.
-	stuck []kernel.StuckError
-	node  *model.Node
+	stuck          []kernel.StuckError
+	node           *model.Node
 	// waiting is the reason why an agent without a loop waits; nil if it does not wait.
 	waiting error
 }
@@ -131,7 +129,6 @@ func (h *health) healthy(now time.Time) error {
 	return fmt.Errorf("syncs have been failing for %s", failing.Round(time.Second))
 }
 
-// stuckFor returns the parts that have not worked for longer than retries should take.
 func (h *health) stuckFor(now time.Time) (texts []string) {
 	for _, stuck := range h.stuck {
 		if age := now.Sub(stuck.Since); age > h.bound {

@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// newTestHealth returns the health of a node whose Services come from an API server.
 func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 	cfg := testConfig()
 	cfg.API, cfg.Source = &rest.Config{}, source
@@ -30,7 +29,6 @@ func newTestHealth(source Source) (*health, http.Handler, *metrics) {
 
 var node1 = &model.Node{Name: "node-1"}
 
-// endedSync returns the report of a sync that has just ended.
 func endedSync(full bool, err error) *agent.Report {
 	return &agent.Report{Started: time.Now(), Full: full, Err: err, Node: node1, Period: 30 * time.Second}
 }
@@ -128,7 +126,6 @@ func (w *agentStory) alive(want int) {
 	}
 }
 
-// patience is the maximum duration of a sync: two periods plus stuckAfter.
 const patience = time.Minute + stuckAfter
 
 var livenessStories = map[string]func(*agentStory){
@@ -196,7 +193,6 @@ func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
 	}
 }
 
-// TestEligibility checks whether load balancers should send traffic to a healthy node.
 func TestEligibility(t *testing.T) {
 	leaving := &model.Node{Name: "node-1", Leaving: true}
 	for name, c := range map[string]struct {
@@ -257,7 +253,7 @@ func TestLongFirstSync(t *testing.T) {
 	}
 }
 
-// I16: /healthz and the metric name each part that has not worked for two periods, and only those.
+// I16: /healthz and the metric name exactly the parts that have not worked for two periods.
 func TestStuckPartsAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, _, m := newTestHealth(Source{})
@@ -372,8 +368,8 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready(200)
 }
 
-// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200, because the API server may be
-// unavailable to all nodes, which would leave load balancers without any node.
+// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200: if the API
+// server is unavailable to all nodes, load balancers must still find nodes.
 func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := map[string]time.Time{"Service": time.Now(), "EndpointSlice": time.Now(), "Node": time.Now()}

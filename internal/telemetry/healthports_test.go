@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// startIPv4 runs the telemetry of an IPv4 node until the test ends.
 func startIPv4(t *testing.T, s *apiServer) *Telemetry {
 	t.Helper()
 	cfg := testConfig()
@@ -99,8 +98,8 @@ func untilClosed(t *testing.T, port uint16) {
 	}
 }
 
-// TestHealthChecksFailWhileTheAgentIsUnhealthy: health checks do not depend on the node's eligibility for other
-// traffic.
+// TestHealthChecksFailWhileTheAgentIsUnhealthy: the node's eligibility for other traffic does not affect health
+// checks.
 func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 	h, _, _ := newTestHealth(Source{})
 	now := time.Now()

@@ -15,8 +15,7 @@ type healthStatus struct {
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	Healthy      bool      `json:"healthy"`
 	Reason       string    `json:"reason,omitempty"`
-	// Stale is the reason why the source is stale; empty if it is not. While the source is stale, Services on this
-	// node may be outdated.
+	// Stale is the reason why the source is stale; empty if it is not.
 	Stale  string                  `json:"stale,omitempty"`
 	Status map[string]familyHealth `json:"status"`
 }
@@ -26,7 +25,6 @@ type familyHealth struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// status returns a response, which is healthy if err is nil.
 func (h *health) status(now time.Time, err error) healthStatus {
 	updated, healthy := h.lastSyncSuccess(), err == nil
 	s := healthStatus{

@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/forward"
 )
 
-// registerLoopback adds the counts of node ports at loopback addresses. Their values are computed at each scrape.
 func registerLoopback(r prometheus.Registerer, counts func() forward.Counts) {
 	if counts == nil {
 		return

@@ -66,7 +66,6 @@ type metrics struct {
 	countedIn map[model.ServiceID][]prometheus.Gauge
 }
 
-// Values of labels.
 const (
 	resultOK, resultFailed                       = "ok", "failed"
 	resultSkipped, resultRefused                 = "skipped", "refused"
@@ -96,7 +95,6 @@ var verbNames = map[kernel.Verb]string{
 	kernel.Create: "create", kernel.Update: "update", kernel.Delete: "delete", kernel.Ensure: "ensure",
 }
 
-// verbsOf lists the existing operations.
 var verbsOf = map[kernel.Kind][]kernel.Verb{
 	kernel.KindSysctl:      {kernel.Ensure},
 	kernel.KindDevice:      {kernel.Create, kernel.Delete},
@@ -216,7 +214,6 @@ func newRefused(refused func() bool) prometheus.GaugeFunc {
 	})
 }
 
-// initialize creates every series with its initial value.
 func (m *metrics) initialize(cfg Config) {
 	for _, family := range m.families {
 		f := family.String()
@@ -285,7 +282,6 @@ func registerRuntime(r prometheus.Registerer) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
-// observe counts a sync.
 func (m *metrics) observe(r *agent.Report) {
 	ended := float64(r.Started.Add(r.Duration).UnixNano()) / 1e9
 	for _, family := range m.families {

@@ -46,9 +46,8 @@ var (
 	webSlice = model.ObjectRef{Kind: model.KindEndpointSlice, Namespace: "default", Name: "web-1"}
 	thisNode = model.NodeRef("node-1")
 	dns      = model.ServiceID{Namespace: "kube-system", Name: "dns"}
-	// start is the start time of the syncs in tests.
-	start = time.Unix(1_800_000_000, 0)
-	errIO = errors.New("input/output error")
+	start    = time.Unix(1_800_000_000, 0)
+	errIO    = errors.New("input/output error")
 )
 
 func problemOf(id model.ServiceID, field, reason string) model.Problem {
@@ -78,7 +77,6 @@ func webFrontends(places ...string) []compile.ServedFrontend {
 	return fronts
 }
 
-// drifted is the drift in the report that busy returns.
 var drifted = contest.Find([]kernel.Op{
 	{Verb: kernel.Create, Object: kernel.DummyDevice{}},
 	{Verb: kernel.Ensure, Object: kernel.SysctlSetting{Name: "net/ipv4/ip_forward", Value: "1"}},
@@ -121,7 +119,6 @@ func busy() agent.Report {
 	}
 }
 
-// quiet returns the report of a full sync without changes.
 func quiet(at time.Time) agent.Report {
 	return agent.Report{Started: at, Duration: time.Second, Full: true, Services: 2, Period: 30 * time.Second, NextAudit: time.Minute}
 }
@@ -155,7 +152,6 @@ func values(t *testing.T, m *metrics) map[string]float64 {
 	return all
 }
 
-// complete returns metrics with every possible series.
 func complete() *metrics {
 	cfg := testConfig()
 	cfg.Source = Source{
@@ -229,7 +225,6 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDocs compares docs/metrics.md with the code.
 func TestDocs(t *testing.T) {
 	families, err := registryOf(complete()).Gather()
 	if err != nil {

@@ -2,7 +2,8 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// registerMode adds the metrics for what balances connections and where the rules are. This is unknown while the agent waits for the node lock.
+// registerMode adds the metrics that name the data plane and the rule layer. Both are unknown while the agent waits
+// for the node lock.
 func registerMode(r prometheus.Registerer, dataPlane, rules string) {
 	add := func(name, help, label, value string) {
 		if value == "" {

@@ -19,12 +19,12 @@ const (
 	maxNote           = 1024 // bytes: the API's limits
 	maxInstance       = 128
 	eventNameLifetime = 10 * time.Minute
-	// nodeEventNamespace is the namespace of Events on Nodes, which have none.
+	// nodeEventNamespace is the namespace of Events on Nodes, because a Node has no namespace.
 	nodeEventNamespace = metav1.NamespaceDefault
 )
 
-// topic is the subject of an Event: its action, the reason for the Warning, and the reason for the Normal Event that resolves
-// it.
+// topic contains the action of an Event, the reason of the Warning, and the reason of the Normal Event that
+// resolves the Warning.
 type topic struct{ action, warning, resolved string }
 
 var (
@@ -37,14 +37,12 @@ var (
 	aboutStart      = topic{"Start", "", "Starting"} // always Normal
 )
 
-// notice is an Event that has not been posted yet.
 type notice struct {
 	topic    topic
 	problem  model.Problem
 	resolved bool
 }
 
-// opposite cancels the notice.
 func (n notice) opposite() notice { return notice{n.topic, n.problem, !n.resolved} }
 
 // ofNode reports whether the notice is about this node rather than about a Service.
@@ -67,8 +65,8 @@ func serviceObject(svc *v1.Service) v1.ObjectReference {
 	}
 }
 
-// nodeObject refers to a Node. Use the Node's name as its UID, as the kubelet does in its Events, because "kubectl describe"
-// searches for that.
+// nodeObject refers to a Node. Its UID is the Node's name, as in the kubelet's Events, because "kubectl describe"
+// searches for this UID.
 func nodeObject(name string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name, UID: types.UID(name)}
 }
@@ -97,10 +95,10 @@ func newEvent(n notice, about v1.ObjectReference, node string, now time.Time) *e
 	}
 }
 
-// eventName returns the same name on every node. The name changes over time, because an Event outlives its problem, which can
-// recur.
+// eventName returns the same name on every node. The name changes over time, because a problem can recur while its
+// Event still exists.
 func eventName(about v1.ObjectReference, kind, note string, now time.Time) string {
-	const longest = 200 // a node's name can be as long as an Event's
+	const longest = 200 // leaves room for the suffix: a node's name can have the maximum length of an Event's name
 	name := about.Name
 	if len(name) > longest {
 		name = strings.TrimRight(name[:longest], "-.")

@@ -29,7 +29,7 @@ func (s *server) occupied(ctx context.Context, err error) model.Problem {
 	return p
 }
 
-// occupant identifies the program that listens on an address, which kube-proxy also uses, by its responses.
+// occupant asks the program that listens on an address what it is. kube-proxy uses the same ports as the agent.
 func occupant(ctx context.Context, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -53,7 +53,6 @@ func occupant(ctx context.Context, address string) string {
 	return "another program"
 }
 
-// ask returns the response from a URL on this node; empty if there is none.
 func ask(ctx context.Context, url string) string {
 	const longest = 4 << 10
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

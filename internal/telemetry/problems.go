@@ -26,7 +26,6 @@ func newNodeProblems(node string, e *events, m *metrics) *nodeProblems {
 	}
 }
 
-// set adds a problem. It replaces an earlier problem in the same field.
 func (n *nodeProblems) set(p model.Problem) {
 	p.Object = model.NodeRef(n.node)
 	n.mu.Lock()
@@ -40,7 +39,6 @@ func (n *nodeProblems) set(p model.Problem) {
 	}
 }
 
-// clear removes the problem in a field, if any.
 func (n *nodeProblems) clear(field string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

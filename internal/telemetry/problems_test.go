@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestPortOfAnotherProxy: if another program uses a port of the agent, an Event on the Node, the status and a metric report it
+// TestPortOfAnotherProxy: if another program uses the agent's port, an Event, the status and a metric report this
 // until the port is free.
 func TestPortOfAnotherProxy(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", freeport.Get(t))
@@ -41,7 +41,7 @@ func TestPortOfAnotherProxy(t *testing.T) {
 	stop := run(t, all)
 	defer stop()
 	starting, got := s.next(), s.next()
-	if starting.Reason != "Starting" { // the port is examined meanwhile
+	if starting.Reason != "Starting" { // the Events may arrive in either order
 		starting, got = got, starting
 	}
 	if starting.Reason != "Starting" {
@@ -97,7 +97,6 @@ func TestOccupant(t *testing.T) {
 	}
 }
 
-// TestProblemsReplaceEachOther: two problems with the same field are counted once.
 func TestProblemsReplaceEachOther(t *testing.T) {
 	all, err := New(testConfig())
 	if err != nil {

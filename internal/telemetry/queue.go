@@ -2,8 +2,9 @@ package telemetry
 
 import "slices"
 
-// fairQueue contains the notices to be posted, without duplicates. The namespaces and the node take turns, so that the Events
-// of one tenant never delay or displace another's. Within a namespace, notices stay in order of arrival.
+// fairQueue contains the notices to be posted, without duplicates. The namespaces and the node take turns, so that
+// the Events of one tenant never delay or displace the Events of another tenant. Within a namespace, notices stay
+// in order of arrival.
 type fairQueue struct {
 	most int
 	// lanes are the notices by namespace, with "" for the node. No lane is empty.
@@ -19,7 +20,6 @@ func newFairQueue(most int) *fairQueue {
 
 func lane(n notice) string { return n.problem.Service.Namespace }
 
-// has reports whether a notice is in the queue.
 func (q *fairQueue) has(n notice) bool {
 	_, ok := q.queued[n]
 	return ok
@@ -27,8 +27,8 @@ func (q *fairQueue) has(n notice) bool {
 
 func (q *fairQueue) len() int { return len(q.queued) }
 
-// add appends a notice to its lane. If the queue is full, it drops the newest notice of the longest lane, which may be this
-// one, and returns false.
+// add appends a notice to its lane. If the queue is full, it drops the newest notice of the longest lane, which may
+// be n, and returns false.
 func (q *fairQueue) add(n notice) (roomForAll bool) {
 	name := lane(n)
 	if q.lanes[name] == nil {
@@ -44,7 +44,6 @@ func (q *fairQueue) add(n notice) (roomForAll bool) {
 	return false
 }
 
-// remove takes a notice out of the queue.
 func (q *fairQueue) remove(n notice) {
 	name := lane(n)
 	delete(q.queued, n)
@@ -54,7 +53,6 @@ func (q *fairQueue) remove(n notice) {
 	}
 }
 
-// take returns the next notice.
 func (q *fairQueue) take() (notice, bool) {
 	if len(q.turns) == 0 {
 		return notice{}, false

@@ -14,8 +14,8 @@ func noticeOf(namespace string, n int) notice {
 	return notice{topic: aboutService, problem: model.Problem{Object: id.Ref(), Service: id}}
 }
 
-// Events of one tenant never displace another's. A notice is never dropped because of another namespace, and waits for at most one notice
-// from each other namespace.
+// A notice is never dropped because of another namespace, and waits for at most one notice from each other
+// namespace.
 func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 20
@@ -50,7 +50,7 @@ func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 		for i := range others {
 			name := fmt.Sprint("tenant-", i)
 			if at := seen[name]; at > others+1 {
-				t.Errorf("the notice of %s is number %d: %v", name, at, seen)
+				t.Errorf("the notice of %s was sent too late, as number %d: %v", name, at, seen)
 			}
 		}
 		if len(q.lanes)+len(q.turns)+q.len() > 0 {

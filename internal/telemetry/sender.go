@@ -42,7 +42,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// send posts an Event, with retries unless the error is permanent.
 func (e *events) send(ctx context.Context, n notice) {
 	for attempt := 1; ; attempt++ {
 		result, err := e.post(ctx, n)

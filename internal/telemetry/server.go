@@ -20,8 +20,8 @@ import (
 const (
 	// bindRetry is the pause after a failure to listen on an address.
 	bindRetry = 5 * time.Second
-	// readTimeout limits how long a client may take to send a request, idleTimeout how long it may keep an unused connection,
-	// and stopTimeout how long responses may take during shutdown.
+	// readTimeout limits the time to receive a request, idleTimeout the life of an unused connection, and
+	// stopTimeout the time for responses during shutdown.
 	readTimeout, idleTimeout, stopTimeout = 10 * time.Second, 90 * time.Second, 2 * time.Second
 	maxHeader                             = 16 << 10
 )
@@ -31,8 +31,7 @@ type server struct {
 	what, flag, address string
 	handler             http.Handler
 	log                 *zap.Logger
-	// retry is the pause after a failure.
-	retry time.Duration
+	retry               time.Duration
 	// listening, if set, is called with the address that the server listens on.
 	listening func(net.Addr)
 	// problems, if set, receives a problem while the server cannot listen.
@@ -58,7 +57,6 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-// serve serves until the context ends or the listener fails.
 func (s *server) serve(ctx context.Context) error {
 	errorLog, err := zap.NewStdLogAt(s.log, zap.DebugLevel) // errors caused by clients
 	if err != nil {
@@ -99,7 +97,6 @@ func (s *server) serve(ctx context.Context) error {
 	return err
 }
 
-// metricsHandler serves the paths of kube-proxy's metrics address that apply here.
 func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

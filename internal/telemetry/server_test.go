@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// running runs a server until the test ends, and returns a channel with its address.
+// running runs a server until the test ends. The channel receives the server's address.
 func running(t *testing.T, s *server) <-chan net.Addr {
 	t.Helper()
 	at := make(chan net.Addr, 1)

@@ -10,15 +10,13 @@ import (
 // Source is the state of the source of Services. Its functions must be safe for concurrent use and must not block. If a
 // function is nil, its metrics are absent.
 type Source struct {
-	// Synced reports whether the source has listed all objects.
 	Synced func() bool
 	// LastContact returns the time of the last message for each kind of object.
 	LastContact func() map[string]time.Time
 	// Snapshot returns the time at which the state in the snapshot was known to be up to date (zero for no snapshot), and
 	// whether it is served.
 	Snapshot func() (at time.Time, served bool)
-	// Changes counts the changes that the source received.
-	Changes func() Changes
+	Changes  func() Changes
 }
 
 // Changes counts changes of Services and of EndpointSlices: all since the start, and those still pending.
@@ -55,7 +53,6 @@ func (s Source) register(r prometheus.Registerer) {
 		func(c Changes) int { return c.EndpointsPending })
 }
 
-// lastContact is a collector for the times of last contact.
 type lastContact func() map[string]time.Time
 
 var lastContactDesc = prometheus.NewDesc("kube_ipvs_source_last_heard_timestamp_seconds",
@@ -70,7 +67,6 @@ func (f lastContact) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// snapshot is a collector for the snapshot's age and use.
 type snapshot func() (at time.Time, served bool)
 
 var (

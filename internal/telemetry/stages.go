@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/agent"
 )
 
-// The stages of a change on its way from the API to the kernel, as labels.
+// Labels for the stages between a change in the API and its write to the kernel.
 const (
 	stageDelivery, stageWait                = "delivery", "wait"
 	stageBootstrap                          = "bootstrap"

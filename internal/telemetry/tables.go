@@ -10,7 +10,6 @@ type Tables struct {
 	Connections, Buckets *uint64
 }
 
-// tables is a collector of the sizes. They are read at each scrape.
 type tables func() Tables
 
 var (

@@ -9,7 +9,7 @@ func TestTablesWithoutLimitOrModule(t *testing.T) {
 		want   map[string]bool
 	}{
 		{Tables{}, nil},
-		{Tables{Tracked: number(7), TrackedLimit: number(0)}, map[string]bool{"kube_ipvs_conntrack_entries": true}}, // no limit: a ratio would be infinite
+		{Tables{Tracked: number(7), TrackedLimit: number(0)}, map[string]bool{"kube_ipvs_conntrack_entries": true}}, // without a limit, the limit's series is absent
 		{Tables{Connections: number(7), Buckets: number(4096)},
 			map[string]bool{"kube_ipvs_connections": true, "kube_ipvs_connection_table_buckets": true}},
 	} {

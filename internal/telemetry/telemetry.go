@@ -20,20 +20,17 @@ import (
 
 // Config configures a Telemetry.
 type Config struct {
-	// Version and Commit identify this program.
+	// Version and Commit identify this build.
 	Version, Commit string
-	// Node is this node's name.
-	Node string
+	Node            string
 	// Families are the families that this node serves. NotServed contains the reason for each other family.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
 	// DataPlane is what balances connections, ipvs or nftables, and Rules where sets and rules are, iptables or nftables.
 	DataPlane, Rules string
-	// Source is the source of Services.
-	Source Source
-	// Traffic configures the traffic metrics of Service ports.
-	Traffic Traffic
-	// Tables returns how full the kernel's connection tables are; nil for no such metrics.
+	Source           Source
+	Traffic          Traffic
+	// Tables returns the sizes of the kernel's connection tables; nil disables their metrics.
 	Tables func() Tables
 	// Loopback returns the counts of loopback node port clients; nil disables their metrics.
 	Loopback func() forward.Counts
@@ -47,8 +44,7 @@ type Config struct {
 	Period time.Duration
 	// HealthAddress and MetricsAddress are the addresses to listen on; empty disables the server.
 	HealthAddress, MetricsAddress string
-	// Profiling serves /debug/pprof on the metrics server.
-	Profiling bool
+	Profiling                     bool
 	// API is the API server that gets the Events; nil if Services do not come from an API server.
 	API *rest.Config
 	Log *zap.Logger
@@ -56,13 +52,12 @@ type Config struct {
 
 // Telemetry turns the agent's Reports into metrics, health, health check ports and Events.
 type Telemetry struct {
-	cfg     Config
-	metrics *metrics
-	health  *health
-	ports   *healthport.Ports
-	events  *events // nil without an API server
-	servers []*server
-	// problems are the node's problems that are not in Reports.
+	cfg      Config
+	metrics  *metrics
+	health   *health
+	ports    *healthport.Ports
+	events   *events // nil without an API server
+	servers  []*server
 	problems *nodeProblems
 }
 
@@ -95,7 +90,6 @@ func New(cfg Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// newServers returns the configured HTTP servers.
 func newServers(cfg Config, health, metrics http.Handler) []*server {
 	var servers []*server
 	for _, s := range []*server{
@@ -129,7 +123,6 @@ func (t *Telemetry) Observe(r agent.Report) {
 // Checked receives the time of a successful quick check. It does not block.
 func (t *Telemetry) Checked(at time.Time) { t.health.checked(at) }
 
-// healthPorts returns the health check ports in a Report.
 func healthPorts(r *agent.Report) map[model.ServiceID]healthport.Port {
 	ports := make(map[model.ServiceID]healthport.Port, len(r.Served))
 	for id, served := range r.Served {

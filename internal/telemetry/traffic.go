@@ -36,10 +36,10 @@ type CountedEndpoint struct {
 	Active uint64
 }
 
-// Counters are the counters of a virtual server or of an endpoint; in is from clients.
+// Counters are the counters of a virtual server or of an endpoint. In means from clients.
 type Counters struct{ Connections, PacketsIn, PacketsOut, BytesIn, BytesOut uint64 }
 
-// since returns the increase since before. If a counter has decreased, it restarted at 0: the virtual server was recreated.
+// If a counter has decreased, the virtual server was recreated and its counters restarted at 0.
 func (c Counters) since(before Counters) Counters {
 	if c.Connections < before.Connections || c.PacketsIn < before.PacketsIn || c.PacketsOut < before.PacketsOut ||
 		c.BytesIn < before.BytesIn || c.BytesOut < before.BytesOut {
@@ -79,18 +79,16 @@ func (e endpointID) compare(o endpointID) int {
 	return cmp.Or(e.port.compare(o.port), e.addr.Compare(o.addr))
 }
 
-// tally is the sum of the counters of one port or endpoint.
 type tally struct {
 	Counters
 	active uint64
 	// exported is true if the port or endpoint has had series. It then keeps them.
 	exported bool
-	// labels are the labels of its series; nil until the first scrape. An endpoint's labels include pod.
+	// labels are the labels of its series; nil until the first scrape. The labels of an endpoint include its pod.
 	labels *labels
 	pod    string
 }
 
-// trafficTimeout is the maximum time that a scrape waits for the kernel.
 const trafficTimeout = 10 * time.Second
 
 // traffic adds, at each scrape, the increase of the kernel's counters since the previous one. Its series are per Service port,
@@ -111,10 +109,9 @@ type traffic struct {
 	serverCount map[portID]int
 	pods        map[model.ServiceID]map[netip.Addr]string
 	foreign     map[kernel.ServerKey]model.ServicePortRef
-	// last are the kernel's counters at the previous scrape.
-	last      map[kernel.ServerKey]Counted
-	ports     tallies[portID]
-	endpoints tallies[endpointID]
+	last        map[kernel.ServerKey]Counted
+	ports       tallies[portID]
+	endpoints   tallies[endpointID]
 }
 
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
@@ -163,7 +160,7 @@ func (t *traffic) observe(r *agent.Report) {
 	t.forget(affected)
 }
 
-// own records the port of a virtual server, which may replace an earlier one.
+// own records the port of a virtual server. It replaces an earlier port.
 func (t *traffic) own(key kernel.ServerKey, port portID) {
 	if before, owned := t.owners[key]; owned {
 		t.serverCount[before]--
@@ -195,7 +192,6 @@ func (t *traffic) forget(affected map[portID]struct{}) {
 	}
 }
 
-// count adds the increase of the kernel's counters since the previous scrape.
 func (t *traffic) count(now map[kernel.ServerKey]Counted) {
 	present := map[endpointID]bool{}
 	for _, total := range t.endpoints.all {

@@ -25,7 +25,6 @@ func trafficDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("kube_ipvs_"+name, help, labels, nil)
 }
 
-// descs describe the three counters of a Service port or of an endpoint.
 type descs struct{ connections, packets, bytes *prometheus.Desc }
 
 func newDescs(of, whose string, labels []string) descs {
@@ -56,7 +55,6 @@ func (t *traffic) Describe(out chan<- *prometheus.Desc) {
 	t.failed.Describe(out)
 }
 
-// read reads the kernel's counters, if any series need them.
 func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 	if t.cfg.ServicePorts == 0 && t.cfg.Endpoints == 0 {
 		return nil, nil
@@ -71,8 +69,8 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 
 var errHung = errors.New("the kernel has not answered; if dmesg shows hung tasks, restart the node")
 
-// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other read starts or waits. Its late result is
-// discarded, because the time of the counts is unknown.
+// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other read starts or waits. A
+// late result is discarded, because the time of the counts is unknown.
 func (t *traffic) readOnce() (map[kernel.ServerKey]Counted, error) {
 	select {
 	case t.reading <- struct{}{}:
@@ -131,7 +129,7 @@ func (t *traffic) Collect(out chan<- prometheus.Metric) {
 	t.failed.Collect(out)
 }
 
-// collectOmitted exports no series for a disabled kind.
+// collectOmitted exports nothing if the limit is 0.
 func collectOmitted(out chan<- prometheus.Metric, kind string, omitted, limit int) {
 	if limit > 0 {
 		out <- prometheus.MustNewConstMetric(omittedDesc, prometheus.GaugeValue, float64(omitted), kind)
@@ -204,12 +202,11 @@ func pairs(names []string, values ...string) []*dto.LabelPair {
 type tallies[K comparable] struct {
 	all     map[K]*tally
 	compare func(a, b K) int
-	// chosen are sorted.
+	// chosen is sorted.
 	chosen []K
 }
 
-// choose picks the keys that get series: first the keys that already have series and then, if there is room, others, starting with those
-// that have connections.
+// choose picks the keys that get series. Keys that already have series take precedence, then keys with connections.
 func (t *tallies[K]) choose(limit int) []K {
 	t.chosen = slices.DeleteFunc(t.chosen, func(key K) bool { return t.all[key] == nil || !t.all[key].exported })
 	room := min(limit, len(t.all)) - len(t.chosen)
@@ -236,5 +233,4 @@ func (t *tallies[K]) choose(limit int) []K {
 	return t.chosen
 }
 
-// omitted returns the number of keys that were not chosen.
 func (t *tallies[K]) omitted() int { return len(t.all) - len(t.chosen) }

@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// counting is a kernel with counters that a test sets.
 type counting struct {
 	now map[kernel.ServerKey]Counted
 	err error
@@ -42,7 +41,6 @@ func trafficMetrics(c *counting, ports, endpoints int) *metrics {
 
 func conns(n uint64) Counted { return Counted{Counters: Counters{Connections: n}} }
 
-// serves returns the Report of a Service with these virtual servers.
 func serves(id model.ServiceID, servers ...string) *agent.Report {
 	s := compile.Served{Frontends: webFrontends(servers...)}
 	if len(servers) > 0 {
@@ -51,7 +49,6 @@ func serves(id model.ServiceID, servers ...string) *agent.Report {
 	return &agent.Report{Served: map[model.ServiceID]compile.Served{id: s}}
 }
 
-// seriesOf returns the values of the series with a name, by their labels.
 func seriesOf(t *testing.T, m *metrics, name string) map[string]float64 {
 	t.Helper()
 	families, err := registryOf(m).Gather()
@@ -87,8 +84,8 @@ const (
 	dnsPort            = "tcp dns kube-system https"
 )
 
-// TestTrafficOfAService follows the counters of a Service: they are the sum over its own virtual servers, never decrease while
-// it exists, and are removed with it.
+// TestTrafficOfAService: a Service's counters are the sums over its virtual servers. They never decrease, and are
+// removed with the Service.
 func TestTrafficOfAService(t *testing.T) {
 	const clusterIP, balancer, others = "10.96.0.1:443", "203.0.113.1:443", "192.0.2.9:443"
 	c := &counting{now: map[kernel.ServerKey]Counted{key(clusterIP): conns(5), key(balancer): conns(7), key(others): conns(100)}}
@@ -123,7 +120,7 @@ func TestTrafficOfAService(t *testing.T) {
 	}
 }
 
-// TestHungTrafficRead: while the kernel does not answer, scrapes end, start no other read, and export no values as current.
+// TestHungTrafficRead: while the kernel does not answer, scrapes start no second read, and omit open connections.
 func TestHungTrafficRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const addr = "10.96.0.1:443"
@@ -186,7 +183,7 @@ func TestTrafficDoesNotBlockTheLoop(t *testing.T) {
 	<-scraped
 }
 
-// TestTrafficIsBounded: the limits hold, ports keep their series, and busy ports come before idle ones.
+// TestTrafficIsBounded: the limits hold, ports keep their series, and busy ports take precedence over idle ports.
 func TestTrafficIsBounded(t *testing.T) {
 	c := &counting{now: map[kernel.ServerKey]Counted{key("10.96.0.1:443"): conns(5)}}
 	m := trafficMetrics(c, 1, 0)
@@ -221,7 +218,6 @@ func TestTrafficOfEndpoints(t *testing.T) {
 	expectSeries(t, "the endpoint removed", m, connections, map[string]float64{})
 }
 
-// TestRefusedConfiguration: the gauge is 1 while the file is invalid.
 func TestRefusedConfiguration(t *testing.T) {
 	refused := true
 	cfg := testConfig()
@@ -232,7 +228,6 @@ func TestRefusedConfiguration(t *testing.T) {
 	expectSeries(t, "usable again", m, "kube_ipvs_configuration_refused", map[string]float64{"": 0})
 }
 
-// TestEndpointsByState adds, changes and deletes Services.
 func TestEndpointsByState(t *testing.T) {
 	m := newMetrics(testConfig())
 	observe := func(s *model.Service, draining int) {
@@ -248,12 +243,11 @@ func TestEndpointsByState(t *testing.T) {
 	expectSeries(t, "two less", m, name, map[string]float64{"ready": 1, "serving": 0, "unready": 0, "draining": 0})
 	observe(nil, 0)
 	expectSeries(t, "gone", m, name, map[string]float64{"ready": 0, "serving": 0, "unready": 0, "draining": 0})
-	if len(m.endpoints.of) != 0 {
-		t.Errorf("remembers %v", m.endpoints.of)
+	if len(m.endpoints.perService) != 0 {
+		t.Errorf("remembers %v", m.endpoints.perService)
 	}
 }
 
-// scraped returns the scrape of a node with this many Service ports, all counted by the kernel.
 func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	tb.Helper()
 	r := quiet(start)

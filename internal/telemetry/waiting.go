@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Waiting is the telemetry of an agent that is still waiting and has no node, source or loop yet. It reports the agent as
+// Waiting is the telemetry of an agent that waits for the node lock and has no node, source or loop yet. It reports the agent as
 // alive but not ready, with the reason.
 type Waiting struct {
 	health  *health

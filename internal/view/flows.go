@@ -14,14 +14,15 @@ type FlowEvent struct {
 	Name      string `json:"name,omitempty"`
 	Port      string `json:"port,omitempty"`
 	Protocol  string `json:"protocol,omitempty"`
-	// ClientPod is the client if it is an endpoint of a Service; Pod and Node are those of the endpoint.
+	// ClientPod is the client's pod, if the client is an endpoint of a Service. Pod and Node are the endpoint's.
 	Client    netip.AddrPort `json:"client,omitzero"`
 	ClientPod string         `json:"clientPod,omitempty"`
 	Virtual   netip.AddrPort `json:"virtual,omitzero"`
 	Endpoint  netip.AddrPort `json:"endpoint,omitzero"`
 	Pod       string         `json:"pod,omitempty"`
 	Node      string         `json:"node,omitempty"`
-	// Answered is true if the endpoint has replied. Seconds and the counters are those of an ended connection, if the kernel records them.
+	// Answered is true if the endpoint has replied. Seconds and the counters exist only for ended connections, if
+	// the kernel records them.
 	Answered *bool    `json:"answered,omitempty"`
 	Seconds  *float64 `json:"seconds,omitempty"`
 	Packets  *uint64  `json:"packets,omitempty"`
@@ -29,7 +30,7 @@ type FlowEvent struct {
 	BytesOut *uint64  `json:"bytesOut,omitempty"`
 }
 
-// The events.
+// The values of FlowEvent.Event.
 const (
 	FlowNew   = "NEW"
 	FlowEnded = "ENDED"

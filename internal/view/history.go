@@ -7,39 +7,40 @@ import (
 
 // History is what the agent remembers of past syncs.
 type History struct {
-	// Dropped counts the older entries that had no room.
+	// Dropped is the number of entries that were removed to make room.
 	Dropped int `json:"dropped"`
-	// Entries are those of syncs that changed, repaired or failed something, the oldest first. They are immutable.
+	// Entries describe the syncs that changed, repaired or failed something, oldest first. They are immutable.
 	Entries []*PastSync `json:"entries"`
 }
 
-// PastSync describes one sync, or several in a row that failed or repaired the same.
+// PastSync describes one sync, or consecutive syncs with the same failure or repair.
 type PastSync struct {
 	// ID counts the entries since the agent started.
-	ID int `json:"id"`
-	// Time is when the sync began.
+	ID   int       `json:"id"`
 	Time time.Time `json:"time"`
-	// Repeated is how often the same happened again, Last the time of the last one; nil if it did not.
+	// Repeated is the number of repetitions, and Last the time of the last one; nil without repetitions.
 	Repeated int        `json:"repeated,omitempty"`
 	Last     *time.Time `json:"last,omitempty"`
 	Kind     SyncKind   `json:"kind"`
 	// Causes are the reasons for the sync. A change by another program is in Drift.
 	Causes []Cause `json:"causes"`
-	// Services are those that the sync compiled or wrote.
+	// Services are the Services that the sync compiled or wrote.
 	Services Some[string] `json:"services"`
-	// Operations are the successful ones, Skipped those that depend on a failed one or must wait.
+	// Operations counts the successful operations, and Skipped those that must wait or depend on a failed
+	// operation.
 	Operations []OperationCount `json:"operations"`
 	Skipped    int              `json:"skipped,omitempty"`
 	// Seconds is the duration of the sync. It does not include Waited.
 	Seconds float64      `json:"seconds"`
 	Stages  StageSeconds `json:"stages"`
-	// Drift is what another program had changed.
+	// Drift lists changes by other programs.
 	Drift Some[string] `json:"drift"`
-	// Failures are the failed operations. Error is the error of the sync, Waiting the rules for which it did not wait.
+	// Failures are the failed operations, and Error is the sync's error. Waiting names the rules that are still
+	// being written.
 	Failures Some[Failure] `json:"failures"`
 	Error    string        `json:"error,omitempty"`
 	Waiting  string        `json:"waiting,omitempty"`
-	// Problems are new, Resolved are no longer there.
+	// Problems are the new problems, and Resolved those that no longer exist.
 	Problems Some[string] `json:"newProblems"`
 	Resolved Some[string] `json:"resolvedProblems"`
 }
@@ -47,7 +48,7 @@ type PastSync struct {
 // Failed reports whether the sync or one of its operations failed.
 func (p *PastSync) Failed() bool { return p.Error != "" || p.Failures.Count > 0 }
 
-// Until is when the sync began or, of several, the last one.
+// Until returns the start of the sync or, if it was repeated, of the last repetition.
 func (p *PastSync) Until() time.Time {
 	if p.Last != nil {
 		return *p.Last
@@ -55,7 +56,7 @@ func (p *PastSync) Until() time.Time {
 	return p.Time
 }
 
-// Some has the first items of a list, and the number of all.
+// Some contains the first items of a list, and the number of all items.
 type Some[T any] struct {
 	Count int `json:"count"`
 	Items []T `json:"items"`
@@ -78,7 +79,7 @@ const (
 	SyncRepair      SyncKind = "repair"      // follows an audit that found drift
 )
 
-// Cause is a reason for a sync. Objects are empty if the reason has none.
+// Cause is a reason for a sync.
 type Cause struct {
 	Reason  Reason       `json:"reason"`
 	Objects Some[string] `json:"objects"`
@@ -97,9 +98,9 @@ const (
 	ForSettings    Reason = "settings"    // the configuration has changed
 	ForAddresses   Reason = "addresses"   // the node's addresses or networks have changed
 	ForRetry       Reason = "retry"       // an earlier sync has failed
-	ForRefused     Reason = "refused"     // the kernel has refused an object, which is tried again
-	ForRemainder   Reason = "remainder"   // an earlier sync has left a part of its work
-	ForRules       Reason = "rules"       // a write of rules has failed late
+	ForRefused     Reason = "refused"     // objects that the kernel refused are tried again
+	ForRemainder   Reason = "remainder"   // an earlier sync did not finish its work
+	ForRules       Reason = "rules"       // a write of rules failed after its sync
 	ForDraining    Reason = "draining"    // connections of removed endpoints are counted
 	ForSlowStart   Reason = "slowStart"   // the weight of a new endpoint rises
 	ForConnections Reason = "connections" // stale tracked connections were deleted
@@ -127,13 +128,12 @@ type StageSeconds struct {
 
 // HistoryFilter selects entries. The zero value selects all.
 type HistoryFilter struct {
-	// Service is NAMESPACE/NAME. An entry that lists only a part of its Services may concern it.
+	// Service is NAMESPACE/NAME. It also selects entries that list only some of their Services.
 	Service string
-	// Since is the earliest time.
-	Since time.Time
-	// Repairs selects repairs, and Failed failures. Both select both.
+	Since   time.Time
+	// Repairs selects repairs, and Failed selects failures; together they select both.
 	Repairs, Failed bool
-	// Limit is the largest number of entries, the latest ones; 0 for no limit.
+	// Limit is the maximum number of entries, counted from the latest; 0 means no limit.
 	Limit int
 }
 

@@ -49,9 +49,9 @@ type View struct {
 type Agent struct {
 	// Synced is true once every source has delivered its initial list. Until then, the agent writes at most the state in its snapshot.
 	Synced bool `json:"synced"`
-	// Busy is true if a sync keeps the loop from answering. In that case, the view is an earlier one, taken at Time.
+	// Busy is true if a sync keeps the loop from answering. The view is then an earlier view, taken at Time.
 	Busy bool `json:"busy,omitempty"`
-	// LastSync and LastFullSync are nil before the first one. A full sync reads the whole kernel.
+	// LastSync and LastFullSync are nil before the first sync of that kind. A full sync reads the whole kernel.
 	LastSync     *Sync `json:"lastSync,omitempty"`
 	LastFullSync *Sync `json:"lastFullSync,omitempty"`
 	// Error is the error of the last failed sync, until a full sync succeeds. RetryAt is the time of the next full sync.
@@ -61,7 +61,7 @@ type Agent struct {
 	Drift int `json:"drift"`
 	// LastDrift is the time at which drift was last found.
 	LastDrift *time.Time `json:"lastDrift,omitempty"`
-	// Drifts are these differences by part and kind, sorted.
+	// Drifts groups the repaired differences by part and kind, sorted.
 	Drifts []Drift `json:"drifts"`
 	// Foreign are the foreign virtual servers at frontends of Services.
 	Foreign []Foreign `json:"foreign"`
@@ -309,13 +309,13 @@ type Endpoint struct {
 	State   EndpointState  `json:"state"`
 	// Since is the time at which the draining or slow start began, as seen by this agent.
 	Since *time.Time `json:"since,omitempty"`
-	// Weight is the weight in the kernel; Wanted is the final weight. Each is nil if the endpoint does not exist there.
+	// Weight is the weight in the kernel, and Wanted the final weight; nil if there is none.
 	Weight      *uint32      `json:"weight,omitempty"`
 	Wanted      *uint32      `json:"wantedWeight,omitempty"`
 	Connections *Connections `json:"connections,omitempty"`
 }
 
-// Connections is read when the document is created.
+// Connections contains the kernel's counts at the time of the query.
 type Connections struct {
 	Active   uint64 `json:"active"`
 	Inactive uint64 `json:"inactive"`
@@ -326,7 +326,7 @@ type Base struct {
 	Sysctls []Sysctl `json:"sysctls"`
 	Sets    []string `json:"sets"`
 	Rules   []Rule   `json:"rules"`
-	// Ledgers are the sets that record our virtual servers.
+	// Ledgers are the sets that record the agent's virtual servers.
 	Ledgers []string `json:"ledgers"`
 	// MasqueradeMark is the packet mark that requests masquerading.
 	MasqueradeMark uint32 `json:"masqueradeMark"`
@@ -338,12 +338,12 @@ type Sysctl struct {
 	Value string `json:"value"`
 }
 
-// Rule is a rule in one of our chains, or a jump to one.
+// Rule is a rule in one of the agent's chains, or a jump to such a chain.
 type Rule struct {
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	Chain  string `json:"chain"`
-	// Jump is true if the rule is in a built-in chain and jumps to one of ours.
+	// Jump is true if the rule is in a built-in chain and jumps to one of the agent's chains.
 	Jump bool   `json:"jump"`
 	Tag  string `json:"tag"`
 	Rule string `json:"rule"`

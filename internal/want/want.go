@@ -1,9 +1,8 @@
-// Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the union of the Services' parts. The wanted
-// state is complete before the first write (I3), so no failed write can shrink it.
+// Package want represents the wanted state of the kernel: the base (sysctls, sets, chains) and the Services' parts.
+// It is complete before the first write (I3), so no failed write can shrink it.
 //
-// A Service's part is a Fragment. The cost of replacing a fragment is proportional to its size. A replacement returns the objects that may
-// now differ from the kernel, so a change of one endpoint never involves ten thousand Services. The package is small because it decides
-// nothing: it only counts the users of addresses and set entries.
+// A Service's part is a Fragment. Replacing a fragment returns the objects that may now differ from the kernel. The
+// cost depends only on the fragment's size, even with ten thousand Services.
 //
 // May import: kernel, inet, model.
 package want
@@ -22,7 +21,7 @@ import (
 // Base is the part that does not depend on Services.
 type Base struct {
 	Sysctls []kernel.SysctlSetting
-	// Seed is the node's name. The node name determines the order in which new destinations are added to a virtual server.
+	// Seed is the node's name, which determines the order in which new destinations are added to a virtual server.
 	Seed string
 	// Timeouts are the timeouts of IPVS connections; zero keeps the kernel's value.
 	Timeouts kernel.Timeouts
@@ -30,12 +29,12 @@ type Base struct {
 	Rulesets []kernel.Ruleset
 	// Ledger names the set of each family that records which virtual servers are ours (I5). No rule matches it.
 	Ledger map[inet.Family]string
-	// Limited names the set of each family that records the virtual servers whose destinations have connection limits, which a dump of all
-	// servers does not show. No rule matches it.
+	// Limited names the set of each family that records the virtual servers with connection limits. A dump of all
+	// servers does not show these limits. No rule matches this set.
 	Limited map[inet.Family]string
 	// ClusterIPs names the set of each family with the served ports of ClusterIPs.
 	ClusterIPs map[inet.Family]string
-	// OnlyUser is true if nothing but the agent binds addresses to kube-ipvs0, because nothing else needs it there.
+	// OnlyUser is true if only the agent binds addresses to kube-ipvs0.
 	OnlyUser bool
 	// AllPorts names the sets of each family with the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
@@ -45,7 +44,7 @@ type Base struct {
 type Set struct {
 	kernel.Set
 	Timing Timing
-	// VIPs is true for the set of every address on kube-ipvs0: an address found there is ours.
+	// VIPs is true for the set of all addresses on kube-ipvs0. An address in this set is ours.
 	VIPs bool
 }
 
@@ -53,40 +52,42 @@ type Set struct {
 type Timing uint8
 
 const (
-	// Late members accept packets: they are added after the virtual server and its destinations, and removed before them. If the server and
-	// its destinations already exist, the members are added before the rules, which would otherwise reject packets that are served now.
+	// Late members accept packets. They are added after the virtual server and its destinations, and removed before
+	// them. If the virtual server and its destinations already exist, the members are added before the rules, which
+	// would otherwise reject packets.
 	Late Timing = iota
-	// Early members affect every packet that the virtual server receives: they are added before it, and removed after it.
+	// Early members affect every packet that the virtual server receives. They are added before the virtual server,
+	// and removed after it.
 	Early
-	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after early members, which let clients
-	// pass a guard, but before the virtual server or any change of its destinations. Guard members are removed after both.
+	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after early
+	// members, which let clients pass a guard, but before the virtual server or any change of its destinations. They
+	// are removed after both.
 	Guard
 )
 
-// ServiceID identifies the Service that owns a server, for packages that do not know the cluster.
+// ServiceID identifies the Service that owns a virtual server.
 type ServiceID = model.ServiceID
 
 // Server is a virtual server with its destinations and set entries. Its address is bound while any virtual server uses it.
 type Server struct {
 	kernel.Server
-	// Alike is another scheduler that balances these destinations equivalently: an existing virtual server with that scheduler keeps it.
-	// Empty if there is none.
+	// Alike is another scheduler that balances these destinations equivalently; empty if there is none. An existing
+	// virtual server with that scheduler keeps it.
 	Alike string
-	// Unbound is true if the address is the node's own and so not bound to kube-ipvs0.
+	// Unbound is true if the address belongs to the node and is therefore not bound to kube-ipvs0.
 	Unbound bool
-	// Ports are the ports of an all-ports server, sorted; empty for all other servers.
+	// Ports are the sorted ports of an all-ports server; empty for other servers.
 	Ports []uint16
 	// Destinations are sorted by address.
 	Destinations []kernel.Destination
 	// Members are this server's set entries. Several servers may need the same entry.
-	Members []kernel.Member
-	// SlowStart is the time in which the weight of a new destination rises to its value in Destinations.
+	Members   []kernel.Member
 	SlowStart time.Duration
-	// Owner is the Service port that the server is for, or the whole Service for an all-ports server.
+	// Owner is the Service port that the server serves, or the whole Service for an all-ports server.
 	Owner model.ServicePortRef
 }
 
-// Over returns the virtual server as it should replace an existing one.
+// Over returns the virtual server that should replace an existing one.
 func (s *Server) Over(existing kernel.Server) kernel.Server {
 	wanted := s.Server
 	if s.Alike != "" && existing.Scheduler == s.Alike {
@@ -104,8 +105,7 @@ func (s *Server) Destination(addr netip.AddrPort) (kernel.Destination, bool) {
 	return s.Destinations[i], true
 }
 
-// Serves reports whether new connections to a port may match this virtual server: it is the port's own, or an all-ports server that serves
-// the port.
+// Serves reports whether new connections to a port may match this virtual server.
 func (s *Server) Serves(port kernel.ServerKey) bool {
 	if s.Key == port {
 		return true
@@ -117,19 +117,18 @@ func (s *Server) Serves(port kernel.ServerKey) bool {
 // Fragment is one Service's part of the wanted state. It is immutable, and sorted by server key.
 type Fragment []Server
 
-// State is the wanted state. The zero value is not usable; see New.
+// State is the wanted state. Use New to create one.
 type State struct {
 	Base    Base
 	Servers map[kernel.ServerKey]*Server
 	sets    map[string]Set
 	members map[kernel.Member]int
-	// sizes counts the members of each set.
-	sizes map[string]int
+	sizes   map[string]int
 	// addresses are the addresses wanted on kube-ipvs0, each with the virtual servers that use it.
 	addresses map[netip.Addr][]kernel.ServerKey
 }
 
-// New returns a wanted state without any Service.
+// New returns a wanted state without Services.
 func New(base Base) *State {
 	s := empty(base)
 	for family := range base.Ledger {
@@ -155,14 +154,13 @@ func empty(base Base) *State {
 
 // Touched names the objects whose wanted state may have changed.
 type Touched struct {
-	// Rules is true if the rulesets of the base have changed.
 	Rules     bool
 	Servers   map[kernel.ServerKey]struct{}
 	Members   map[kernel.Member]struct{}
 	Addresses map[netip.Addr]struct{}
 }
 
-// NewTouched returns an empty list.
+// NewTouched returns an empty Touched.
 func NewTouched() *Touched {
 	return &Touched{
 		Servers:   map[kernel.ServerKey]struct{}{},
@@ -171,8 +169,8 @@ func NewTouched() *Touched {
 	}
 }
 
-// Replace replaces a Service's old fragment with its new one; either may be nil. A virtual server that is also in another Service's fragment
-// passes to the new fragment: the other Service has lost its claim (I12), and will get a new fragment later.
+// Replace replaces a Service's old fragment with its new one; either may be nil. A virtual server that is also in
+// another Service's fragment passes to the new fragment, because the other Service has lost its claim (I12).
 func (s *State) Replace(old, new Fragment, touched *Touched) {
 	for i := range old {
 		s.remove(&old[i], touched)
@@ -251,12 +249,11 @@ func (s *State) Fullest() (members int) {
 	return members
 }
 
-// ledgerEntry is the owner record of a virtual server.
 func (s *State) ledgerEntry(key kernel.ServerKey) kernel.Member {
 	return LedgerEntry(s.Base.Ledger, key)
 }
 
-// LedgerEntry is the owner record of a virtual server in its family's ledger.
+// LedgerEntry returns the owner record of a virtual server.
 func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Member {
 	return kernel.Member{
 		Set:     ledger[key.Family()],
@@ -264,9 +261,9 @@ func LedgerEntry(ledger map[inet.Family]string, key kernel.ServerKey) kernel.Mem
 	}
 }
 
-// Seal is the last entry written to a ledger. A ledger with a seal is complete: virtual servers without a record are not ours. If the seal
-// is missing, the ledger was lost, or the agent was killed while writing it. No virtual server can have this key, because Services cannot
-// have loopback addresses.
+// Seal returns the last entry written to a ledger. A ledger with a seal is complete: virtual servers without an owner
+// record are not ours. If the seal is missing, the ledger was lost, or the agent was killed while writing it. No
+// virtual server can have this key, because Services cannot have loopback addresses.
 func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if f == inet.IPv6 {
@@ -275,7 +272,7 @@ func Seal(ledger map[inet.Family]string, f inet.Family) kernel.Member {
 	return kernel.Member{Set: ledger[f], Element: kernel.Element{Addr: addr, Protocol: inet.TCP, Port: 1}}
 }
 
-// ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no order.
+// ServersAt returns the wanted virtual servers that need the address on kube-ipvs0, in no particular order.
 func (s *State) ServersAt(a netip.Addr) []kernel.ServerKey { return s.addresses[a] }
 
 // Count returns the number of virtual servers that need the member.
@@ -287,7 +284,7 @@ func (s *State) Set(name string) (Set, bool) {
 	return set, ok
 }
 
-// Addresses iterates over the addresses wanted on kube-ipvs0, in no order.
+// Addresses iterates over the addresses wanted on kube-ipvs0.
 func (s *State) Addresses(yield func(netip.Addr) bool) {
 	for a := range s.addresses {
 		if !yield(a) {
@@ -296,7 +293,7 @@ func (s *State) Addresses(yield func(netip.Addr) bool) {
 	}
 }
 
-// Members iterates over the wanted members, in no order.
+// Members iterates over the wanted members.
 func (s *State) Members(yield func(kernel.Member) bool) {
 	for m := range s.members {
 		if !yield(m) {

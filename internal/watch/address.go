@@ -24,7 +24,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("must be an IP address, such as 10.96.0.10 or fd00::10")
 }
 
-// parsePrefix parses a CIDR with the same tolerance and clears its host bits.
+// parsePrefix is as tolerant as parseAddr, and clears host bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	errForm := errors.New("must be a CIDR, such as 10.244.1.0/24 or fd00:10:244:1::/64")
 	_, network, err := utilnet.ParseCIDRSloppy(s)
@@ -42,7 +42,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, ones).Masked(), nil
 }
 
-// addresses collects the external addresses of a Service, without duplicates. Invalid ones become Problems.
+// addresses collects the external addresses of a Service, without duplicates. Invalid addresses become Problems.
 type addresses struct {
 	list []netip.Addr
 	seen map[netip.Addr]struct{} // one object can have tens of thousands of addresses

@@ -13,19 +13,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// annotationPrefix is the prefix of kube-ipvs annotations.
 const annotationPrefix = "kube-ipvs.io/"
 
 // annotation is one row of the table that defines how annotations are parsed and documented.
 type annotation[T any] struct {
-	// Key is the name of the annotation. Alias is kube-router's name for it, used if Key is missing or invalid.
-	Key, Alias string
-	// Valid describes the valid values; Meaning describes their effect.
+	// Alias is kube-router's name for the annotation. It is used if Key is missing or invalid.
+	Key, Alias              string
 	Valid, Meaning, Example string
 	parse                   func(into *T, value string) error
 }
 
-// serviceAnnotations are the annotations of Services, in the order in which they are parsed.
+// The parsers run in this order.
 var serviceAnnotations = []annotation[model.Service]{
 	{
 		Key: annotationPrefix + "scheduler", Alias: "kube-router.io/service.scheduler",
@@ -154,7 +152,6 @@ var serviceAnnotations = []annotation[model.Service]{
 	},
 }
 
-// nodeAnnotations are the annotations of Nodes.
 var nodeAnnotations = []annotation[model.Node]{
 	{
 		Key:     annotationPrefix + "weight",
@@ -168,7 +165,7 @@ var nodeAnnotations = []annotation[model.Node]{
 	},
 }
 
-// annotate parses the annotations of an object according to a table. An invalid annotation is a Problem and counts as missing.
+// An invalid annotation is a Problem and counts as missing.
 func annotate[T any](into *T, annotations map[string]string, table []annotation[T], p *Problems) {
 	for _, row := range table {
 		for _, key := range []string{row.Key, row.Alias} {
@@ -251,7 +248,6 @@ func clientPrefix(s *model.Service, f inet.Family, bits uint8, name string, wron
 	return 0
 }
 
-// parseSchedulerFlags parses the flags of the scheduler that the scheduler annotation has set.
 func parseSchedulerFlags(s *model.Service, value string) error {
 	if value == "none" && s.Balancing.Scheduler != "" {
 		s.Balancing.Flags, s.Balancing.FlagsSet = 0, true
@@ -287,7 +283,6 @@ func schedulerFlag(scheduler, name string) (model.SchedulerFlags, error) {
 		clip(name, maxValue), scheduler, strings.Join(valid, ", "))
 }
 
-// namedWeights parses a list of name=weight.
 func namedWeights(into *[]model.NamedWeight, value string) error {
 	var list []model.NamedWeight
 	for pair := range strings.SplitSeq(value, ",") {
@@ -312,7 +307,6 @@ func namedWeights(into *[]model.NamedWeight, value string) error {
 	return nil
 }
 
-// number parses an integer within bounds.
 func number[N uint8 | uint32](into *N, value string, least, most uint64) error {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err != nil || n < least || n > most {
@@ -322,7 +316,7 @@ func number[N uint8 | uint32](into *N, value string, least, most uint64) error {
 	return nil
 }
 
-// duration parses a duration of whole seconds within bounds. A number without a unit is in seconds.
+// A number without a unit is in seconds.
 func duration(value string, least, most time.Duration) (time.Duration, error) {
 	if _, err := strconv.ParseUint(value, 10, 32); err == nil {
 		value += "s"

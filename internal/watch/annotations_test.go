@@ -219,7 +219,7 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 }
 
-// FuzzAnnotations parses any value. An accepted value is within bounds; a rejected one is a Problem and has no effect.
+// An accepted value is within bounds. A rejected value is a Problem and has no effect.
 func FuzzAnnotations(f *testing.F) {
 	for i, row := range serviceAnnotations {
 		for _, value := range []string{row.Example, "", "0", "-1", "99999999999999999999", "a=1,a=2", "sh-port,none", "\xff=\x00", "1e9s", "a=,=1"} {

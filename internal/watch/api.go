@@ -26,17 +26,16 @@ import (
 type Options struct {
 	// UserAgent identifies the agent to the API server; empty for client-go's default.
 	UserAgent string
-	// Proxy selects the Services to watch.
-	Proxy Proxy
+	Proxy     Proxy
 	// Logger receives an entry when the requests for a kind start to fail, and when they succeed again.
 	Logger *zap.Logger
 }
 
-// timing has timeouts and rates. Only tests change it.
+// timing contains timeouts and rates, which only tests change.
 type timing struct {
-	// dial is the timeout for opening a connection. The client sends a ping after pingIdle without data, and closes the
-	// connection if no response arrives within pingTimeout. In total, that is the time that client-go allows. An overloaded
-	// server may take that long. With shorter times, all nodes would reconnect to it simultaneously.
+	// dial is the timeout for opening a connection. The client sends a ping after pingIdle without data, and closes the connection if no
+	// response arrives within pingTimeout. Their sum is client-go's default, because an overloaded server may need that long. With
+	// shorter times, all nodes would reconnect to it simultaneously.
 	dial, pingIdle, pingTimeout time.Duration
 	// gone is the time for which the server's kernel may leave packets unacknowledged. A kernel acknowledges packets even if
 	// the program is busy, so after this time the machine or the path to it has failed.
@@ -73,7 +72,6 @@ type API struct {
 	errs        map[model.Kind]error
 }
 
-// feed is a watched kind and the parameters of its requests.
 type feed struct {
 	kind           model.Kind
 	client         rest.Interface
@@ -109,8 +107,7 @@ func newAPI(config *rest.Config, options Options, timing timing) (*API, error) {
 	}, nil
 }
 
-// newFeeds returns the kinds to watch. The kinds include all Nodes, because an external address that belongs to another node
-// must not be served on this node.
+// The agent watches all Nodes, because an external address that belongs to another node must not be served on this node.
 func newFeeds(core, discovery rest.Interface, proxy Proxy, timing timing) []*feed {
 	feeds := []*feed{
 		{
@@ -159,7 +156,6 @@ func (a *API) LastError() map[model.Kind]error {
 	return maps.Clone(a.errs)
 }
 
-// succeed records that the API server sent something for a kind.
 func (a *API) succeed(kind model.Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,8 +166,7 @@ func (a *API) succeed(kind model.Kind) {
 	}
 }
 
-// fail records the error of a request for a kind. Only the first of several consecutive failures is logged; LastError returns
-// the latest.
+// fail logs only the first of several consecutive failures. LastError returns the latest.
 func (a *API) fail(ctx context.Context, kind model.Kind, err error) {
 	if ctx.Err() != nil || isProtocol(err) {
 		return

@@ -17,7 +17,6 @@ func quick() timing {
 	return t
 }
 
-// run starts a source. At the end of the test, it stops the source and closes its connections.
 func run(t *testing.T, api *API) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -49,7 +49,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkFirstList converts the first list of 10,000 Services with ten endpoints each and takes the result.
+// BenchmarkFirstList converts the first list of 10,000 Services with ten endpoints each, and calls Take.
 func BenchmarkFirstList(b *testing.B) {
 	services, slices := cluster(10000)
 	for b.Loop() {
@@ -125,7 +125,6 @@ func load(b *testing.B, s *Store, services, slices []k8sruntime.Object) {
 	}
 }
 
-// BenchmarkRelist converts the same list again.
 func BenchmarkRelist(b *testing.B) {
 	services, slices := cluster(10000)
 	s := NewStore("")
@@ -139,7 +138,6 @@ func BenchmarkRelist(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint measures a change of one slice among 10,000.
 func BenchmarkOneEndpoint(b *testing.B) {
 	services, slices := cluster(10000)
 	s := NewStore("")

@@ -20,20 +20,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// trial contains the values that the kernel must show for an annotation at its bounds. If the kernel has no such value, exempt
-// gives the reason.
+// trial contains the values that the kernel must show for the bounds of an annotation. If the kernel shows no value, exempt gives the
+// reason.
 type trial struct {
 	least, most bound
 	// refused are the nearest values outside the bounds.
 	refused []string
-	// with are other annotations that this annotation requires to have an effect.
-	with map[string]string
-	// shown reads the number from the virtual servers.
+	// with contains other annotations that this annotation requires.
+	with   map[string]string
 	shown  func(map[inet.Family]kernel.ObservedServer) uint32
 	exempt string
 }
 
-// bound is a value and the number that the kernel shows for it.
 type bound struct {
 	value string
 	shown uint32
@@ -54,7 +52,6 @@ func weightTrial(prefix string) trial {
 	}
 }
 
-// serviceTrials covers each annotation of a Service.
 var serviceTrials = map[string]trial{
 	"scheduler":       {exempt: "a name"},
 	"scheduler-flags": {exempt: "names"},
@@ -91,7 +88,6 @@ var serviceTrials = map[string]trial{
 	},
 }
 
-// nodeTrials covers each annotation of a Node.
 var nodeTrials = map[string]trial{"weight": weightTrial("")}
 
 // TestAnnotationBoundsInTheKernel writes the smallest and the largest value of each annotation to the kernel, and reads it
@@ -108,7 +104,6 @@ func TestAnnotationBoundsInTheKernel(t *testing.T) {
 	})
 }
 
-// annotations returns the annotations of an object that has a value for a key.
 func (tr trial) annotations(key, value string) map[string]string {
 	all := map[string]string{key: value}
 	for k, v := range tr.with {
@@ -117,7 +112,6 @@ func (tr trial) annotations(key, value string) map[string]string {
 	return all
 }
 
-// documented matches the bounds in a description.
 var documented = regexp.MustCompile(`from (\S+) to (\S+)`)
 
 func tryEach[T any](t *testing.T, table []annotation[T], trials map[string]trial, parse func(map[string]string) (*model.Service, *model.Node, int)) {
@@ -166,7 +160,6 @@ func boundsService(annotations map[string]string) *v1.Service {
 	}
 }
 
-// inKernel writes the virtual servers of the Service to the kernel of a new network namespace, and reads them back.
 func inKernel(t *testing.T, svc *model.Service, node *model.Node) map[inet.Family]kernel.ObservedServer {
 	t.Helper()
 	labtest.NetNS(t)

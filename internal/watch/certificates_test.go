@@ -14,7 +14,6 @@ import (
 	"time"
 )
 
-// certificates are the certificates of an API server whose clients trust one authority.
 type certificates struct {
 	authority              []byte
 	good, expired, foreign *tls.Certificate

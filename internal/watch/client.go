@@ -37,8 +37,7 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newClients returns clients for core/v1 and discovery/v1 that share one connection. contacts records the addresses that the
-// connection uses.
+// newClients returns clients for core/v1 and discovery/v1 that share one connection.
 func newClients(config *rest.Config, userAgent string, timing timing, contacts *contacts) (core, discovery rest.Interface, err error) {
 	config = rest.CopyConfig(config)
 	// The default content type is JSON, which is several times slower to decode.
@@ -68,15 +67,13 @@ func newClient(config *rest.Config, httpClient *http.Client, path string, group 
 	return rest.RESTClientForConfigAndClient(config, httpClient)
 }
 
-// tcpUserTimeout is the kernel's TCP_USER_TIMEOUT.
 const tcpUserTimeout = 18
 
-// detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead
-// peer. TCP detects a dead machine because it does not acknowledge a ping or keepalive probe. HTTP/2 detects a program that
-// does not answer a ping.
+// detectDeadConnections makes the client detect a dead server. A watch only receives data, so plain TCP never notices a dead peer. TCP
+// detects a dead machine, which acknowledges neither pings nor keepalive probes. HTTP/2 detects a program that does not answer pings.
 //
-// client-go reads its ping intervals only from environment variables, for the whole process. Because it has its own dialer,
-// this client also has its own transport, which can be changed before its first use.
+// client-go reads its ping intervals only from environment variables, for the whole process. This client has its own dialer, and
+// therefore its own transport, which can be changed before its first use.
 func detectDeadConnections(config *rest.Config, timing timing, contacts *contacts) {
 	if config.Transport != nil {
 		return // the caller configures its own transport
@@ -104,7 +101,6 @@ func detectDeadConnections(config *rest.Config, timing timing, contacts *contact
 	})
 }
 
-// innermost returns the transport inside its wrappers; nil if there is none.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		switch t := rt.(type) {

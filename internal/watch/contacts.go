@@ -11,15 +11,14 @@ import (
 
 const (
 	// maxContacts is the maximum number of API server addresses to keep: a name can resolve to different addresses each time.
-	maxContacts = 16
-	// resolveTimeout limits a lookup of the API server's name.
+	maxContacts    = 16
 	resolveTimeout = 2 * time.Second
 	// resolveInterval is the interval between lookups of the name while the connection stays open.
 	resolveInterval = time.Minute
 )
 
-// contacts records the addresses of the API server: those that its name resolves to, and the one that the client is connected
-// to. A failed lookup removes none.
+// contacts records the addresses of the API server: all addresses that its name resolves to, and the connected address. A failed lookup
+// removes no address.
 type contacts struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	// changed is called with the sorted addresses whenever they change.
@@ -40,8 +39,8 @@ func newContacts(changed func([]netip.AddrPort)) *contacts {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// wrap returns a dialer that records each address before dialing it, so that a Service that has claimed the address gives it up
-// before the next attempt.
+// wrap returns a dialer that records each address before dialing it. A Service that has claimed the address releases it before the next
+// attempt.
 func (c *contacts) wrap(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c.resolve(ctx, address)
@@ -53,7 +52,6 @@ func (c *contacts) wrap(dial dialFunc) dialFunc {
 	}
 }
 
-// refresh looks up the name periodically until the context ends.
 func (c *contacts) refresh(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -62,7 +62,6 @@ func TestContacts(t *testing.T) {
 	}
 }
 
-// remote is a connection to an address.
 type remote struct{ net.Conn }
 
 func (remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(198, 51, 100, 9), Port: 8443} }

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// everyType has a Service of each type, with all fields that an API server would allocate.
 const everyType = `
 apiVersion: v1
 kind: Service

@@ -157,7 +157,6 @@ var serviceCases = []serviceCase{
 	},
 }
 
-// checkConversion checks the conversion of testService after a change.
 func checkConversion(t *testing.T, change func(*v1.Service), want string, problems []string) {
 	t.Helper()
 	r := newTestConverter().service(testService("web", change), "")

@@ -14,15 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// eligibleSlice reports whether this proxy serves an EndpointSlice. The API server also filters by the two labels. A slice
-// without a Service name is not meant for proxies; a slice of names (FQDN) has no addresses for IPVS.
+// The API server also filters by both labels. A slice without a Service name is not meant for proxies; a slice of names (FQDN) has no
+// addresses for IPVS.
 func (p Proxy) eligibleSlice(slice *discoveryv1.EndpointSlice) bool {
 	_, headless := slice.Labels[v1.IsHeadlessService]
 	return p.serves(slice.Labels) && !headless && slice.Labels[discoveryv1.LabelServiceName] != "" &&
 		slice.AddressType != discoveryv1.AddressTypeFQDN
 }
 
-// endpointSlice parses an EndpointSlice.
 func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string) *Record {
 	r := newRecord(model.KindEndpointSlice, slice.Namespace, slice.Name)
 	if !c.proxy.eligibleSlice(slice) {
@@ -45,7 +44,7 @@ func (c converter) endpointSlice(slice *discoveryv1.EndpointSlice, origin string
 	return r
 }
 
-// triggerTime returns the time of the change that produced this slice. Only a metric uses it, so a wrong value is not a Problem.
+// Only a metric uses the trigger time, so a wrong value is not a Problem.
 func triggerTime(slice *discoveryv1.EndpointSlice) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, slice.Annotations[v1.EndpointsLastChangeTriggerTime])
 	if err != nil {
@@ -64,8 +63,7 @@ func familyOf(t discoveryv1.AddressType) (inet.Family, bool) {
 	return 0, false
 }
 
-// endpointPorts parses the target ports. A port without a number means "all ports" in the API. No proxy can serve all ports, so
-// the port is ignored.
+// A port without a number means "all ports" in the API. No proxy can serve all ports, so the port is ignored.
 func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) []model.EndpointPort {
 	ports := make([]model.EndpointPort, 0, len(specs))
 	names := make(map[string]bool, len(specs))
@@ -95,8 +93,7 @@ func (c converter) endpointPorts(specs []discoveryv1.EndpointPort, p *Problems) 
 	return ports
 }
 
-// endpoints parses the endpoints. Like every proxy, it uses only the first address of an endpoint: according to the API, the
-// addresses are fungible.
+// endpoints uses only the first address of an endpoint, as every proxy does: according to the API, the addresses are fungible.
 func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Family, p *Problems) []model.Endpoint {
 	endpoints := make([]model.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {
@@ -128,7 +125,7 @@ func (c converter) endpoints(slice *discoveryv1.EndpointSlice, family inet.Famil
 	return endpoints
 }
 
-// endpoint parses all fields of an endpoint except its address. Missing conditions get the API's defaults.
+// Missing conditions get the API's defaults.
 func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.Endpoint {
 	ready := orElse(spec.Conditions.Ready, true)
 	hints := spec.Hints
@@ -147,7 +144,7 @@ func (c converter) endpoint(spec *discoveryv1.Endpoint, namespace string) model.
 	}
 }
 
-// hinted returns the names in a list of hints, sorted and without duplicates. Their order has no meaning.
+// hinted returns the names sorted and without duplicates, because the order of hints has no meaning.
 func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []string {
 	if len(hints) == 0 {
 		return nil
@@ -160,7 +157,6 @@ func hinted[Hint any](c converter, hints []Hint, name func(Hint) string) []strin
 	return slices.Compact(names)
 }
 
-// podName returns the pod behind an endpoint as "namespace/name"; "" if there is none.
 func podName(ref *v1.ObjectReference, namespace string) string {
 	if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
 		return ""

@@ -22,7 +22,6 @@ func externalIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	return ips.list
 }
 
-// loadBalancer returns the load balancer addresses and the clients that may use them.
 func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Addr, []netip.Prefix) {
 	if kind != v1.ServiceTypeLoadBalancer {
 		if len(svc.Spec.LoadBalancerSourceRanges) > 0 {
@@ -39,8 +38,8 @@ func loadBalancer(svc *v1.Service, kind v1.ServiceType, p *Problems) ([]netip.Ad
 	return ips, ranges
 }
 
-// ingressIPs returns the load balancer addresses that are still the destination of packets when they reach a node. Packets from
-// a load balancer with ipMode Proxy have the node's address instead, and pods must also use that load balancer.
+// ingressIPs returns the load balancer addresses that are still the destination of packets when they reach a node. Packets from a load
+// balancer with ipMode Proxy have the node's address as their destination. Pods must also use such a load balancer.
 func ingressIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	ips := addresses{Problems: p}
 	for i := range svc.Status.LoadBalancer.Ingress {
@@ -93,7 +92,6 @@ func withoutOpen(ips []netip.Addr, ranges []netip.Prefix, p *Problems) []netip.A
 	return guarded
 }
 
-// isLocal reports whether a traffic policy is Local.
 func isLocal[Policy ~string](field string, policy Policy, p *Problems) bool {
 	switch policy {
 	case "Local":
@@ -105,8 +103,8 @@ func isLocal[Policy ~string](field string, policy Policy, p *Problems) bool {
 	return false
 }
 
-// healthCheckPort returns the port that load balancers probe; 0 if there is none. Only a LoadBalancer Service with the external
-// policy Local has one, because for other Services all nodes would give the same answer.
+// healthCheckPort returns the port that load balancers probe; 0 if there is none. Only a LoadBalancer Service with the external policy
+// Local has such a port. For other Services, all nodes would give the same answer.
 func healthCheckPort(svc *v1.Service, probed bool, p *Problems) uint16 {
 	const field = "spec.healthCheckNodePort"
 	switch number := svc.Spec.HealthCheckNodePort; {

@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// everythingExternal sets every field for external clients.
 func everythingExternal(s *v1.Service) {
 	balanced(s)
 	s.Spec.ExternalIPs = []string{"198.51.100.7", "2001:db8::7"}
@@ -16,7 +15,7 @@ func everythingExternal(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: "2001:db8::9", IPMode: ptr(v1.LoadBalancerIPModeVIP)})
 }
 
-// everythingWrong sets an invalid value in each of these fields.
+// everythingWrong sets an invalid value in each field for external clients.
 func everythingWrong(s *v1.Service) {
 	balanced(s)
 	s.Spec.ExternalIPs = []string{"", "x", "127.0.0.1", "224.0.0.1", "169.254.1.1", "0.0.0.0", "255.255.255.255"}

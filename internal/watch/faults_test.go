@@ -40,13 +40,12 @@ const (
 	restoredWithin = recoverWithin + 3*time.Second
 	// bookmarksEvery is the interval between messages from a server without changes, plus some time to receive them.
 	bookmarksEvery = time.Minute + time.Second
-	// lookEvery is the interval between the test's checks of the source during a fault.
-	lookEvery = 5 * time.Second
-	// clusterSize is the number of Services. The number is large enough that a list without most Services is implausible.
+	lookEvery      = 5 * time.Second
+	// A list that lacks most of clusterSize Services is implausible.
 	clusterSize = 12
 )
 
-// outage is an API server with faults and a source that watches it with production timing, in a synctest bubble.
+// outage is an API server with faults, and a source that watches the server. The source has production timing in a synctest bubble.
 type outage struct {
 	*testing.T
 	server  *watchtest.Server
@@ -57,7 +56,6 @@ type outage struct {
 	stop    chan struct{} // ends the repeated actions of a fault
 }
 
-// apiFault is one way in which an API server can fail.
 type apiFault struct {
 	name string
 	// begin starts the fault. It cuts all open watches unless keepsWatch is set.
@@ -189,8 +187,8 @@ func TestAPIFaults(t *testing.T) {
 	}
 }
 
-// TestRestoredAPIServer restores an API server from a backup: its resource versions restart from an older one, and it sends
-// nothing on a watch from a newer version.
+// TestRestoredAPIServer restores an API server from a backup: its resource versions restart from an older version, and it sends nothing
+// on a watch from a newer version.
 func TestRestoredAPIServer(t *testing.T) {
 	for name, away := range map[string]time.Duration{"immediately": 0, "after a minute": time.Minute, "after an hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +281,6 @@ func (o *outage) putBack() {
 
 func (o *outage) goodCertificate() { o.certs.serve(o.certs.good) }
 
-// endure waits while the fault lasts, and returns the time at which it was noticed.
 func (o *outage) endure(fault *apiFault) (noticed time.Duration) {
 	o.Helper()
 	noticed = -1
@@ -312,7 +309,6 @@ func crowdID(i int) model.ServiceID {
 	return model.ServiceID{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)}
 }
 
-// noticed reports whether both status and health checks show an error.
 func (o *outage) noticed() bool {
 	if len(o.api.LastError()) > 0 {
 		return true
@@ -325,7 +321,6 @@ func (o *outage) noticed() bool {
 	return false
 }
 
-// awaitServices waits until exactly the Services from first up to last exist, and returns how long that took.
 func (o *outage) awaitServices(within time.Duration, first, last int) time.Duration {
 	o.Helper()
 	start := time.Now()

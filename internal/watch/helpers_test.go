@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	core, entries := observer.New(zapcore.DebugLevel)
 	klogEntries = entries
 	RedirectKlog(zap.New(core))
-	utilruntime.ErrorHandlers = nil // one error handler sleeps between errors, based on a time that it keeps across bubbles
+	utilruntime.ErrorHandlers = nil // a handler remembers when the last error occurred, which may be in another synctest bubble
 	// Each test closes its HTTP connections, so any goroutine left is a leak.
 	goleak.VerifyTestMain(m)
 }
@@ -30,7 +30,6 @@ func ptr[T any](v T) *T { return &v }
 
 func newTestConverter() converter { return newConverter("") }
 
-// testService returns a valid Service, modified by change.
 func testService(name string, change func(*v1.Service)) *v1.Service {
 	svc := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u-1", CreationTimestamp: metav1.Unix(1700000000, 0)},
@@ -45,7 +44,6 @@ func testService(name string, change func(*v1.Service)) *v1.Service {
 	return svc
 }
 
-// testSlice returns a valid slice with one endpoint, modified by change.
 func testSlice(name, service string, change func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

@@ -10,16 +10,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// An API server that has lost its storage, or has been restored from an old copy, lists fewer objects than exist. The agent
-// cannot distinguish such a list from one after a mass deletion that it missed. Therefore a list that lacks most objects
-// removes nothing at first (I15). Deletions reported by a watch take effect immediately.
+// An API server that has lost its storage, or has been restored from an old copy, lists fewer objects than exist. The agent cannot
+// distinguish such a list from a list after a mass deletion that it missed. Therefore a list that lacks most objects removes nothing at
+// first (I15). Deletions reported by a watch take effect immediately.
 
 const (
 	// holdFor is the time for which objects missing from a list are held. If a second list also lacks them, they are deleted
 	// sooner.
 	holdFor = 30 * time.Second
-	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. A cluster may have fewer
-	// Nodes than that, and each Node matters.
+	// fewMissing is the largest number of missing Services or EndpointSlices that is always plausible. It does not apply to Nodes,
+	// because a cluster may have only a few.
 	fewMissing = 4
 )
 
@@ -31,7 +31,6 @@ type held struct {
 	release   *time.Timer
 }
 
-// drop removes an object that is no longer held.
 func (h *held) drop(key model.ObjectRef) {
 	delete(h.objects, key)
 	if len(h.objects) == 0 {
@@ -92,7 +91,7 @@ func (s *Store) implausible(kind model.Kind, missing []model.ObjectRef, listed i
 	return 2*evident > len(missing)
 }
 
-// hosts are the names of the nodes that have endpoints, if kind is Node.
+// hosts returns the names of the nodes that have endpoints. It returns none if kind is not Node.
 func (s *Store) hosts(kind model.Kind) map[string]struct{} {
 	names := map[string]struct{}{}
 	if kind != model.KindNode {
@@ -118,7 +117,7 @@ func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	return e != nil && e.service != nil
 }
 
-// hold keeps an object. In a conflict with another Service, a held Service loses its claim.
+// In a conflict with another Service, a held Service loses its claim.
 func (s *Store) hold(key model.ObjectRef) {
 	if key.Kind == model.KindService {
 		id := model.ServiceID{Namespace: key.Namespace, Name: key.Name}
@@ -146,7 +145,6 @@ func (s *Store) holdEndpoint(slice model.ObjectRef, e *model.Endpoint) {
 	s.held.endpoints[e.Addr] = append(s.held.endpoints[e.Addr], slice)
 }
 
-// slice returns a known EndpointSlice; nil for other objects.
 func (s *Store) slice(key model.ObjectRef) *model.EndpointSlice {
 	e := s.services[model.ServiceID{Namespace: key.Namespace, Name: s.owners[key]}]
 	if key.Kind != model.KindEndpointSlice || e == nil {
@@ -191,7 +189,7 @@ func (s *Store) yieldTo(slice *model.EndpointSlice) {
 	}
 }
 
-// giveUp removes endpoints with the address of another pod from a held slice.
+// giveUp removes endpoints from a held slice if another pod has their address.
 func (s *Store) giveUp(key model.ObjectRef, to *model.Endpoint) {
 	slice := s.slice(key)
 	if slice == nil {
@@ -224,7 +222,6 @@ func (s *Store) isNode(addr netip.Addr) bool {
 	return false
 }
 
-// holdUntil deletes the objects that are still held after the duration d.
 func (s *Store) holdUntil(d time.Duration) {
 	if s.held.release != nil {
 		s.held.release.Stop()
@@ -239,7 +236,6 @@ func (s *Store) holdUntil(d time.Duration) {
 	})
 }
 
-// logHolding logs the number of held objects.
 func logHolding(log *zap.Logger, kind model.Kind, holding int) {
 	if holding > 0 {
 		log.Warn("the API server's list lacks most objects that are in use; keeping them for a short time in case the list is wrong",

@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// podSlice returns the EndpointSlice of a Service with one pod.
 func podSlice(service, pod, addr string) *discoveryv1.EndpointSlice {
 	return testSlice(service+"-1", service, func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{addr}, TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: pod}}}
@@ -41,7 +40,6 @@ func holdSlices(t rapid.TB, n int) *Store {
 
 func podAddr(i int) string { return fmt.Sprintf("10.244.0.%d", i+1) }
 
-// listSlices applies a list of EndpointSlices from the API server.
 func listSlices(t rapid.TB, s *Store, all ...any) {
 	t.Helper()
 	if err := (&sink{store: s, kind: model.KindEndpointSlice, log: zap.NewNop()}).Replace(all, ""); err != nil {
@@ -49,7 +47,6 @@ func listSlices(t rapid.TB, s *Store, all ...any) {
 	}
 }
 
-// endpointsOf returns the addresses of a Service's endpoints.
 func endpointsOf(s *Store, service string) (addrs []string) {
 	for _, slice := range s.services[model.ServiceID{Namespace: "default", Name: service}].slices {
 		for _, e := range slice.Endpoints {

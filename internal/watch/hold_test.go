@@ -16,9 +16,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I15: absence never deletes.
+// I15: an object that is missing from a list is not deleted immediately.
 
-// crowd returns a Store with n Services that have one EndpointSlice each.
 func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
 	t.Helper()
 	s := NewStore("")
@@ -45,7 +44,6 @@ func crowd(t rapid.TB, n int) (*Store, []runtime.Object) {
 	return s, all
 }
 
-// mustList applies a list of Services from the API server.
 func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
 	t.Helper()
 	var list []any
@@ -57,7 +55,6 @@ func mustList(t rapid.TB, s *Store, objs ...runtime.Object) {
 	}
 }
 
-// services returns the reader's numbers of existing and held Services after these changes.
 func (c knowledge) services() (live, held int) {
 	for _, svc := range c {
 		switch {
@@ -122,7 +119,7 @@ func TestListThatLacksMostServices(t *testing.T) {
 				synctest.Wait()
 				changes := known.take(s)
 				if live, held := known.services(); live != c.live || held != 0 || changes.Held != 0 {
-					t.Errorf("in the end, %d Services exist and %d are held (%d)", live, held, changes.Held)
+					t.Errorf("in the end, %d Services exist and %d are held; Changes.Held is %d", live, held, changes.Held)
 				}
 			})
 		})
@@ -162,7 +159,6 @@ func TestListNeverTakesMost(t *testing.T) {
 	})
 }
 
-// listNodes applies a list of Nodes from the API server, and returns the number of Nodes that the reader loses.
 func listNodes(t *testing.T, s *Store, nodes ...any) (lost int) {
 	t.Helper()
 	if err := (&sink{store: s, kind: model.KindNode, log: zap.NewNop()}).Replace(nodes, ""); err != nil {

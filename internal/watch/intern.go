@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxInterned limits the size of the interner, because nodes come and go during the life of the process. After a reset, a name
-// may be in memory twice, which is harmless.
+// maxInterned limits the size of the interner, because a long-running agent sees the names of many nodes. After a reset, a name may be in
+// memory twice, which is harmless.
 const maxInterned = 1 << 16
 
 // maxName is the maximum length of an interned name. The API server does not limit the length of all names.
@@ -38,7 +38,6 @@ func (i *interner) name(s string) string {
 	return s
 }
 
-// optional returns the interned name behind a pointer; "" for nil.
 func (i *interner) optional(s *string) string {
 	if s == nil {
 		return ""

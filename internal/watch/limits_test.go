@@ -10,8 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// A Node object cannot take more addresses from Services than a node can have. The time to process it grows no faster than its
-// size.
+// A Node object can claim only a limited number of addresses from Services. The time to process it grows no faster than its size.
 func TestAddressesOfANodeAreBounded(t *testing.T) {
 	for n, want := range map[int]int{maxAddresses: maxAddresses, 50_000: maxAddresses} {
 		node := &v1.Node{}

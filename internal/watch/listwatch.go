@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// listWatch sends the reflector's requests for a kind. Every request has a timeout and updates LastContact or LastError,
-// because the reflector retries a refused connection for hours without reporting it.
+// Every request has a timeout and updates LastContact or LastError, because the reflector retries a refused connection for hours without
+// reporting it.
 func (a *API) listWatch(f *feed) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -95,8 +95,8 @@ func (f *feed) request(options *metav1.ListOptions) *rest.Request {
 		MaxRetries(0)
 }
 
-// stream is a watch that ends when the server is silent for too long. To the reflector, the server seems to have closed the
-// watch normally, so the next watch continues where this one stopped.
+// stream is a watch that ends when the server is silent for too long. To the reflector, the server seems to have closed the watch
+// normally, so the next watch continues at the same version.
 type stream struct {
 	inner    watch.Interface
 	cancel   context.CancelFunc
@@ -153,8 +153,8 @@ func (s *stream) run(silence time.Duration) {
 	}
 }
 
-// sink implements the reflector's store interface for the Store. It converts objects to records. The Transformer parses objects
-// for the reflector's temporary store, which holds a streamed list until it is complete.
+// sink implements the reflector's store interface for the Store. The Transformer parses objects for the reflector's temporary store,
+// which holds a streamed list until it is complete.
 type sink struct {
 	store *Store
 	kind  model.Kind

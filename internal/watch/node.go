@@ -14,7 +14,7 @@ import (
 // taintLeaving is the taint that the cluster autoscaler sets on a node that it is about to delete.
 const taintLeaving = "ToBeDeletedByClusterAutoscaler"
 
-// node parses a Node. The zone comes from the label that the EndpointSlice controller uses, not from the older beta label.
+// The zone comes from the label that the EndpointSlice controller uses, not from the older beta label.
 func (c converter) node(node *v1.Node, origin string) *Record {
 	r := newRecord(model.KindNode, "", node.Name)
 	p := &Problems{Object: r.Key(), Origin: origin}
@@ -31,12 +31,12 @@ func (c converter) node(node *v1.Node, origin string) *Record {
 	return r
 }
 
-// maxAddresses is the maximum number of addresses of a Node. A node's kubelet writes them, and on all other nodes each of them
-// may take an address from a Service.
+// maxAddresses is the maximum number of addresses of a Node. The kubelet of that node writes them, and other nodes do not serve Services
+// at these addresses.
 const maxAddresses = 64
 
-// nodeAddresses returns the internal addresses, then the external ones. It drops addresses that cannot serve traffic, such as a
-// link-local address that a cloud provider reports. Such an address is not a mistake, so there is no Problem.
+// nodeAddresses returns internal addresses before external addresses. It drops addresses that cannot serve traffic, such as a link-local
+// address that a cloud provider reports. Such an address is not a mistake, so there is no Problem.
 func nodeAddresses(node *v1.Node, p *Problems) []netip.Addr {
 	var addrs []netip.Addr
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
@@ -50,7 +50,7 @@ func nodeAddresses(node *v1.Node, p *Problems) []netip.Addr {
 			case err != nil:
 				p.Add(fmt.Sprintf("status.addresses[%d].address", i), spec.Address, "%v", err)
 			case len(addrs) == maxAddresses:
-				p.Add("status.addresses", spec.Address, "must be at most %d. The agent does not reserve the others", maxAddresses)
+				p.Add("status.addresses", spec.Address, "must list at most %d addresses. The agent ignores the remaining addresses", maxAddresses)
 				return addrs
 			case inet.CheckUnicast(addr) == nil && !slices.Contains(addrs, addr):
 				addrs = append(addrs, addr)

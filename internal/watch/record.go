@@ -55,7 +55,6 @@ func (r *Record) Key() model.ObjectRef {
 // Usable reports whether the record adds anything to the model.
 func (r *Record) Usable() bool { return r.Service != nil || r.Slice != nil || r.Node != nil }
 
-// converter parses Kubernetes objects into records.
 type converter struct {
 	names *interner
 	proxy Proxy

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkVersion returns an error if the API server has not reached the version from which a watch continues, because it was
-// restored from a backup. Such a server would accept the watch but send nothing, not even bookmarks, until it reaches that
-// version. Changes before that would be lost. After such an error, the reflector lists again.
+// checkVersion returns an error if the API server has not reached the version from which a watch continues, because it was restored from
+// a backup. Such a server would accept the watch but send nothing, not even bookmarks, until it reaches that version. Changes before that
+// version would be lost. After this error, the reflector lists again.
 //
 // The check lists one object without a version, so that the response never comes from a stale cache.
 func (a *API) checkVersion(ctx context.Context, f *feed, from string) error {

@@ -21,13 +21,11 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 // serves the Services without the label, as kube-proxy does.
 type Proxy string
 
-// serves reports whether this proxy serves a Service or slice with these labels.
 func (p Proxy) serves(labels map[string]string) bool {
 	name, labeled := labels[labelProxyName]
 	return labeled == (p != "") && name == string(p)
 }
 
-// selector returns the label selector for the objects of this proxy.
 func (p Proxy) selector() string {
 	if p == "" {
 		return "!" + labelProxyName
@@ -38,14 +36,13 @@ func (p Proxy) selector() string {
 // maxAffinity is the longest session affinity that the API server accepts.
 const maxAffinity = 86400
 
-// eligibleService reports whether this proxy serves a Service. The API server also filters by the first two conditions, so that
-// a Service that stops being eligible arrives as a deletion.
+// The API server also filters by the first two conditions, so that a Service that stops being eligible arrives as a deletion.
 func (p Proxy) eligibleService(svc *v1.Service) bool {
 	headless := svc.Spec.ClusterIP == v1.ClusterIPNone || slices.Contains(svc.Spec.ClusterIPs, v1.ClusterIPNone)
 	return p.serves(svc.Labels) && !headless && svc.Spec.Type != v1.ServiceTypeExternalName
 }
 
-// service parses a Service. A Service without a usable address or port is not served.
+// A Service without a usable address or port is not served.
 func (c converter) service(svc *v1.Service, origin string) *Record {
 	r := newRecord(model.KindService, svc.Namespace, svc.Name)
 	if !c.proxy.eligibleService(svc) {
@@ -76,7 +73,6 @@ func (c converter) service(svc *v1.Service, origin string) *Record {
 	return r
 }
 
-// serviceType returns the type of a Service that is not of type ExternalName.
 func serviceType(svc *v1.Service, p *Problems) v1.ServiceType {
 	switch kind := svc.Spec.Type; kind {
 	case v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer:
@@ -88,7 +84,6 @@ func serviceType(svc *v1.Service, p *Problems) v1.ServiceType {
 	return v1.ServiceTypeClusterIP
 }
 
-// clusterIPs returns the addresses of the Service, at most one per family.
 func clusterIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	values, field := svc.Spec.ClusterIPs, "spec.clusterIPs"
 	switch {
@@ -124,7 +119,7 @@ func clusterIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	return addrs
 }
 
-// affinityTimeout returns the time for which a client stays on its endpoint; 0 without session affinity.
+// affinityTimeout returns 0 if there is no session affinity.
 func affinityTimeout(svc *v1.Service, p *Problems) time.Duration {
 	const fallback = time.Duration(v1.DefaultClientIPServiceAffinitySeconds) * time.Second
 	switch svc.Spec.SessionAffinity {

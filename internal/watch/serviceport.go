@@ -11,22 +11,21 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// portReader parses the ports of one Service.
 type portReader struct {
 	*Problems
 	kind v1.ServiceType
-	// These values are used by earlier ports of the Service.
+	// Earlier ports of the Service use these values.
 	names              map[string]bool
 	numbers, nodePorts map[portNumber]bool
 }
 
-// portNumber identifies a port; it must be unique among the ports of a Service.
+// portNumber must be unique among the ports of a Service.
 type portNumber struct {
 	protocol inet.Protocol
 	number   int32
 }
 
-// servicePorts parses the ports. A port that conflicts with an earlier one is not served.
+// A port that conflicts with an earlier port is not served.
 func (c converter) servicePorts(specs []v1.ServicePort, kind v1.ServiceType, p *Problems) []model.ServicePort {
 	r := portReader{
 		Problems: p, kind: kind,
@@ -95,7 +94,6 @@ func validPort(number int32) bool { return 1 <= number && number <= 65535 }
 
 func decimal(number int32) string { return strconv.Itoa(int(number)) }
 
-// parseProtocol parses a protocol; empty means TCP.
 func parseProtocol(s string) (inet.Protocol, error) {
 	if s == "" {
 		return inet.TCP, nil

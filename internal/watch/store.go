@@ -37,7 +37,7 @@ type Store struct {
 	dirtyProblems map[model.ObjectRef]struct{}
 }
 
-// entry is the Service of one name, if it exists, and the slices with its name. Either may arrive first.
+// entry is a Service and its slices. The slices may arrive before the Service.
 type entry struct {
 	service *model.Service // without Slices; nil if it does not exist
 	slices  []*model.EndpointSlice
@@ -64,7 +64,7 @@ func NewStore(proxy Proxy) *Store {
 	}
 }
 
-// Changed returns a channel that receives when Take has new changes, and when Synced becomes true.
+// Changed returns a channel that receives a value when Take has new changes, and when Synced becomes true.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
 // Synced reports whether every kind has been listed at least once. Until then, the model is incomplete: an object that is not
@@ -121,7 +121,6 @@ func (s *Store) Take() model.Changes {
 	return changes
 }
 
-// share returns a Service for the reader; nil if it no longer exists.
 func (s *Store) share(id model.ServiceID) *model.Service {
 	e := s.services[id]
 	if e.service == nil {
@@ -135,7 +134,6 @@ func (s *Store) share(id model.ServiceID) *model.Service {
 	return &svc
 }
 
-// apply adds, changes or deletes one object.
 func (s *Store) apply(r *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +182,7 @@ func (s *Store) putList(kind model.Kind, records []*Record) (missing []model.Obj
 	})
 }
 
-// known returns the objects of a kind that are in the model or have problems, without duplicates.
+// known lists the objects of a kind that are in the model or have Problems.
 func (s *Store) known(kind model.Kind) []model.ObjectRef {
 	keys := map[model.ObjectRef]struct{}{}
 	for key := range s.problems {
@@ -211,7 +209,6 @@ func (s *Store) known(kind model.Kind) []model.ObjectRef {
 	return slices.Collect(maps.Keys(keys))
 }
 
-// put updates the model from one record.
 func (s *Store) put(r *Record) {
 	s.held.drop(r.Key())
 	switch r.kind {
@@ -245,7 +242,7 @@ func (s *Store) putService(id model.ServiceID, svc *model.Service) {
 	s.markDirty(id, e)
 }
 
-// putSlice adds a slice to the Service that it names now and removes it from the Service that it named before.
+// A slice may name another Service than before, so putSlice also removes it from the previous Service.
 func (s *Store) putSlice(r *Record) {
 	key := r.Key()
 	if before, ok := s.owners[key]; ok && (r.Slice == nil || before != r.owner.Name) {
@@ -272,8 +269,7 @@ func (s *Store) putSlice(r *Record) {
 	}
 }
 
-// addTrigger records the time of a change for the reader. Changes made before the first list was complete are not recorded,
-// because they do not show how long a change takes to reach the kernel.
+// addTrigger ignores changes before the first complete list, because they do not show how long a change takes to reach the kernel.
 func (s *Store) addTrigger(r *Record) {
 	if !r.trigger.IsZero() && s.synced() {
 		s.triggers = append(s.triggers, model.Trigger{Family: r.Slice.Family, At: r.trigger, Received: time.Now()})
@@ -314,14 +310,12 @@ func (s *Store) markDirty(id model.ServiceID, e *entry) {
 	s.dirtyServices[id] = struct{}{}
 }
 
-// dropUnused removes an entry that has neither a Service nor slices.
 func (s *Store) dropUnused(id model.ServiceID, e *entry) {
 	if e.service == nil && len(e.slices) == 0 {
 		delete(s.services, id)
 	}
 }
 
-// setAPIServer records the addresses of the API server.
 func (s *Store) setAPIServer(addrs []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +323,6 @@ func (s *Store) setAPIServer(addrs []netip.AddrPort) {
 	s.wake()
 }
 
-// signal wakes the reader if something changed.
 func (s *Store) signal() {
 	if len(s.dirtyServices) > 0 || len(s.dirtyNodes) > 0 || len(s.dirtyProblems) > 0 {
 		s.wake()
@@ -346,7 +339,6 @@ func (s *Store) wake() {
 	}
 }
 
-// setSlice adds or replaces a slice and reports whether anything changed.
 func (e *entry) setSlice(slice *model.EndpointSlice) bool {
 	i, found := e.findSlice(slice.Name)
 	switch {

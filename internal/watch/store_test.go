@@ -60,7 +60,7 @@ func TestStoreGroupsSlicesByService(t *testing.T) {
 		t.Fatalf("got %+v", first)
 	}
 
-	// If one slice changes, the other one is shared, and the value taken earlier does not change.
+	// If one slice changes, the reader still gets the same value for the other slice. Values from an earlier Take do not change.
 	mustPut(t, s, testSlice("web-1", "web", func(e *discoveryv1.EndpointSlice) { e.Endpoints[0].Addresses[0] = "10.244.1.6" }))
 	second := s.Take().Services[webID]
 	if second.Slices[1] != first.Slices[1] {
@@ -99,7 +99,7 @@ func TestStoreSliceChangesOwner(t *testing.T) {
 	}
 }
 
-// An object that exists but is no longer eligible disappears like a deleted one.
+// An object that is no longer eligible disappears as if it were deleted.
 func TestStoreDropsIneligibleServices(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"headless":     func(s *v1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", nil },
@@ -230,7 +230,6 @@ func TestStoreNodes(t *testing.T) {
 	}
 }
 
-// world contains the objects in an API server.
 type world map[model.ObjectRef]runtime.Object
 
 // drawObject draws a version of an object: Services gain and lose eligibility, slices move between Services and families, and
@@ -286,7 +285,6 @@ func drawNode(t *rapid.T) (model.ObjectRef, runtime.Object) {
 	return model.NodeRef(node.Name), node
 }
 
-// oneShot returns the model that results from one list of each kind.
 func oneShot(t *rapid.T, w world) string {
 	s, v := NewStore(""), watchtest.NewView()
 	for _, kind := range []model.Kind{model.KindNode, model.KindEndpointSlice, model.KindService} {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/record"
 )
 
-// Package is the package name of these tests in the record.
+// Package is the name of these tests in the record.
 const Package = "kubernetes"
 
 // AnnounceKernel is a shell command that prints the kernel's version for Follow.
@@ -24,15 +24,15 @@ var announced = regexp.MustCompile(`^kernel (\S+) in (.+)`)
 
 var (
 	separator = regexp.MustCompile(`^-{20,}$`)
-	// verdict matches the line after a spec's output. If the line does not contain a word, the spec passed.
+	// verdict matches the line after a spec's output. If it contains no word, the spec passed.
 	verdict = regexp.MustCompile(`^[•SP](?: \[([A-Z]+)[^\]]*\])? \[([0-9.]+) seconds\]`)
-	// explained matches the line after the verdict, which contains the reason.
+	// explained matches the next line, which contains the reason.
 	explained = regexp.MustCompile(`^\s+\[(?:SKIPPED|FAILED)\] (.*)`)
-	// label matches one of the labels after a spec's name in the output.
+	// label matches one of the labels after a spec's name.
 	label = regexp.MustCompile(` \[[^\]]*\]$`)
 )
 
-// Listed returns the names of all matching specs in the output of "e2e.test --list-tests".
+// Listed returns the matching specs in the output of "e2e.test --list-tests".
 func Listed(output string, focus, skip *regexp.Regexp) (names []string) {
 	for line := range strings.Lines(output) {
 		_, name, ok := strings.Cut(strings.TrimSpace(line), ": ")
@@ -43,15 +43,14 @@ func Listed(output string, focus, skip *regexp.Regexp) (names []string) {
 	return names
 }
 
-// Follow reads the output of e2e.test to its end, and calls found with each outcome as soon as its reason is known. specs are the names
-// of the specs that run.
+// Follow reads the output of e2e.test for specs. It calls found with each outcome as soon as the reason is known.
 func Follow(output io.Reader, specs []string, found func(record.Test)) error {
 	known := map[string]bool{}
 	for _, spec := range specs {
 		known[spec] = true
 	}
 	lines := bufio.NewScanner(output)
-	lines.Buffer(nil, 1<<20) // this line has a letter for each skipped spec
+	lines.Buffer(nil, 1<<20) // one line has a letter for each skipped spec
 	var (
 		kernel, lab, spec string
 		first             bool // the next line contains a spec's name
@@ -100,7 +99,7 @@ func outcome(spec string, match []string) *record.Test {
 	return &t
 }
 
-// specIn returns the name of the spec at the beginning of the line, or "" if there is none.
+// specIn returns the spec's name at the beginning of the line, or "" if there is none.
 func specIn(line string, known map[string]bool) string {
 	for !known[line] {
 		shorter := label.ReplaceAllString(line, "")
@@ -112,8 +111,8 @@ func specIn(line string, known map[string]bool) string {
 	return line
 }
 
-// Remaining returns the specs that have not passed. A spec that skipped itself runs again, because another cluster may
-// meet its requirements.
+// Remaining returns the specs that have not passed. Specs that skipped themselves run again, because another cluster
+// may meet their requirements.
 func Remaining(specs []string, done []record.Test) (left []string) {
 	for _, spec := range specs {
 		if !slices.ContainsFunc(done, func(t record.Test) bool { return t.Test == spec && t.Status == "PASS" }) {

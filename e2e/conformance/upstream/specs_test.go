@@ -76,7 +76,7 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// TestRemaining checks that skipped and failed specs run again.
+// TestRemaining: skipped and failed specs run again.
 func TestRemaining(t *testing.T) {
 	done := []record.Test{{Test: "a", Status: "PASS"}, {Test: "b", Status: "SKIP"}, {Test: "c", Status: "FAIL"}, {Test: "c", Status: "PASS"}}
 	if got := Remaining([]string{"a", "b", "c", "d"}, done); !reflect.DeepEqual(got, []string{"b", "d"}) {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Changes of a transition, by name. Two consecutive transitions include each change at least once.
+// Kinds of changes. Any two consecutive transitions include every kind.
 const (
 	EndpointsChanged = "endpoints redrawn"
 	CharacterChanged = "type, ports, policies and addresses redrawn"
@@ -19,10 +19,10 @@ const (
 	NodePortsMoved   = "nodePortAddresses changed (with a restart)"
 )
 
-// Kinds of changes, in the order of the report.
+// Kinds lists the kinds of changes in the order of the report.
 var Kinds = []string{EndpointsChanged, CharacterChanged, ServiceRemoved, ServiceAdded, ZoneChanged, AddressMoved, StraysChanged, NodePortsMoved}
 
-// Change draws the successor of a set and counts the changes.
+// Change returns a changed copy of a set, and the number of changes of each kind.
 func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 	d.changed++
 	after, counts = before.Clone(), map[string]int{}
@@ -53,7 +53,6 @@ func (d *Drawer) Change(before Set) (after Set, counts map[string]int) {
 	return after, counts
 }
 
-// some picks random Services that a proxy serves, and returns their indexes in the set.
 func (d *Drawer) some(set Set, n int) []int {
 	var picked []int
 	for _, i := range d.rng.Perm(len(set.Services)) {
@@ -69,14 +68,13 @@ func (d *Drawer) moveEndpoints(svc *Service) {
 	rename(*svc, svc.Object.Name)
 }
 
-// redraw redraws every field that the API server allows clients to change.
 func (d *Drawer) redraw(o *corev1.Service) {
 	o.Spec.Type = one(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
 	d.character(o)
 }
 
-// changeNodes moves the first node to another zone, and adds or removes a load balancer's address on the node without a
-// host.
+// changeNodes moves the first node to another zone. It also adds or removes a load balancer's address on another
+// node.
 func (d *Drawer) changeNodes(set *Set, counts map[string]int) {
 	here, other := &set.Nodes[0], &set.Nodes[len(set.Nodes)-1]
 	here.Zone = map[string]string{"zone-a": "zone-b", "zone-b": "", "": "zone-a"}[here.Zone]

@@ -55,8 +55,8 @@ func TestSameSeedSameObjects(t *testing.T) {
 	}
 }
 
-// TestEntriesOfOneAddressAgree: two entries of a Service port are equal if they have the same address and the
-// same terminating condition. Kubernetes does not specify which entry takes precedence.
+// TestEntriesOfOneAddressAgree: Kubernetes does not specify which of two equally terminating entries takes
+// precedence, so they must be equal.
 func TestEntriesOfOneAddressAgree(t *testing.T) {
 	for seed := range uint64(20) {
 		d := New(testWorld(), seed, 0)
@@ -118,7 +118,7 @@ func TestNamesAndPortsAreUnique(t *testing.T) {
 				ips[ip] = true
 			}
 			for _, p := range svc.Object.Spec.Ports {
-				// Two protocols may share a node port only if they also share the port.
+				// The API server lets two protocols share a node port only if they also share the port.
 				owner := fmt.Sprintf("%s port %d", svc.ID(), p.Port)
 				if other := ports[p.NodePort]; p.NodePort != 0 && other != "" && other != owner {
 					t.Fatalf("%s and %s: node port %d", owner, other, p.NodePort)

@@ -9,26 +9,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Drawer draws objects. It allocates the values that must be unique in the API server: names, ClusterIPs and
-// node ports.
+// Drawer draws objects. It allocates values that must be unique in the API server: names, ClusterIPs and node ports.
 type Drawer struct {
 	world World
 	rng   *rand.Rand
 	batch int
-	label string // part of every name, so that two batches share no name
+	label string // part of every name, so that batches share no name
 
 	drawn     int // Services
 	changed   int // how often Change was called
 	clusterIP int
 	nodePort  int32
-	// taken contains the special ClusterIPs that Services of this batch already have.
+	// taken contains special ClusterIPs that are already in use.
 	taken map[string]bool
-	// known contains this batch's node ports with the policy Cluster. Some Service ports must be equal to
-	// one of them.
+	// known contains the batch's node ports with policy Cluster. Some Service ports must equal one of them.
 	known []corev1.ServicePort
 }
 
-// New returns a drawer for one batch.
+// New returns a drawer for a batch.
 func New(world World, seed uint64, batch int) *Drawer {
 	rng := rand.New(rand.NewPCG(seed, uint64(batch)))
 	return &Drawer{
@@ -42,10 +40,10 @@ func New(world World, seed uint64, batch int) *Drawer {
 	}
 }
 
-// patience is the maximum number of Services to draw in search of one with a given feature.
+// patience is the maximum number of draws in search of a Service with a given feature.
 const patience = 20000
 
-// Batch draws the world's nodes and n Services, with at least the minimum number for each feature.
+// Batch draws a set with n Services. Each feature occurs at least Min times.
 func (d *Drawer) Batch(n int) Set {
 	set := Set{Nodes: slices.Clone(d.world.Nodes), NodePorts: d.nodePortSetting()}
 	for _, feature := range Features {
@@ -73,7 +71,6 @@ func (d *Drawer) lacks(set Set, f Feature) bool {
 	return count < f.Min
 }
 
-// with draws Services until one has the feature.
 func (d *Drawer) with(f Feature) Service {
 	for range patience {
 		if svc := d.service(); f.has(d.world, svc) {
@@ -83,7 +80,7 @@ func (d *Drawer) with(f Feature) Service {
 	panic(fmt.Sprintf("none of %d random Services has the feature %q", patience, f.Name))
 }
 
-// keep adds a drawn Service to the batch and marks its addresses and ports as taken.
+// keep adds a Service to the batch and reserves its addresses and ports.
 func (d *Drawer) keep(svc Service) Service {
 	d.drawn++
 	name := fmt.Sprintf("%s-%03d-%s", d.label, d.drawn, nouns[d.rng.IntN(len(nouns))])
@@ -92,14 +89,14 @@ func (d *Drawer) keep(svc Service) Service {
 	return svc
 }
 
-// The names begin with different letters, so that the first by name is not always the first drawn.
+// The first letters differ, so that the alphabetical order differs from the order of creation.
 var nouns = []string{"api", "cache", "db", "front", "mail", "queue", "shop", "web"}
 
 func rename(svc Service, name string) {
 	svc.Object.Name = name
 	for i, slice := range svc.Slices {
 		slice.Namespace = svc.Object.Namespace
-		slice.Name = strings.ToLower(fmt.Sprintf("%s-%s-%d", name, slice.AddressType, i)) // a slice's family is immutable
+		slice.Name = strings.ToLower(fmt.Sprintf("%s-%s-%d", name, slice.AddressType, i)) // the name contains the family, which is immutable
 		slice.Labels["kubernetes.io/service-name"] = name
 	}
 }
@@ -118,6 +115,5 @@ func (d *Drawer) take(svc Service) {
 	d.clusterIP++
 }
 
-// one returns a random element of a list; chance returns true with the given percentage.
 func one[T any](d *Drawer, list ...T) T   { return list[d.rng.IntN(len(list))] }
 func (d *Drawer) chance(percent int) bool { return d.rng.IntN(100) < percent }

@@ -17,13 +17,12 @@ type Target struct {
 	ForNodes, ForZones []string
 }
 
-// Unfit reports whether the kernel rejects the target because it is not the address of a single host.
+// Unfit reports whether the kernel rejects the target, because its address does not belong to a single host.
 func (t Target) Unfit() bool {
 	a := t.Addr.Addr()
 	return a.IsMulticast() || a == broadcast
 }
 
-// better reports whether t takes precedence over o, another entry for the same address.
 func (t Target) better(o Target) bool {
 	switch {
 	case t.Terminating != o.Terminating:
@@ -36,8 +35,9 @@ func (t Target) better(o Target) bool {
 	return t.Local && !o.Local
 }
 
-// Targets returns the endpoints of a Service port in a family. If an address is listed twice, an entry that is not terminating takes precedence,
-// because a new pod can get the address of a terminating one. Among equals, a ready entry comes first, then a serving one, then one on this node.
+// Targets returns the endpoints of a Service port in a family. If an address occurs twice, an entry that is not
+// terminating takes precedence, because a new pod can get the address of a terminating one. After that, a ready entry
+// takes precedence, then a serving one, then one on this node.
 func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, t := range s.listed(here, port, v6) {
@@ -51,7 +51,6 @@ func (s Service) Targets(here string, port corev1.ServicePort, v6 bool) []Target
 	return all
 }
 
-// listed returns all targets in the slices, including duplicates.
 func (s Service) listed(here string, port corev1.ServicePort, v6 bool) []Target {
 	var all []Target
 	for _, slice := range s.Slices {
@@ -113,9 +112,9 @@ func Usable(all []Target) []Target {
 	return keep(func(t Target) bool { return t.Serving && t.Terminating })
 }
 
-// Chosen returns the targets that receive new connections under the policy Cluster: the ready targets with hints for
-// the node, else those with hints for its zone, else all ready targets, else the terminating ones that still serve.
-// Hints count only if every ready target has them.
+// Chosen returns the targets that receive new connections under policy Cluster: ready targets with hints for the
+// node, else those with hints for its zone, else all ready targets, else terminating ones that still serve. Hints
+// count only if every ready target has them.
 func Chosen(all []Target, here Node) []Target {
 	usable := Usable(all)
 	if len(usable) == 0 || !usable[0].Ready {
@@ -137,7 +136,7 @@ func Chosen(all []Target, here Node) []Target {
 // Fit returns the targets that the kernel accepts.
 func Fit(all []Target) []Target { return slices.DeleteFunc(slices.Clone(all), Target.Unfit) }
 
-// Local returns the targets that are on the first node.
+// Local returns the targets on the first node.
 func Local(all []Target) []Target {
 	return slices.DeleteFunc(slices.Clone(all), func(t Target) bool { return !t.Local })
 }

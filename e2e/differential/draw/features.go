@@ -13,12 +13,12 @@ import (
 // Feature is a property of a Service that a comparison must cover.
 type Feature struct {
 	Name string
-	// Min is the minimum number of Services with the feature in a batch.
+	// Min is the minimum number of Services in a batch.
 	Min int
 	has func(World, Service) bool
 }
 
-// Features that every batch has. Features that need a unique address come first.
+// Features lists what every batch must cover. Features that need a unique address come first.
 var Features = []Feature{
 	{"ClusterIP that is this node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.Interfaces, a) })},
 	{"ClusterIP that is another node's address", 1, clusterIP(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
@@ -58,7 +58,7 @@ var Features = []Feature{
 	{"external IP", 2, external(func(World, netip.Addr) bool { return true })},
 	{"external IP of this node's interface", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().Internal, a) })},
 	{"external IP of this node's object", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().External, a) })},
-	{"external IP of this node, with a port that it needs", 1, both(external(func(w World, a netip.Addr) bool {
+	{"external IP of this node, with a port that the node needs", 1, both(external(func(w World, a netip.Addr) bool {
 		return slices.Contains(w.Here().Addresses(), a)
 	}), object(func(o *corev1.Service) bool {
 		return anyPort(o, func(p corev1.ServicePort) bool { return p.Port == 22 && p.Protocol == corev1.ProtocolTCP })
@@ -84,7 +84,7 @@ var Features = []Feature{
 			return p.Port >= 30000 && p.Protocol != corev1.ProtocolSCTP && len(Usable(all)) > 0
 		})(w, s)
 	}},
-	{"SCTP over IPv4 without an endpoint that can serve", 1, func(w World, s Service) bool {
+	{"SCTP over IPv4 without a usable endpoint", 1, func(w World, s Service) bool {
 		return slices.Contains(s.Object.Spec.IPFamilies, corev1.IPv4Protocol) && anyServedPort(func(p corev1.ServicePort, all []Target) bool {
 			return p.Protocol == corev1.ProtocolSCTP && len(Usable(all)) == 0
 		})(w, s)
@@ -94,7 +94,7 @@ var Features = []Feature{
 	{"slice without ports", 1, func(_ World, s Service) bool {
 		return slices.ContainsFunc(s.Slices, func(e *discovery.EndpointSlice) bool { return len(e.Ports) == 0 })
 	}},
-	{"no endpoint that can serve", 1, targets(func(all []Target) bool { return len(all) > 0 && len(Usable(all)) == 0 })},
+	{"no usable endpoint", 1, targets(func(all []Target) bool { return len(all) > 0 && len(Usable(all)) == 0 })},
 	{"endpoint not ready", 1, anyTarget(func(t Target) bool { return !t.Ready && !t.Terminating })},
 	{"endpoint terminating and serving", 1, anyTarget(func(t Target) bool { return !t.Ready && t.Terminating && t.Serving })},
 	{"endpoint terminating and not serving", 1, anyTarget(func(t Target) bool { return t.Terminating && !t.Serving })},
@@ -109,7 +109,7 @@ var Features = []Feature{
 		a := netip.MustParseAddr(e.Addresses[0])
 		return slices.ContainsFunc(Virtual(), func(r netip.Prefix) bool { return r.Contains(a) })
 	})},
-	{"endpoint that is the Service's own address, among those to choose", 1, eachServedPort(
+	{"usable endpoint that is the Service's own address", 1, eachServedPort(
 		func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 			return slices.ContainsFunc(Usable(s.Targets(here, port, v6)), func(t Target) bool {
 				return slices.Contains(s.Object.Spec.ClusterIPs, t.Addr.Addr().String())
@@ -117,13 +117,13 @@ var Features = []Feature{
 		})},
 	{"multicast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]).IsMulticast() })},
 	{"broadcast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]) == broadcast })},
-	{"multicast or broadcast endpoint, the only one to choose", 1, targets(func(all []Target) bool {
+	{"usable endpoints are only multicast or broadcast", 1, targets(func(all []Target) bool {
 		return len(Usable(Fit(all))) > 0 && len(Usable(all)) > 0 && len(Fit(Usable(all))) == 0
 	})},
 	{"hints by zone", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) == 0 })},
 	{"hints by node", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) > 0 })},
 	{"internal policy Local, none local", 2, noneLocal(internalLocal)},
-	{"the same, with addresses for the outside", 1, both(noneLocal(internalLocal), served(func(o *corev1.Service) bool {
+	{"internal policy Local, none local, with node ports", 1, both(noneLocal(internalLocal), served(func(o *corev1.Service) bool {
 		return o.Spec.Type != corev1.ServiceTypeClusterIP && anyPort(o, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
 	}))},
 	{"external policy Local, none local", 1, noneLocal(externalLocal)},
@@ -145,8 +145,7 @@ func Count(w World, set Set) map[string]int {
 	return counts
 }
 
-// FeatureTable formats the counts and returns the features below their minimum. The minimum applies to each
-// batch.
+// FeatureTable formats the counts. It also returns the features below their minimum, which applies to each batch.
 func FeatureTable(counts map[string]int, batches int) (table string, missing []string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-60s %8s %8s\n", "feature", "Services", "at least")
@@ -246,7 +245,7 @@ func anyServedPort(is func(corev1.ServicePort, []Target) bool) has {
 	})
 }
 
-// eachServedPort calls the test separately for each port and family.
+// eachServedPort calls the test for each port and family.
 func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 bool) bool) has {
 	return func(w World, s Service) bool {
 		if !s.Served() {
@@ -263,7 +262,7 @@ func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 
 	}
 }
 
-// twice matches an address that two slices list, if the given relation holds between the two entries.
+// twice matches an address with two entries that satisfy the relation.
 func twice(is func(a, b Target) bool) has {
 	return eachServedPort(func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 		all := s.listed(here, port, v6)
@@ -280,7 +279,8 @@ func anyTarget(is func(Target) bool) has {
 	return targets(func(all []Target) bool { return slices.ContainsFunc(all, is) })
 }
 
-// noneLocal considers only pods that answer, so that connections show the effect of the policy.
+// noneLocal matches Services without a local endpoint. All endpoints are pods that answer, so that connections show the
+// effect of the policy.
 func noneLocal(policy func(*corev1.Service) bool) has {
 	return func(w World, s Service) bool {
 		return policy(s.Object) && answers(w, s) && targets(func(all []Target) bool {
@@ -289,7 +289,6 @@ func noneLocal(policy func(*corev1.Service) bool) has {
 	}
 }
 
-// answers reports whether every endpoint answers.
 func answers(w World, s Service) bool {
 	return !endpoint(func(w World, e discovery.Endpoint) bool {
 		a := netip.MustParseAddr(e.Addresses[0])

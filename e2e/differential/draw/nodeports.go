@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// primary is the setting that serves node ports only at the Node object's first address of each family.
+// With primary, node ports are served only at the Node object's first address of each family.
 const primary = "primary"
 
-// nodePortSettings are the values of nodePortAddresses that both programs use in sequence. The second contains no IPv6
-// range, so it selects all of the node's IPv6 addresses.
+// nodePortSettings are the consecutive values of nodePortAddresses. The second one contains no IPv6 range, so it
+// selects all of the node's IPv6 addresses.
 var nodePortSettings = [][]string{nil, {"192.168.50.0/24"}, {primary}, {"192.168.50.0/24", "fd00:50::/64"}}
 
-// NodePortAddresses returns the first node's addresses at which node ports are served.
+// NodePortAddresses returns the first node's addresses that serve node ports.
 func (s Set) NodePortAddresses(w World) []netip.Addr {
 	if slices.Contains(s.NodePorts, primary) {
 		return s.Nodes[0].Internal
@@ -23,7 +23,7 @@ func (s Set) NodePortAddresses(w World) []netip.Addr {
 	})
 }
 
-// NodePortRanges returns the setting's ranges for a family. No ranges means all addresses.
+// NodePortRanges returns the ranges of nodePortAddresses for a family. No range means all addresses.
 func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, text := range s.NodePorts {
@@ -34,8 +34,7 @@ func (s Set) NodePortRanges(v6 bool) []netip.Prefix {
 	return ranges
 }
 
-// nodePortSetting returns the setting for a transition. The setting changes once in the middle of each batch, and the
-// next batch keeps it.
+// The setting changes once in the middle of each batch, and the next batch keeps it.
 func (d *Drawer) nodePortSetting() []string {
 	n := d.batch - 1
 	if d.changed >= 2 {

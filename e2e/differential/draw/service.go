@@ -9,13 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Namespaces of the Services.
+// Namespaces are the namespaces of the Services.
 var Namespaces = []string{"default", "team-b"}
 
 // otherProxy labels Services that another program serves.
 const otherProxy = "service.kubernetes.io/service-proxy-name"
 
-// service draws a Service with its slices, without a name.
 func (d *Drawer) service() Service {
 	o := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
 	o.Namespace = one(d, Namespaces...)
@@ -53,7 +52,7 @@ func (d *Drawer) families(o *corev1.Service) {
 	o.Spec.IPFamilyPolicy = &policy
 }
 
-// clusterIPs allocates the next free addresses, and occasionally an address of a node.
+// clusterIPs allocates the next free addresses, and occasionally a node's address.
 func (d *Drawer) clusterIPs(o *corev1.Service) {
 	n := d.clusterIP
 	if d.chance(4) {
@@ -68,7 +67,7 @@ func (d *Drawer) clusterIPs(o *corev1.Service) {
 	}
 }
 
-// character draws every field that can change during a Service's lifetime.
+// character draws the fields that can change during a Service's lifetime.
 func (d *Drawer) character(o *corev1.Service) {
 	o.Labels = nil
 	if d.chance(4) {
@@ -104,7 +103,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 			Port:     one(d, 80, 443, 53, 8080, 1+d.rng.Int32N(29999)),
 		}
 		if d.chance(8) {
-			p.Port = 22 // the node needs the port at its own addresses
+			p.Port = 22 // the node needs this port at its own addresses
 		}
 		if len(d.known) > 0 && d.chance(15) {
 			like := one(d, d.known...)
@@ -122,7 +121,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 	return ports
 }
 
-// external draws addresses that are routed to the nodes. Some of them are also addresses of the nodes.
+// external draws addresses that are routed to the nodes, some of which are the nodes' own.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {
@@ -150,7 +149,6 @@ func (d *Drawer) external(o *corev1.Service) {
 	d.contest(o, o.Spec.ExternalIPs)
 }
 
-// familyOf picks a family, usually one of the Service's.
 func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	if d.chance(8) {
 		return d.chance(50)
@@ -158,7 +156,7 @@ func (d *Drawer) familyOf(o *corev1.Service) (v6 bool) {
 	return one(d, o.Spec.IPFamilies...) == corev1.IPv6Protocol
 }
 
-// contest adds the contested port to a Service that claims the contested address.
+// contest adds the contested port if the Service claims the contested address.
 func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	for _, v6 := range []bool{false, true} {
 		if slices.Contains(ips, BalancerRanges.addr(v6, contestedHost).String()) {
@@ -170,7 +168,7 @@ func (d *Drawer) contest(o *corev1.Service, ips []string) {
 	}
 }
 
-// balancer draws the fields that exist only for load balancers, and the status that their controller would write.
+// balancer draws the fields of load balancers, and the status that their controller would write.
 func (d *Drawer) balancer(o *corev1.Service) {
 	o.Spec.AllocateLoadBalancerNodePorts, o.Spec.LoadBalancerSourceRanges = nil, nil
 	o.Status.LoadBalancer.Ingress = nil
@@ -214,7 +212,7 @@ func (d *Drawer) ingress(o *corev1.Service) corev1.LoadBalancerIngress {
 	return in
 }
 
-// sourceRanges draws ranges that include or exclude the lab's clients.
+// sourceRanges draws ranges that include or exclude clients.
 func (d *Drawer) sourceRanges() []string {
 	all := []string{"198.51.100.0/24", "2001:db8:51::/64", "10.244.0.0/16", "fd00:10:244::/48", "192.168.50.0/24", "fd00:50::/64",
 		"172.16.0.0/12", "2001:db8:dead::/48", "0.0.0.0/0", "::/0", "128.0.0.0/1"}
@@ -243,7 +241,6 @@ func (d *Drawer) externalPolicy(o *corev1.Service) {
 	}
 }
 
-// nodePorts allocates the next free node ports to all ports that need one.
 func (d *Drawer) nodePorts(o *corev1.Service) {
 	next := d.nodePort
 	balancer := o.Spec.Type == corev1.ServiceTypeLoadBalancer

@@ -13,13 +13,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Set contains all objects of a cluster, and the only setting of the two programs that changes.
+// Set contains all objects of a cluster, and the setting nodePortAddresses.
 type Set struct {
 	Nodes    []Node
 	Services []Service
-	// Strays are slices of Services that do not exist.
-	Strays []*discovery.EndpointSlice
-	// NodePorts is the setting nodePortAddresses.
+	// Strays are EndpointSlices whose Services do not exist.
+	Strays    []*discovery.EndpointSlice
 	NodePorts []string
 }
 
@@ -32,7 +31,7 @@ type Service struct {
 // ID is namespace/name.
 func (s Service) ID() string { return s.Object.Namespace + "/" + s.Object.Name }
 
-// Served reports whether kube-proxy or kube-ipvs must serve the Service.
+// Served reports whether the Service is neither headless nor served by another program.
 func (s Service) Served() bool {
 	o := s.Object
 	return o.Labels[otherProxy] == "" && o.Spec.ClusterIP != "" && o.Spec.ClusterIP != corev1.ClusterIPNone
@@ -55,7 +54,7 @@ func (s Set) Clone() Set {
 	return c
 }
 
-// Only keeps the named Services.
+// Only returns a set that contains only the named Services.
 func (s Set) Only(ids map[string]bool) Set {
 	kept := Set{Nodes: s.Nodes, NodePorts: s.NodePorts}
 	for _, svc := range s.Services {
@@ -66,7 +65,7 @@ func (s Set) Only(ids map[string]bool) Set {
 	return kept
 }
 
-// Documents returns the objects: Nodes, Services and then slices, each in the order of the set.
+// Documents returns the Nodes, the Services, and then the slices.
 func (s Set) Documents() []Document {
 	var docs []Document
 	for _, n := range s.Nodes {
@@ -109,8 +108,7 @@ func (s Set) YAML() string {
 	return Join(docs)
 }
 
-// settings is the kind of the document that contains a set's setting, as in a kube-proxy
-// configuration.
+// settings is the kind of the document that contains NodePorts.
 const settings = "KubeProxyConfiguration"
 
 // Join concatenates documents into one text.
@@ -123,7 +121,7 @@ func Join(docs []Document) string {
 	return b.String()
 }
 
-// document returns a Node object with the fields that the programs read. Its YAML has only these.
+// document returns a Node object. Its YAML contains only the fields that the programs read.
 func (n Node) document() Document {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name, object.Labels = n.Name, map[string]string{}
@@ -197,7 +195,7 @@ func nodeOf(o *corev1.Node) Node {
 	for _, a := range o.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Address)
 		switch {
-		case err != nil: // a name
+		case err != nil: // a host name
 		case a.Type == corev1.NodeInternalIP:
 			n.Internal = append(n.Internal, addr)
 		case a.Type == corev1.NodeExternalIP:

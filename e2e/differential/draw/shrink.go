@@ -1,7 +1,7 @@
 package draw
 
-// Shrink removes Services from a set as long as the set still fails, and returns the remaining set. It first tries
-// only the suspects, which usually suffice. Each try requires a comparison, so the number of tries is limited.
+// Shrink removes Services from a set while the set still fails, and returns the rest. It first tries only the
+// suspects, which usually suffice. Each try is a slow comparison, so tries are limited.
 func Shrink(set Set, suspects map[string]bool, tries int, fails func(Set) bool) Set {
 	if few := set.Only(suspects); tries > 0 && len(few.Services) > 0 && len(few.Services) < len(set.Services) {
 		tries--

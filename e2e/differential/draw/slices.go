@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// slices draws the EndpointSlices of a Service.
 func (d *Drawer) slices(o *corev1.Service) []*discovery.EndpointSlice {
 	if d.chance(6) {
 		return nil
@@ -45,17 +44,17 @@ func (d *Drawer) slices(o *corev1.Service) []*discovery.EndpointSlice {
 	return all
 }
 
-// member is an endpoint of a Service, in both families.
+// member is an endpoint with an address in each family.
 type member struct {
 	v4, v6     netip.Addr
 	node       string
 	conditions discovery.EndpointConditions
 }
 
-// broadcast, like a multicast address, does not belong to a single host.
+// Like a multicast address, broadcast does not belong to a single host.
 var broadcast = netip.MustParseAddr("255.255.255.255")
 
-// members draws endpoints: pods that answer, or addresses that appear only in the tables.
+// members draws endpoints. If real is true, they are pods that answer.
 func (d *Drawer) members(o *corev1.Service, real bool) []member {
 	count := one(d, 0, 1, 1, 2, 2, 3, 4)
 	var all []member
@@ -84,12 +83,12 @@ func (d *Drawer) members(o *corev1.Service, real bool) []member {
 			here := d.world.Here()
 			m.v4, m.v6, m.node = here.Internal[0], here.Internal[1], here.Name
 		}
-		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // duplicate determines the contents of two entries
+		if !slices.ContainsFunc(all, func(o member) bool { return o.v4 == m.v4 || o.v6 == m.v6 }) { // only duplicate adds a second entry for an address
 			all = append(all, m)
 		}
 	}
 	if len(all) > 0 && d.chance(12) {
-		for i := range all { // the last pods of a Service leave
+		for i := range all { // all pods terminate
 			all[i].conditions = conditions(false, true, true)
 		}
 	}
@@ -109,7 +108,7 @@ func (d *Drawer) conditions() discovery.EndpointConditions {
 	case n < 96:
 		return conditions(false, false, true)
 	}
-	return conditions(true, true, true) // publishNotReadyAddresses
+	return conditions(true, true, true) // as with publishNotReadyAddresses
 }
 
 func conditions(ready, serving, terminating bool) discovery.EndpointConditions {
@@ -139,7 +138,7 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 	}
 }
 
-// duplicate lists an endpoint in a second slice, as happens when endpoints move between slices, or adds a terminating
+// duplicate adds an endpoint to a second slice, as happens when endpoints move between slices, or adds a terminating
 // pod with the same address. Kubernetes does not specify which of two terminating endpoints takes precedence, so they
 // are equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
@@ -171,7 +170,7 @@ func (d *Drawer) emptySlice(o *corev1.Service, family corev1.IPFamily, real bool
 	return s
 }
 
-// strays draws slices whose Services do not exist, such as slices that remain briefly after their Service is deleted.
+// strays draws slices without a Service. Such slices remain briefly after their Service is deleted.
 func (d *Drawer) strays() []*discovery.EndpointSlice {
 	o := &corev1.Service{}
 	o.Namespace = one(d, Namespaces...)
@@ -188,7 +187,6 @@ func (d *Drawer) strays() []*discovery.EndpointSlice {
 	return svc.Slices
 }
 
-// bothFamilies returns a dual-stack Service's ClusterIPs.
 func bothFamilies(o *corev1.Service) (v4, v6 netip.Addr) {
 	v4, v6 = netip.MustParseAddr(o.Spec.ClusterIPs[0]), netip.MustParseAddr(o.Spec.ClusterIPs[1])
 	if v4.Is6() {
@@ -197,7 +195,6 @@ func bothFamilies(o *corev1.Service) (v4, v6 netip.Addr) {
 	return v4, v6
 }
 
-// ofFamily returns the first address of the given family.
 func ofFamily(addrs []netip.Addr, v6 bool) string {
 	i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is6() == v6 })
 	return addrs[i].String()

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// TestTheAPIServerTakesThem applies batches and their changes to a real API server.
+// TestTheAPIServerTakesThem: a real API server accepts the batches and their changes.
 func TestTheAPIServerTakesThem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT RUN with -short: starts a control plane")

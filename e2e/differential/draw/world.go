@@ -5,18 +5,17 @@ import (
 	"slices"
 )
 
-// World is the network that the objects describe: the nodes and pods that exist.
+// World is the network of the objects.
 type World struct {
-	// Nodes are the nodes as their objects describe them. The first node runs the programs under comparison. The last
-	// node exists only as an object, so a program that intercepts its traffic does no harm.
+	// The first of Nodes runs the programs under comparison. The last one is an object without a host, so that a
+	// program may intercept its traffic.
 	Nodes []Node
-	// Pods are the pods that answer on each of Ports over every protocol.
+	// Pods answer on each of Ports over every protocol.
 	Pods  []Pod
 	Ports []int32
-	// Interfaces are the first node's own addresses: the addresses in its Node object, and others unknown to the cluster.
+	// Interfaces are all addresses of the first node, including those unknown to the cluster.
 	Interfaces []netip.Addr
-	// Clients are the hosts that connect to Services.
-	Clients []Client
+	Clients    []Client
 }
 
 // Client is a host that connects to Services.
@@ -29,7 +28,7 @@ type Client struct {
 // Place is the location of a client.
 type Place string
 
-// The places.
+// The places of clients.
 const (
 	InPod   Place = "a pod of the first node"
 	OnNode  Place = "the first node itself"
@@ -49,7 +48,7 @@ func (w World) Client(name string) Client {
 type Node struct {
 	Name string
 	Zone string
-	// Internal addresses are on its interfaces. Other systems route External addresses to it.
+	// Internal addresses are on the node's interfaces. Other systems route External addresses to the node.
 	Internal, External []netip.Addr
 }
 
@@ -78,12 +77,12 @@ func (n Node) Addresses() []netip.Addr {
 	return append(append([]netip.Addr{}, n.Internal...), n.External...)
 }
 
-// Addresses are drawn from these ranges. The lab's router sends the last two to the node.
+// Objects use addresses in these ranges. The lab's router sends the last two to the node.
 var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
 	ExternalRanges = pair{netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("2001:db8:18::/112")}
-	// nowhere lists endpoints that never answer. These endpoints are compared only in the tables.
+	// nowhere is for endpoints that never answer, which are compared only in the tables.
 	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
 )
 
@@ -92,7 +91,6 @@ func Virtual() []netip.Prefix {
 	return []netip.Prefix{ClusterRanges.V4, ClusterRanges.V6, BalancerRanges.V4, BalancerRanges.V6, ExternalRanges.V4, ExternalRanges.V6}
 }
 
-// Special addresses in the ranges.
 const (
 	contestedHost = 200 // a load balancer's address that several Services claim
 	ownHost       = 241 // in the Service range: an IPv4 address of the first node's interface
@@ -100,7 +98,6 @@ const (
 	ownPublicHost = 211 // in the load balancers' range: an address in the first Node object
 )
 
-// pair contains one range for each family.
 type pair struct{ V4, V6 netip.Prefix }
 
 func (p pair) addr(v6 bool, n int) netip.Addr {
@@ -114,7 +111,7 @@ func (p pair) addr(v6 bool, n int) netip.Addr {
 	return a
 }
 
-// OwnClusterIP returns the address in the Service range that must be on the first node's interface.
+// OwnClusterIP returns the address in the Service range that is on the first node's interface.
 func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
 
 // SpecialExternal returns the external addresses of the first Node object and of another one that are in the ranges
@@ -127,5 +124,5 @@ func SpecialExternal() (here, other []netip.Addr) {
 	return here, other
 }
 
-// high is the start of the part of the Service range that contains special addresses.
+// high is the start of the special addresses in the Service range.
 const high = 250 << 8

@@ -20,10 +20,10 @@ type Case struct {
 	// Created is the creation time of each Service.
 	Created map[string]time.Time
 	claims  map[Key][]Claim
-	// kept contains other nodes' addresses that belonged to a Service before they were added to the Node object. Both programs continue to
-	// serve them.
+	// kept contains addresses that were added to another node's Node object while a Service was served there. Both
+	// programs continue to serve them.
 	kept map[netip.Addr]bool
-	// nodePorts contains the node ports with the external policy Cluster.
+	// nodePorts contains the node ports with external policy Cluster.
 	nodePorts map[portNumber]bool
 }
 
@@ -37,7 +37,7 @@ type Claim struct {
 // Field names the Service field that contains the address.
 type Field string
 
-// The fields.
+// The fields with addresses.
 const (
 	ClusterIP  Field = "ClusterIP"
 	Balancer   Field = "load balancer"
@@ -96,12 +96,14 @@ func (c *Case) claim(svc draw.Service, port corev1.ServicePort) {
 	}
 }
 
-// hasFamily reports whether a Service has a ClusterIP of the address's family. A Service is served only in the families of its ClusterIPs.
+// hasFamily reports whether a Service has a ClusterIP of the address's family. A Service is served only in the
+// families of its ClusterIPs.
 func hasFamily(spec corev1.ServiceSpec, a netip.Addr) bool {
 	return slices.ContainsFunc(spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is6() == a.Is6() })
 }
 
-// sole returns the claim on a key if only one Service claims the key. If the address is in two fields of the Service, the stricter one applies.
+// sole returns the claim on a key if only one Service claims it. If two fields of the Service contain the address,
+// the stricter one applies.
 func (c *Case) sole(key Key) (Claim, bool) {
 	all := c.claims[key]
 	if len(all) == 0 || c.contested(key) {
@@ -110,24 +112,25 @@ func (c *Case) sole(key Key) (Claim, bool) {
 	return all[0], true
 }
 
-// contested reports whether several Services claim a key.
 func (c *Case) contested(key Key) bool {
 	all := c.claims[key]
 	return slices.ContainsFunc(all, func(o Claim) bool { return o.Service.ID() != all[0].Service.ID() })
 }
 
-// precedence lists the fields, highest precedence first: addresses that the cluster allocates come before addresses that users write.
+// precedence lists the fields in descending order of precedence. Addresses that the cluster allocates come before
+// addresses that users write.
 var precedence = []Field{ClusterIP, NodePort, Balancer, ExternalIP}
 
-// servable returns the claims on a key, except for ClusterIPs that are also addresses of this node's interfaces: kube-ipvs does not serve them.
+// servable returns the claims on a key. kube-ipvs does not serve ClusterIPs that are addresses of this node's
+// interfaces.
 func (c *Case) servable(key Key) []Claim {
 	return slices.DeleteFunc(slices.Clone(c.claims[key]), func(cl Claim) bool {
 		return cl.Field == ClusterIP && slices.Contains(c.World.Interfaces, key.Addr.Addr())
 	})
 }
 
-// winner returns the claim whose field has the highest precedence; ties go to the oldest Service, then to the first by name. At least one of
-// the claims must be servable.
+// winner returns the claim whose field has the highest precedence, then the oldest, then the first by name. At least
+// one of the claims must be servable.
 func (c *Case) winner(key Key) Claim {
 	return slices.MinFunc(c.servable(key), func(a, b Claim) int {
 		x, y := a.Service.ID(), b.Service.ID()
@@ -152,7 +155,7 @@ func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 // neededPorts are the TCP ports that a node needs at its own addresses (docs/services.md).
 var neededPorts = []uint16{22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259}
 
-// needed reports whether the node needs the port at its own address, so that no Service may claim it.
+// needed reports whether the node needs the port at its own address.
 func (c *Case) needed(key Key) bool {
 	addr := key.Addr.Addr()
 	if key.Protocol != corev1.ProtocolTCP || !slices.Contains(neededPorts, key.Addr.Port()) || len(c.claims[key]) == 0 {
@@ -168,7 +171,6 @@ func (c *Case) onOtherNode(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Set.Nodes[1:], func(n draw.Node) bool { return slices.Contains(n.Addresses(), a) })
 }
 
-// addressClaims returns the claims on all ports of an address.
 func (c *Case) addressClaims(a netip.Addr) []Claim {
 	var all []Claim
 	for key, claims := range c.claims {
@@ -179,12 +181,10 @@ func (c *Case) addressClaims(a netip.Addr) []Claim {
 	return all
 }
 
-// keysAt returns the claimed ports of an address.
 func (c *Case) keysAt(a netip.Addr) []Key {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(c.claims)), func(k Key) bool { return k.Addr.Addr() != a })
 }
 
-// hasNodePort reports whether a key's port is a node port of any policy.
 func (c *Case) hasNodePort(key Key) bool {
 	for other, claims := range c.claims {
 		if other.Protocol == key.Protocol && other.Addr.Port() == key.Addr.Port() && hasField(claims, NodePort) {

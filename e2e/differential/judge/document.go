@@ -50,9 +50,9 @@ func kinds(list []Kind) string {
 }
 
 func (r Rule) often() string {
-	how := "sometimes"
+	how := "sometimes when"
 	if r.Always {
-		how = "always"
+		how = "whenever"
 	}
-	return fmt.Sprintf("%s if the condition holds, in at most %.0f%% of cases", how, 100*r.AtMost)
+	return fmt.Sprintf("%s the condition holds (in at most %.0f%% of cases)", how, 100*r.AtMost)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// The functions in this file derive the behavior that docs/services.md promises for a claim from the objects alone. Rules
-// compare kube-ipvs's values with that behavior, so that each rule excuses only the difference that it describes.
+// This file derives from the objects what docs/services.md promises. Rules compare kube-ipvs with that promise, so
+// that no rule excuses more than it describes.
 
-// ourDestinations returns the destinations that kube-ipvs must create for a claim.
+// ourDestinations returns the destinations that kube-ipvs must create.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	fit := c.fit(cl, v6)
 	if !cl.local() {
@@ -26,8 +26,8 @@ func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Chosen(fit, c.here()))
 }
 
-// theirDestinations returns the destinations that kube-proxy creates. kube-proxy chooses among all endpoints, including those
-// that the kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if any address of
+// theirDestinations returns the destinations that kube-proxy creates. kube-proxy does not exclude endpoints that the
+// kernel rejects. With policy Local and no local endpoint, it uses the endpoints for policy Cluster if any address of
 // the port needs them.
 func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	all := c.targets(cl, v6)
@@ -42,13 +42,13 @@ func (c *Case) theirDestinations(cl Claim, v6 bool) []netip.AddrPort {
 	return addrsOf(draw.Fit(chosen))
 }
 
-// asDue reports whether the virtual servers of both programs have the expected destinations.
+// asDue reports whether both virtual servers have the expected destinations.
 func (c *Case) asDue(i Item) bool {
 	cl, _ := c.sole(i.Key)
 	return i.KubeProxy.leadsTo(c.theirDestinations(cl, i.v6())) && i.Ours.leadsTo(c.ourDestinations(cl, i.v6()))
 }
 
-// served reports whether kube-ipvs must connect a claim's client to an endpoint.
+// served reports whether kube-ipvs must connect the client to an endpoint.
 func (c *Case) served(cl Claim, client string, v6 bool) bool {
 	fit := c.fit(cl, v6)
 	switch {
@@ -79,12 +79,11 @@ func (c *Case) allowed(cl Claim, client string, v6 bool) bool {
 
 func (c *Case) here() draw.Node { return c.Set.Nodes[0] }
 
-// pod reports whether a client is a pod.
 func (c *Case) pod(client string) bool { return c.World.Client(client).Place == draw.InPod }
 
 func (c *Case) outside(client string) bool { return c.World.Client(client).Place == draw.Outside }
 
-// masqueraded reports whether the endpoints must see the node's address instead of the client's.
+// masqueraded reports whether the endpoint must see the node's address instead of the client's.
 func (c *Case) masqueraded(cl Claim, client string, v6 bool) bool {
 	switch {
 	case client == Host, c.mayReachItself(cl, client, v6):
@@ -105,7 +104,7 @@ func (c *Case) withoutEndpoints(i Item) bool {
 	return sole && len(draw.Usable(c.fit(cl, i.v6()))) == 0
 }
 
-// noneLocal reports whether all usable endpoints of a claim are on other nodes.
+// noneLocal reports whether all usable endpoints are on other nodes.
 func (c *Case) noneLocal(cl Claim, v6 bool) bool {
 	all := c.fit(cl, v6)
 	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
@@ -128,13 +127,13 @@ func (c *Case) bound(a netip.Addr) bool {
 	return len(claims) > 0 && !slices.Contains(c.World.Interfaces, a) && (!c.onOtherNode(a) || c.kept[a] || hasField(claims, ClusterIP))
 }
 
-// unfitCounts reports whether any policy chooses an endpoint that the kernel rejects.
+// unfitCounts reports whether a policy chooses an endpoint that the kernel rejects.
 func (c *Case) unfitCounts(cl Claim, v6 bool) bool {
 	all := c.targets(cl, v6)
 	return slices.ContainsFunc(append(draw.Usable(all), draw.Usable(draw.Local(all))...), draw.Target.Unfit)
 }
 
-// reachableFromOutside reports whether the claim's port is also reachable at an address other than the ClusterIP.
+// reachableFromOutside reports whether the claim's port also has an address other than the ClusterIP.
 func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
 	for key, claims := range c.claims {
 		for _, o := range claims {
@@ -146,7 +145,6 @@ func (c *Case) reachableFromOutside(cl Claim, v6 bool) bool {
 	return cl.Port.NodePort != 0
 }
 
-// local reports whether the traffic policy for this claim is Local.
 func (cl Claim) local() bool {
 	spec := cl.Service.Object.Spec
 	if cl.Field == ClusterIP {

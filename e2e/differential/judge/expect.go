@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// Expectation describes the outcome that docs/services.md promises to a client of an address and port.
+// Expectation is the outcome that docs/services.md promises to a client.
 type Expectation struct {
-	Outcomes []string         // any of these
-	Servers  []netip.AddrPort // any of these may answer
-	Source   string           // the source address that the server sees, unless it is the client's: Itself or AsNode
+	Outcomes []string         // one of these
+	Servers  []netip.AddrPort // one of these may answer
+	Source   string           // the source that the server sees, unless it is the client's: Itself or AsNode
 }
 
-// More outcomes of connections.
+// Further outcomes of connections.
 const (
 	Refused     = "refused"
 	Unreachable = "unreachable"
@@ -25,11 +25,11 @@ const (
 
 var anyRefusal = []string{Refused, Unreachable, TimedOut, "filtered"}
 
-// Expect returns the outcome that a client must observe at an address and port, according to the objects. It returns false if the outcome
-// also depends on earlier objects, or on a Service that the agent must reject.
+// Expect returns the outcome that the objects require. It returns false if the outcome also depends on earlier
+// objects, or on a Service that the agent must reject.
 func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	cl, ok := c.Holder(key)
-	if !ok || client == Host && key.Protocol == corev1.ProtocolSCTP { // docs/known-limits.md: with many addresses, the first packet is too large
+	if !ok || client == Host && key.Protocol == corev1.ProtocolSCTP { // the first packet would be too large (docs/known-limits.md)
 		return Expectation{}, false
 	}
 	v6 := key.Addr.Addr().Is6()
@@ -43,8 +43,8 @@ func (c *Case) Expect(client string, key Key) (Expectation, bool) {
 	return e, true
 }
 
-// unanswered returns the possible outcomes if no endpoint may serve the client, or nil if an endpoint may. If there are no endpoints,
-// IPVS itself answers processes on the node and SCTP clients, in ways that depend on the kernel.
+// unanswered returns the possible outcomes if no endpoint may serve the client, or else nil. Without endpoints, IPVS
+// itself answers SCTP clients and processes on the node, in ways that depend on the kernel.
 func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	v6 := key.Addr.Addr().Is6()
 	without := len(draw.Usable(c.fit(cl, v6))) == 0
@@ -61,8 +61,8 @@ func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	return []string{TimedOut}
 }
 
-// Holder returns the claim that must be served at an address and port. It returns false if the winner does not depend on the objects
-// alone.
+// Holder returns the claim that must be served at a key. It returns false if the objects alone do not determine the
+// claim.
 func (c *Case) Holder(key Key) (Claim, bool) {
 	if len(c.claims[key]) == 0 || c.interfaceIsClusterIP(key.Addr.Addr()) {
 		return Claim{}, false
@@ -77,20 +77,20 @@ func (c *Case) Holder(key Key) (Claim, bool) {
 	return cl, true
 }
 
-// mayBeBound reports whether Services claim an endpoint's address that is also in another Node object. Whether such an address is bound
-// depends on the order of the two.
+// mayBeBound reports whether Services claim an endpoint's address that is also in another Node object. The result
+// depends on whether the Service or the Node object had the address first.
 func (c *Case) mayBeBound(t draw.Target) bool {
 	a := t.Addr.Addr()
 	return c.onOtherNode(a) && len(c.addressClaims(a)) > 0
 }
 
-// Wrong is a difference between a node's tables and the objects' requirements.
+// Wrong is a difference between the tables and the objects.
 type Wrong struct {
 	Service string // namespace/name; empty if the difference belongs to no Service
 	Text    string
 }
 
-// Wrong returns the differences between a node's tables and the objects' requirements.
+// Wrong returns the differences between a node's tables and the objects.
 func (c *Case) Wrong(s State) (wrong []Wrong) {
 	for key := range c.claims {
 		cl, ok := c.Holder(key)
@@ -105,12 +105,12 @@ func (c *Case) Wrong(s State) (wrong []Wrong) {
 	}
 	for key := range s.Servers {
 		if len(c.claims[key]) == 0 {
-			wrong = append(wrong, Wrong{"", Item{Kind: VirtualServer, Key: key}.Name() + " that nobody claims"})
+			wrong = append(wrong, Wrong{"", Item{Kind: VirtualServer, Key: key}.Name() + " that no Service claims"})
 		}
 	}
 	for addr := range s.Bound {
 		if len(c.addressClaims(addr)) == 0 {
-			wrong = append(wrong, Wrong{"", Item{Kind: BoundAddress, Key: Key{Addr: netip.AddrPortFrom(addr, 0)}}.Name() + " that nobody claims"})
+			wrong = append(wrong, Wrong{"", Item{Kind: BoundAddress, Key: Key{Addr: netip.AddrPortFrom(addr, 0)}}.Name() + " that no Service claims"})
 		}
 	}
 	slices.SortFunc(wrong, func(a, b Wrong) int { return strings.Compare(a.Text, b.Text) })

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestExpect covers the tables in docs/services.md: which clients get an answer, from which endpoint, and which source address the
-// server sees.
+// TestExpect covers the tables in docs/services.md: which clients get an answer, from which endpoints, and which
+// source address the endpoints see.
 func TestExpect(t *testing.T) {
 	local := strings.ReplaceAll(manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2"), "externalTrafficPolicy: Cluster", "externalTrafficPolicy: Local")
 	empty := strings.ReplaceAll(manifest("empty", "10.96.0.6", "198.18.7.2", "Cluster", "10.244.2.2"), "[{addresses: [10.244.2.2], nodeName: node-2}]", "[]")
@@ -28,7 +28,7 @@ func TestExpect(t *testing.T) {
 		{Host, "10.96.0.6:80", "refused, unreachable, timed out, filtered"},
 		{"pod", "10.96.0.7:80", "timed out"},
 		{"client-1", "192.168.50.11:30082", "answered [10.244.2.2:8080] the node"},
-		{"pod", "192.168.50.12:80", unknown}, // another node's address: depends on earlier objects
+		{"pod", "192.168.50.12:80", unknown}, // another node's address; depends on earlier objects
 		{"pod", "10.96.0.9:80", unknown},
 	} {
 		e, ok := c.Expect(want.client, Key{"TCP", netip.MustParseAddrPort(want.at)})
@@ -42,7 +42,6 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestWrong: Wrong detects each kind of incorrect table.
 func TestWrong(t *testing.T) {
 	c := situation(t, strings.ReplaceAll(manifest("web", "10.96.0.5", "192.168.50.12", "Cluster", "10.244.2.2"), ", nodePort: 30080", ""))
 	bound := "1: x inet 10.96.0.5/32 x\n"
@@ -51,7 +50,7 @@ func TestWrong(t *testing.T) {
 		"":       "absent, want 10.244.2.2:8080",
 		strings.ReplaceAll(webTable, "-w 1", "-w 0"):           "want 10.244.2.2:8080",
 		strings.ReplaceAll(webTable, "10.244.2.2", "10.9.9.9"): "want 10.244.2.2:8080",
-		webTable + "-A -t 10.96.0.6:80 -s rr\n":                "10.96.0.6:80/TCP that nobody claims",
+		webTable + "-A -t 10.96.0.6:80 -s rr\n":                "10.96.0.6:80/TCP that no Service claims",
 	} {
 		wrong := ""
 		for _, w := range c.Wrong(state(t, table, bound)) {
@@ -62,6 +61,6 @@ func TestWrong(t *testing.T) {
 		}
 	}
 	if wrong := c.Wrong(state(t, webTable, bound+"1: x inet 10.96.0.6/32 x\n")); len(wrong) != 1 || !strings.Contains(wrong[0].Text, "bound address 10.96.0.6") {
-		t.Errorf("an address that nobody claims: %v", wrong)
+		t.Errorf("an address that no Service claims: %v", wrong)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Kind is a kind of item.
 type Kind string
 
-// The kinds.
+// Kinds of items.
 const (
 	VirtualServer Kind = "virtual server"
 	Draining      Kind = "draining destination"
@@ -22,35 +22,35 @@ const (
 // Item is one compared object, with each program's value.
 type Item struct {
 	Kind   Kind
-	Key    Key            // key of the virtual server; for a bound address, only Addr's address matters
+	Key    Key            // for a bound address, the port is 0
 	Dest   netip.AddrPort // of a draining destination
 	Client string         // of a connection
 
 	KubeProxy, Ours Value
 }
 
-// Value is one program's value of an item. Fields of other kinds are empty.
+// Value is one program's value of an item.
 type Value struct {
 	Server *Server
 	There  bool // whether the draining destination or the address exists
 	Reach  Reach
 }
 
-// Reach is the outcome of one client's connections to one address and port.
+// Reach is the outcome of one client's connections to an address and port.
 type Reach struct {
 	Outcome string
-	// Seen maps each server that answered to the source address that it saw.
+	// Seen contains the source address that each server saw, for servers that answered.
 	Seen map[string]string
 }
 
-// Source addresses that a server may see. Unexpected sources are addresses.
+// Source addresses that a server may see. Other sources are shown as addresses.
 const (
 	Itself    = "the client"
 	AsNode    = "the node"
 	AsVirtual = "an address of kube-ipvs0"
 )
 
-// Outcomes of connections, as rules use them.
+// Outcomes of connections.
 const (
 	Answered = "answered"
 	TimedOut = "timed out"
@@ -81,7 +81,7 @@ func (i Item) same() bool {
 // Equal reports whether both outcomes are the same.
 func (r Reach) Equal(o Reach) bool { return r.Outcome == o.Outcome && maps.Equal(r.Seen, o.Seen) }
 
-// allSaw reports whether servers answered, and each of them saw one of these sources.
+// allSaw reports whether servers answered and saw only these sources.
 func (r Reach) allSaw(saw ...string) bool {
 	for _, s := range r.Seen {
 		if !slices.Contains(saw, s) {
@@ -131,8 +131,7 @@ func (i Item) show(v Value) string {
 	return "absent"
 }
 
-// Items returns every virtual server, draining destination and bound address that at least one of the two
-// states contains.
+// Items returns every virtual server, draining destination and bound address in at least one of the states.
 func Items(kubeProxy, ours State) []Item {
 	var items []Item
 	for _, key := range union(kubeProxy.Servers, ours.Servers, Key.Compare) {

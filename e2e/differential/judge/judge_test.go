@@ -56,7 +56,7 @@ func TestParseState(t *testing.T) {
 	}
 }
 
-// situation returns a small world with the node, another node, and some objects.
+// situation returns a case with a small world.
 func situation(t *testing.T, manifests string) *Case {
 	t.Helper()
 	set, err := draw.Parse([]byte(`apiVersion: v1
@@ -432,7 +432,7 @@ func TestVirtualEndpoint(t *testing.T) {
 	}
 }
 
-// An IPv4 node port does not affect the IPv6 port with the same number.
+// TestPortLikeNodePort: an IPv4 node port does not affect the IPv6 port with the same number.
 func TestPortLikeNodePort(t *testing.T) {
 	web := manifest("web", "10.96.0.5", "198.18.7.1", "Cluster", "10.244.2.2")
 	same := strings.NewReplacer("port: 80,", "port: 30080,", "30080}", "30081}")

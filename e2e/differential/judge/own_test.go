@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Services cannot claim a port that the node needs at the node's own addresses, but they can at other addresses.
+// TestNeededPort: Services cannot claim a port that the node needs, except at addresses that are not the node's.
 func TestNeededPort(t *testing.T) {
 	const clusterIP, own, elsewhere = "10.96.0.5", "192.168.50.11", "198.18.7.1"
 	servers := func(port string, addrs ...string) State {
@@ -35,7 +35,8 @@ func TestNeededPort(t *testing.T) {
 	}
 }
 
-// A node port is served at the node's own address, even if a Service has the same ClusterIP and port.
+// TestNodePortBesideOwnClusterIP: a node port is served at the node's own address, even if that address is also a
+// ClusterIP.
 func TestNodePortBesideOwnClusterIP(t *testing.T) {
 	const own = "192.168.50.11"
 	like := strings.ReplaceAll(manifest("like", own, "198.18.7.1", "Cluster", "10.244.2.3"), "port: 80,", "port: 30080,")

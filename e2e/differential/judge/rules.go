@@ -7,18 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rule is an intended difference. Its condition depends only on the objects and the client, never on the kernel state. If the
-// condition holds, the values of both programs must be the expected ones.
+// Rule is an intended difference. Its condition depends only on the objects and the client. If the condition holds,
+// the values of both programs must be the expected ones.
 type Rule struct {
 	ID    string
 	Kinds []Kind
-	// When, KubeProxy, Ours and Why describe the condition and the expected values in docs/differences.md.
+	// Texts for docs/differences.md: the condition, the expected values, and the reason.
 	When, KubeProxy, Ours, Why string
 	// Fixes are issues in kubernetes/kubernetes.
 	Fixes []int
-	// Always is true if the programs differ whenever the condition holds.
+	// Always is true if the programs always differ under the condition.
 	Always bool
-	// AtMost is the maximum fraction of compared items for which the condition may hold. A rule that exceeds it is too broad.
+	// AtMost is the maximum fraction of compared items that meet the condition. A rule that exceeds it is too broad.
 	AtMost  float64
 	applies func(*Case, Item) bool
 	expects func(*Case, Item) bool
@@ -67,7 +67,7 @@ var Rules = []Rule{
 		When:      "A ClusterIP is also the address of an interface of this node.",
 		KubeProxy: "Serves it and binds it to kube-ipvs0: the node's own ports on that address are closed.",
 		Ours:      "Not served and not bound; reported as a Problem of the Service.",
-		Why:       "Without its own ports, the whole node is unusable; without the ClusterIP, only one Service is.",
+		Why:       "Without its own ports, the whole node is unusable. Without the ClusterIP, only one Service is.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -79,7 +79,7 @@ var Rules = []Rule{
 		ID:        "node-port-at-a-cluster-ip",
 		Kinds:     []Kind{Connection},
 		When:      "A client connects to a node port at an address of this node's interface that is also a ClusterIP.",
-		KubeProxy: "Refused, because the address counts as virtual. (A process on the node gets an answer.)",
+		KubeProxy: "The client is refused, because kube-proxy treats the address as virtual. (A process on the node gets an answer.)",
 		Ours:      "Like a node port at any other address of the node.",
 		Why:       "A Service must not be able to close ports of the node.",
 		AtMost:    0.15,
@@ -99,7 +99,7 @@ var Rules = []Rule{
 		ID:        "node-port-at-a-virtual-address",
 		Kinds:     []Kind{VirtualServer},
 		When:      "A range in nodePortAddresses contains an external IP or load balancer IP that is not an address of this node.",
-		KubeProxy: "Also serves all node ports at that address once it has bound it.",
+		KubeProxy: "Also serves all node ports at that address after binding it to kube-ipvs0.",
 		Ours:      "Serves node ports only at the node's own addresses.",
 		Why:       "The address belongs to a single Service, or to another node.",
 		AtMost:    0.15,
@@ -113,9 +113,9 @@ var Rules = []Rule{
 		ID:        "contested",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
-		KubeProxy: "Serves one of them, and keeps endpoints of earlier ones. The choice may change with every sync.",
-		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Among equals the oldest Service wins, then the " +
-			"first by name. The others get a Problem.",
+		KubeProxy: "Serves one of them, possibly with endpoints of another or of a deleted Service. The choice may change with every sync.",
+		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. If the fields are equal, the oldest Service " +
+			"wins, then the first by name. The others get a Problem.",
 		Why:     "With a fixed rule, no Service can take an address away from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) && len(c.servable(i.Key)) > 0 },
@@ -125,9 +125,9 @@ var Rules = []Rule{
 		ID:        "unfit-endpoint",
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "An endpoint that a policy chooses has a multicast address, or is 255.255.255.255.",
-		KubeProxy: "Includes the endpoint in the choice. The kernel then rejects it: if it was the only choice, no destination is left.",
-		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses.",
-		Why:       "A bad endpoint must not take traffic away from good ones.",
+		KubeProxy: "May choose the endpoint, which the kernel then rejects. If there is no other choice, the Service has no destination.",
+		Ours:      "Reports a Problem of the Service and chooses among the other endpoints.",
+		Why:       "An unusable endpoint must not take traffic away from usable ones.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -145,9 +145,9 @@ var Rules = []Rule{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
 		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for this or another Service.",
-		KubeProxy: "Serves it. Its connections reach the node itself: either a process that listens on that port on all addresses, or no process.",
-		Ours:      "Reports a Problem of the Service and excludes the endpoint before it chooses, until no Service claims the address any more.",
-		Why:       "A process on the node must not answer for a Service, and a bad endpoint must not break clients' connections.",
+		KubeProxy: "Serves the endpoint. Connections reach the node itself: a process that listens on the port at all addresses, or no process.",
+		Ours:      "Reports a Problem of the Service and excludes the endpoint as long as a Service claims its address.",
+		Why:       "A process on the node must not answer for a Service, and an unusable endpoint must not break clients' connections.",
 		Always:    true,
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -188,11 +188,10 @@ var Rules = []Rule{
 		},
 	},
 	{
-		ID:    "internal-local-none-client",
-		Kinds: []Kind{Connection},
-		When: "internalTrafficPolicy is Local, no usable endpoint is on this node, with or without an external address, and a client " +
-			"connects to the ClusterIP.",
-		KubeProxy: "An endpoint on another node answers (for exceptions, see the rule masquerade-source). Refused if the Service has no external address.",
+		ID:        "internal-local-none-client",
+		Kinds:     []Kind{Connection},
+		When:      "internalTrafficPolicy is Local, no usable endpoint is on this node, and a client connects to the ClusterIP.",
+		KubeProxy: "An endpoint on another node answers (for exceptions, see the rule masquerade-source). Without an external address, the client is refused.",
 		Ours:      "Dropped: the client times out. (A process on the node is refused by IPVS itself.)",
 		Why:       "The policy promises that traffic stays on the node, and is otherwise dropped (KEP-2086).",
 		AtMost:    0.20,
@@ -235,7 +234,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Connection},
 		When: "A pod connects to a ClusterIP, or any client connects to a load balancer IP with externalTrafficPolicy Local, over TCP or UDP, " +
 			"and the port's number is a node port (policy Cluster) of any Service of that family.",
-		KubeProxy: "The endpoint sees the node: kube-proxy's set of node ports contains no addresses. (Over IPv6, see the rule masquerade-source.)",
+		KubeProxy: "The endpoint sees the node, because kube-proxy's set of node ports contains ports without addresses. (Over IPv6, see the rule masquerade-source.)",
 		Ours:      "The endpoint sees the client. Packets from a client outside the cluster are dropped while all endpoints are on other nodes.",
 		Why:       "Whether the source address is preserved must not depend on the node ports of other Services.",
 		Fixes:     []int{132068},
@@ -278,10 +277,10 @@ var Rules = []Rule{
 	{
 		ID:        "outside-source-ranges",
 		Kinds:     []Kind{Connection},
-		When:      "A process of the node connects to a load balancer from outside its source ranges.",
+		When:      "A process on the node connects to a load balancer whose source ranges do not contain the node.",
 		KubeProxy: "Gets no answer: IPVS refuses connections to a port without endpoints, and a rule drops other packets, before or after IPVS.",
 		Ours:      "Gets no answer: a rule drops all packets before IPVS.",
-		Why:       "How such a client fails must not depend on the endpoints, or on the node ports of other Services.",
+		Why:       "How the connection fails must not depend on the endpoints, or on the node ports of other Services.",
 		AtMost:    0.20,
 		applies: func(c *Case, i Item) bool {
 			cl, sole := c.sole(i.Key)
@@ -306,10 +305,10 @@ var Rules = []Rule{
 	},
 }
 
-// Host is the name of the client that represents a process on the node.
+// Host is the client that stands for a process on the node.
 const Host = "node-1"
 
-// concerned returns the claims on an item's key or, if the item is an address, on any of its ports.
+// concerned returns the claims on an item's key, or on all ports of an address.
 func (c *Case) concerned(i Item) []Claim {
 	if i.Kind == BoundAddress {
 		return c.addressClaims(i.addr())
@@ -317,7 +316,8 @@ func (c *Case) concerned(i Item) []Claim {
 	return c.claims[i.Key]
 }
 
-// bothServe reports whether both programs serve an item: kube-ipvs continues to serve an address that is added to another Node object.
+// bothServe reports whether both programs serve an item. kube-ipvs continues to serve an address that is added to
+// another Node object.
 func bothServe(i Item) bool {
 	if i.Kind == VirtualServer {
 		return i.KubeProxy.Server != nil && i.Ours.Server != nil
@@ -332,8 +332,8 @@ func theirsOnly(_ *Case, i Item) bool {
 	return i.KubeProxy.There && !i.Ours.There
 }
 
-// isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use any claimant's destinations, and may keep those of earlier
-// claimants.
+// isWinners reports whether kube-ipvs uses the winner's destinations. kube-proxy may use those of any claimant, even
+// of earlier ones.
 func (c *Case) isWinners(i Item) bool {
 	winner := c.winner(i.Key)
 	if i.Kind == Connection {
@@ -342,13 +342,13 @@ func (c *Case) isWinners(i Item) bool {
 	return i.KubeProxy.Server != nil && i.Ours.leadsTo(c.ourDestinations(winner, i.v6()))
 }
 
-// interfaceIsClusterIP reports whether an address is both on an interface of this node and a ClusterIP.
+// interfaceIsClusterIP reports whether an address on an interface of this node is also a ClusterIP.
 func (c *Case) interfaceIsClusterIP(a netip.Addr) bool {
 	return slices.Contains(c.World.Interfaces, a) && hasField(c.addressClaims(a), ClusterIP)
 }
 
-// sameButSource reports whether the same servers answered, but saw different sources: the node with kube-ipvs, a virtual address with kube-proxy.
-// Because of the virtual address, connections through kube-proxy may also have timed out.
+// sameButSource reports whether the same servers answered but saw different sources: the node with kube-ipvs, a
+// virtual address with kube-proxy. With a virtual address as source, connections may also time out.
 func sameButSource(kubeProxy, ours Reach) bool {
 	if kubeProxy.Outcome == TimedOut {
 		return ours.allSaw(AsNode)

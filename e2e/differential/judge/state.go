@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Key names a virtual server.
+// Key identifies a virtual server.
 type Key struct {
 	Protocol corev1.Protocol
 	Addr     netip.AddrPort
@@ -33,8 +33,7 @@ type Server struct {
 // State is the kernel state of a node's Services.
 type State struct {
 	Servers map[Key]Server
-	// Bound contains the addresses of kube-ipvs0.
-	Bound map[netip.Addr]bool
+	Bound   map[netip.Addr]bool
 }
 
 var protocols = map[string]corev1.Protocol{"-t": corev1.ProtocolTCP, "-u": corev1.ProtocolUDP, "--sctp-service": corev1.ProtocolSCTP}
@@ -103,7 +102,7 @@ func (s State) destination(key Key, f []string) error {
 	return nil
 }
 
-// String formats a server on one line, with sorted destinations.
+// String formats a server on one line.
 func (s Server) String() string {
 	var b strings.Builder
 	b.WriteString(s.Options)
@@ -130,7 +129,7 @@ func (s Server) Serving() []netip.AddrPort {
 	return slices.DeleteFunc(s.sorted(), func(d netip.AddrPort) bool { return s.Destinations[d] == 0 })
 }
 
-// equal ignores draining destinations, which come and go with connections.
+// equal ignores draining destinations, which depend on open connections.
 func (s Server) equal(o Server) bool {
 	return s.Options == o.Options && slices.Equal(s.Serving(), o.Serving())
 }

@@ -10,8 +10,8 @@ import (
 type Tally struct {
 	Compared map[Kind]int     `json:"compared"`
 	Rules    map[string]Usage `json:"rules"`
-	// Concerned counts all pairs of a client and a virtual server, including the many untested ones, by the rule whose condition
-	// holds. Pairs without a rule are counted under the empty name.
+	// Concerned counts pairs of a client and a virtual server by the rule whose condition they meet, including pairs
+	// that are not tested. Pairs without a rule have the key "".
 	Concerned map[string]int `json:"concerned"`
 }
 
@@ -42,10 +42,10 @@ func (t *Tally) Add(o *Tally) {
 	}
 }
 
-// Bug is a difference that no rule explains, or that contradicts its rule's expectation.
+// Bug is a difference that no rule explains, or that its rule does not expect.
 type Bug struct {
 	Item Item
-	// Rule names the rule whose condition held and the problem. Rule is empty if no condition held.
+	// Rule names the rule and the problem. It is empty if no condition held.
 	Rule string
 }
 
@@ -80,7 +80,6 @@ func (c *Case) Judge(items []Item, tally *Tally) []Bug {
 	return bugs
 }
 
-// rule returns the first rule whose condition holds, or nil.
 func (c *Case) rule(i Item) *Rule {
 	for r := range Rules {
 		if slices.Contains(Rules[r].Kinds, i.Kind) && Rules[r].applies(c, i) {
@@ -90,7 +89,7 @@ func (c *Case) rule(i Item) *Rule {
 	return nil
 }
 
-// Concerns returns the ID of the rule whose condition holds for connections from a client to a key, or "".
+// Concerns returns the rule's ID for connections from a client to a key, or "".
 func (c *Case) Concerns(client string, key Key) string {
 	if r := c.rule(Item{Kind: Connection, Client: client, Key: key}); r != nil {
 		return r.ID
@@ -114,10 +113,11 @@ func (c *Case) apply(rule *Rule, i Item, tally *Tally) (wrong string) {
 	return ""
 }
 
-// LongRun is the number of batches after which every rule must have matched. In shorter runs, some rules match only by chance.
+// LongRun is the number of batches after which every rule must have matched. In shorter runs, some rules may never
+// match.
 const LongRun = 5
 
-// Faults lists the rules that are too broad and, in a long run, the rules that never matched.
+// Faults describes rules that are too broad and, in a long run, rules that never matched.
 func (t *Tally) Faults(batches int) []string {
 	var faults []string
 	for _, r := range Rules {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Up brings up lo in the network namespace of the calling thread. Otherwise IPVS returns EINVAL for every new
-// destination: the kernel cannot classify addresses in a namespace that never had an address.
+// Up brings up lo in the network namespace of the calling thread. The kernel cannot classify addresses in a namespace
+// that never had an address. IPVS would therefore return EINVAL for every new destination.
 func Up() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestTwoAgents starts a second agent on a node. The second agent waits, logs the reason, changes nothing, and takes
-// over when the first agent exits.
+// The second agent waits, and takes over when the first agent exits.
 func TestTwoAgents(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -47,8 +46,7 @@ func TestTwoAgents(t *testing.T) {
 	w.mustPass(t, cluster.V4)
 }
 
-// TestNodeLockBelongsToRoot binds the node lock's socket as an unprivileged user. The agent starts anyway and logs the
-// user.
+// TestNodeLockBelongsToRoot binds the node lock's socket as an unprivileged user. The agent starts anyway.
 func TestNodeLockBelongsToRoot(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -64,7 +62,6 @@ func TestNodeLockBelongsToRoot(t *testing.T) {
 	}
 }
 
-// listenAs binds an abstract socket in the host's network namespace as another user.
 func listenAs(t *testing.T, at *cluster.Node, user int, name string) (listener net.Listener) {
 	t.Helper()
 	become := func(user int) error { // affects only this thread

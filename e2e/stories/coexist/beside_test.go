@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// iptablesConfig is kube-proxy's default configuration in iptables mode, without conntrack limits.
+// iptablesConfig sets no conntrack limits, because only the initial network namespace can set them.
 const iptablesConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: iptables
@@ -26,8 +26,6 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 var besideFlags = []string{"--service-proxy-name", "kube-ipvs", "--healthz-bind-address", "0.0.0.0:10356",
 	"--metrics-bind-address", "127.0.0.1:10349"}
 
-// given renders the Service and its slices with the label of the named proxy. Without a name, they belong to
-// kube-proxy.
 func given(s service, proxy string) string {
 	if proxy == "" {
 		return s.manifest()
@@ -37,7 +35,6 @@ func given(s service, proxy string) string {
 	return strings.Replace(slices, "namespace: default}\nspec", "namespace: default, "+label+"}}\nspec", 1)
 }
 
-// duo is a node on which kube-proxy serves one Service and the agent another Service.
 type duo struct {
 	*world
 	node                *cluster.Node
@@ -78,7 +75,6 @@ func (d *duo) give(t *testing.T, s service, proxy string) {
 	}
 }
 
-// paths returns the paths from a pod, the node and an outside client to the Service's ClusterIP and node port.
 func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	for _, p := range ports {
 		for _, from := range []*cluster.Host{d.spareClient.Host, d.node.Host, d.outside} {
@@ -86,7 +82,7 @@ func (d *duo) paths(f cluster.Family, s service) (all []path) {
 			if from == d.spareClient.Host {
 				source = from.Addr(f)
 			}
-			if from != d.outside { // the router sends packets for ClusterIPs to another node
+			if from != d.outside { // because the router sends packets for ClusterIPs to another node
 				all = append(all, path{from, p.protocol, s.at(f, p), s.server.Name, source})
 			}
 			all = append(all, path{from, p.protocol, s.atNode(f, p, d.node), s.server.Name, d.node.Addr(f)})
@@ -95,7 +91,6 @@ func (d *duo) paths(f cluster.Family, s service) (all []path) {
 	return all
 }
 
-// bothServe waits until every path to both Services works, and checks which proxy serves each of them.
 func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	t.Helper()
 	for _, f := range both {
@@ -120,9 +115,7 @@ func (d *duo) bothServe(t *testing.T, when string, inIPVS ...service) {
 	}
 }
 
-// TestBesideKubeProxy runs kube-proxy in iptables mode for one Service and the agent for another Service on the same
-// node. A label moves a Service between the proxies, restarting one proxy does not affect connections through the other
-// proxy, and cleanup removes nothing that belongs to kube-proxy.
+// TestBesideKubeProxy runs kube-proxy in iptables mode and the agent on the same node, each with its own Service.
 func TestBesideKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -144,7 +137,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	d.give(t, d.theirs, "kube-ipvs")
 	cluster.Eventually(t, patience, "kube-proxy has released the Service", func() error {
 		if strings.Contains(d.node.MustRun(t, "iptables-save", "-t", "nat"), "-d "+d.theirs.ip(cluster.V4).String()) {
-			return fmt.Errorf("its rules still exist")
+			return fmt.Errorf("kube-proxy's rules still exist")
 		}
 		return nil
 	})
@@ -159,7 +152,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	cluster.Eventually(t, patience, "the agent has released the Service", func() error {
 		servers, err := d.node.VirtualServers()
 		if _, found := servers[cluster.VirtualKey(cluster.TCP, d.theirs.at(cluster.V4, http))]; found {
-			return fmt.Errorf("its virtual server still exists")
+			return fmt.Errorf("the agent's virtual server still exists")
 		}
 		return err
 	})
@@ -176,7 +169,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	for _, f := range both {
 		for _, p := range d.paths(f, d.theirs) {
 			if err := p.walk(); err != nil {
-				t.Errorf("after our cleanup: %v", err)
+				t.Errorf("after the agent's cleanup: %v", err)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func TestPodEgress(t *testing.T) {
 		for _, f := range both {
 			ask(t, w.client.Host, world, f, w.node1.Addr(f))
 			ask(t, w.client.Host, excepted, f, w.client.Addr(f))
-			ask(t, w.client.Host, w.node2.Host, f, w.node1.Addr(f)) // another node is outside the pods' ranges
+			ask(t, w.client.Host, w.node2.Host, f, w.node1.Addr(f))
 			ask(t, w.node1.Host, world, f, w.node1.Addr(f))
 			got := w.client.Get(t, cluster.TCP, w.far.At(f, http.target), slowly)
 			if got.Source != w.client.Addr(f) {

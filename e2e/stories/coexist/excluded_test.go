@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestExcludedRanges excludes two addresses: a Service's address to which a DNS cache on the node (nodelocaldns) is
-// bound, and the address of another program's virtual server. The agent must not touch either address.
+// TestExcludedRanges excludes the address of a Service that a DNS cache on the node (nodelocaldns) also uses, and
+// the address of another program's virtual server.
 func TestExcludedRanges(t *testing.T) {
 	w := onWorld(t)
 	node, svc := w.node3, w.farService()
@@ -23,7 +23,7 @@ func TestExcludedRanges(t *testing.T) {
 	for _, f := range both {
 		node.AddAddr(t, "nodelocaldns", svc.ip(f).String())
 		node.Serve(t, cluster.UDP, dns.port, cluster.On(svc.ip(f).String()), cluster.As("cache"))
-		// The cache's rules exempt its packets from all other rules.
+		// The DNS cache exempts its packets from connection tracking.
 		w.othersRules(t, node, `
 ipt -t raw -A PREROUTING -p udp --dport 53 -d `+svc.ip(f).String()+` -j NOTRACK
 ipt -t raw -A OUTPUT -p udp --sport 53 -s `+svc.ip(f).String()+` -j NOTRACK
@@ -41,7 +41,6 @@ ipt -A INPUT -p udp --dport 53 -d `+svc.ip(f).String()+` -j ACCEPT
 		if err := (path{w.spareClient.Host, cluster.UDP, svc.at(f, dns), "cache", w.spareClient.Addr(f)}).walk(); err != nil {
 			t.Error(err)
 		}
-		// The Service's addresses outside the range and all other Services are still served.
 		if err := (path{w.spareClient.Host, cluster.UDP, svc.atBalancer(f, dns), "web-2", node.Addr(f)}).walk(); err != nil {
 			t.Error(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firewall is a host firewall that accepts established connections, ICMP (which IPv6 requires) and SSH, and forwards nothing.
+// firewall accepts established connections, ICMP (which IPv6 requires) and SSH, and forwards nothing.
 const firewall = `
 ipt -P INPUT DROP
 ipt -P FORWARD DROP
@@ -18,7 +18,7 @@ ipt -A INPUT -p $(test $V = 4 && echo icmp || echo ipv6-icmp) -j ACCEPT
 ipt -A INPUT -p tcp --dport 22 -j ACCEPT
 `
 
-// rejecting is the same firewall in Red Hat's style: the last rule is a REJECT.
+// rejecting is the same firewall in Red Hat's style, with a REJECT at the end.
 const rejecting = `
 ipt -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 ipt -A INPUT -i lo -j ACCEPT
@@ -27,7 +27,7 @@ ipt -A INPUT -j REJECT
 ipt -A FORWARD -j REJECT
 `
 
-// TestHostFirewall installs a firewall on node-1 that drops or rejects by default. Packets for Services traverse INPUT.
+// Packets for Services traverse INPUT, even if the endpoint is on another node.
 func TestHostFirewall(t *testing.T) {
 	w := onWorld(t)
 	t.Run("stops Services", func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestHostFirewall(t *testing.T) {
 			if page, err := w.askForHealth(f); err == nil {
 				t.Errorf("health check port: %+v", page)
 			}
-			// The node's own packets reach IPVS in OUTPUT, so their replies belong to established connections.
+			// Replies to the node's own packets belong to established connections.
 			if err := (path{w.node1.Host, cluster.TCP, near.at(f, http), "web-1", w.node1.Addr(f)}).walk(); err != nil {
 				t.Error(err)
 			}
@@ -68,7 +68,6 @@ func TestHostFirewall(t *testing.T) {
 	t.Run("a REJECT rule before kube-ipvs's rules is obeyed", w.ruleInFront)
 }
 
-// askForHealth sends a load balancer's health check to node-1.
 func (w *world) askForHealth(f cluster.Family) (cluster.Page, error) {
 	return w.outside.HTTPGet("http://"+w.node1.At(f, healthPort)+"/", slowly)
 }
@@ -81,7 +80,7 @@ func (w *world) ruleInFront(t *testing.T) {
 			near := w.nearService()
 			w.client.MustRefuse(t, cluster.TCP, near.at(f, http), slowly)
 			w.outside.MustRefuse(t, cluster.TCP, near.atNode(f, http, w.node1), slowly)
-			w.outside.Get(t, cluster.UDP, near.atNode(f, dns, w.node1), slowly) // everything else still works
+			w.outside.Get(t, cluster.UDP, near.atNode(f, dns, w.node1), slowly)
 		}
 	}
 	refused()
@@ -92,7 +91,6 @@ func (w *world) ruleInFront(t *testing.T) {
 	}
 }
 
-// closedPorts checks that the firewall accepts only the ports of Services.
 func (w *world) closedPorts(t *testing.T) {
 	t.Helper()
 	w.node1.Serve(t, cluster.TCP, 9000, cluster.As("daemon"))

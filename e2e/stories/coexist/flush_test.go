@@ -11,12 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// havoc is a command that destroys the agent's kernel state.
 type havoc struct {
 	name    string
 	script  string
 	refused bool // by the kernel
-	// ends is true if connections through IPVS break, because the kernel drops its connection entries.
+	// ends is true if connections through IPVS break because the kernel drops its connection entries.
 	ends bool
 }
 
@@ -38,18 +37,15 @@ ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
 	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
 }
 
-// showOurTables omits the table raw: earlier tests added rules there, and the agent does not restore them.
+// showOurTables omits the table raw, because the agent does not restore the rules that earlier tests added there.
 var showOurTables = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr",
 	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
 	"ip6tables-save -t filter", "ip6tables-save -t nat", "ip6tables-save -t mangle",
 }
 
-// period is the agents' sync period in these tests.
 const period = 2 * time.Second
 
-// TestOthersFlush destroys the agent's kernel state under load, waits until the agent has restored it, and logs the
-// effect on clients.
 func TestOthersFlush(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -90,8 +86,8 @@ func TestOthersFlush(t *testing.T) {
 	}
 }
 
-// comparing returns a function that compares node1's kernel state with before. It begins with the command whose output
-// differed last time, because running all commands takes a long time.
+// comparing returns a function that compares node1's kernel state with before. It first runs the command whose
+// output differed last time, because running all commands takes a long time.
 func (w *world) comparing(t *testing.T, before map[string][]string) func() error {
 	commands := slices.Clone(showOurTables)
 	return func() error {
@@ -105,8 +101,7 @@ func (w *world) comparing(t *testing.T, before map[string][]string) func() error
 	}
 }
 
-// differs reports whether two outputs of a command differ. It ignores the order of lines, and link numbers, which
-// change when kube-ipvs0 is recreated.
+// differs ignores the order of lines, and link numbers, which change when kube-ipvs0 is recreated.
 func differs(command string, had, now []string) error {
 	if a, b := unordered(had), unordered(now); !slices.Equal(a, b) {
 		return fmt.Errorf("%s was\n%s\nnow it is\n%s", command, strings.Join(a, "\n"), strings.Join(b, "\n"))
@@ -123,7 +118,6 @@ func unordered(dumped []string) []string {
 	return all
 }
 
-// watcher repeats requests along a path in the background.
 type watcher struct {
 	path   path
 	within cluster.DialOption
@@ -133,7 +127,7 @@ type watcher struct {
 
 	walked   int
 	problems []error
-	first    time.Time // and the last failure
+	first    time.Time
 	last     time.Time
 }
 
@@ -166,7 +160,6 @@ func (w *watcher) run() {
 	}
 }
 
-// end stops the watcher and returns its results.
 func (w *watcher) end() string {
 	w.once.Do(func() { close(w.stop) })
 	w.done.Wait()

@@ -30,21 +30,18 @@ ipvsadm -A -f 7$V $(test $V = 4 || echo -6) -s rr
 ip addr add $address dev kube-ipvs0 nodad
 `
 
-// taken creates a foreign virtual server at the address of a Service.
 const taken = `
 at=%s
 ipvsadm -A -t $at -s lc
 ipvsadm -a -t $at -r $(test $V = 4 && echo 10.51.0.2:80 || echo [fd00:51::2]:80) -m -w 3
 `
 
-// showAll lists commands that show all state that an agent could create or change.
 var showAll = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr", "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save",
 	"ip -o link", "ip rule", "ip -4 route show table all", "ip -6 route show table all",
 }
 
-// dump returns the output of the commands without counters, and without the alias by which the agent recognizes
-// kube-ipvs0.
+// dump omits counters, and the alias by which the agent recognizes kube-ipvs0.
 func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -65,7 +62,6 @@ func dump(t *testing.T, node *cluster.Node, commands []string) map[string][]stri
 	return all
 }
 
-// compareDumps fails the test if lines are missing or were added.
 func compareDumps(t *testing.T, what string, before, after map[string][]string) {
 	t.Helper()
 	for command, had := range before {
@@ -82,7 +78,6 @@ func compareDumps(t *testing.T, what string, before, after map[string][]string) 
 	}
 }
 
-// mustHave fails the test if lines of the first dump are missing from the second.
 func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	t.Helper()
 	for command, had := range before {
@@ -94,7 +89,6 @@ func mustHave(t *testing.T, what string, before, now map[string][]string) {
 	}
 }
 
-// TestForeign creates foreign state on a node; starts, kills, restarts and stops an agent there; and runs cleanup.
 func TestForeign(t *testing.T) {
 	// proves: 147, 148
 	w := onWorld(t)
@@ -116,7 +110,7 @@ func TestForeign(t *testing.T) {
 	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 	running := dump(t, node, showAll)
 	mustHave(t, "after the start", before, running)
-	w.agents[node].AwaitLog(t, patience, "default/empty") // another program has its address: the log names the Service
+	w.agents[node].AwaitLog(t, patience, "default/empty") // another program uses the Service's address
 	w.repaired(t, node, w.nearService())
 	mustHave(t, "after several syncs", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
@@ -152,13 +146,13 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestCleanupOfAnEmptyNode runs cleanup on a node without foreign state. It must also remove the device kube-ipvs0.
+// TestCleanupOfAnEmptyNode requires that cleanup also removes kube-ipvs0.
 func TestCleanupOfAnEmptyNode(t *testing.T) {
 	// proves: 148
 	w := onWorld(t)
 	node := w.node3
 	t.Cleanup(func() { w.wipe(t, node) })
-	for _, f := range both { // creates the tables, so that they do not appear as differences
+	for _, f := range both { // so that new tables do not appear as differences
 		w.shell(t, node, f, "for table in filter nat mangle; do ipt -t $table -P OUTPUT ACCEPT; done")
 	}
 	before := dump(t, node, showAll)
@@ -171,8 +165,7 @@ func TestCleanupOfAnEmptyNode(t *testing.T) {
 	compareDumps(t, "cleanup", before, dump(t, node, showAll))
 }
 
-// repaired waits for a full sync that starts after this call: it deletes a Service's virtual server and waits until the
-// agent recreates it.
+// repaired waits for a full sync that starts after this call.
 func (w *world) repaired(t *testing.T, node *cluster.Node, of service) {
 	t.Helper()
 	at := of.at(cluster.V4, http)
@@ -186,7 +179,6 @@ func (w *world) repaired(t *testing.T, node *cluster.Node, of service) {
 	})
 }
 
-// wipe removes everything a test may have left on the node.
 func (w *world) wipe(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	if agent := w.agents[node]; agent != nil && agent.Running() {

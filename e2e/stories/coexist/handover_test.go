@@ -18,8 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// kubeProxyConfig is kube-proxy's default configuration in a mode, without conntrack limits, which only the initial network
-// namespace can set.
+// kubeProxyConfig sets no conntrack limits, because only the initial network namespace can set them.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -30,7 +29,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 ipvs: {syncPeriod: 15m, strictARP: true}
 `
 
-// script returns the script in docs/replace-kube-proxy.md that removes leftovers of kube-ipvs.
+// script returns the script in docs/replace-kube-proxy.md.
 func script(t *testing.T) string {
 	t.Helper()
 	root, err := upstream.Root()
@@ -55,8 +54,8 @@ func script(t *testing.T) string {
 	return found[0]
 }
 
-// TestHandover starts kube-proxy on node-3, replaces it with the agent, and switches back. Connections that are already open
-// survive both switches, and new connections from pods never fail.
+// TestHandover replaces kube-proxy with the agent and switches back. Open connections survive both switches, and
+// new connections from pods never fail.
 func TestHandover(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -128,7 +127,6 @@ func TestHandover(t *testing.T) {
 	reportProblems(t, watching)
 }
 
-// reportProblems ends the watchers and fails the test for each watcher that saw a connection fail.
 func reportProblems(t *testing.T, watching []*watcher) {
 	t.Helper()
 	for _, s := range watching {
@@ -168,7 +166,7 @@ func kubeProxy(t *testing.T) string {
 	return path
 }
 
-// controlPlane starts an API server with the far Service, and returns a kubeconfig with kube-proxy's rights.
+// The kubeconfig has kube-proxy's rights.
 func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
 	t.Helper()
 	api = controlplane.Start(t, controlplane.Config{
@@ -203,7 +201,6 @@ func (w *world) startKubeProxy(t *testing.T, program, kubeconfig, mode string) *
 	return p
 }
 
-// awaitServed waits until the node serves the far Service in both families and has its rules.
 func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	w.awaitTheirs(t, node)
@@ -220,10 +217,9 @@ func (w *world) awaitServed(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// proxyPatience is how long to wait for kube-proxy, which is slow because it starts a process for each set entry.
+// kube-proxy is slow here, because it starts a process for each set entry.
 const proxyPatience = 8 * time.Minute
 
-// awaitTheirs waits until the node has kube-proxy's rules.
 func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	cluster.Eventually(t, proxyPatience, "kube-proxy's rules", func() error {
@@ -239,7 +235,7 @@ func (w *world) awaitTheirs(t *testing.T, node *cluster.Node) {
 	})
 }
 
-// refusedService claims the ssh port of node-3, which only kube-proxy serves.
+// kube-ipvs rejects this Service, because it claims the SSH port of node-3.
 const refusedService = `
 apiVersion: v1
 kind: Service
@@ -247,7 +243,6 @@ metadata: {name: refused, namespace: default}
 spec: {clusterIP: 10.96.1.77, clusterIPs: [10.96.1.77], ipFamilies: [IPv4], externalIPs: [192.168.50.13], ports: [{protocol: TCP, port: 22}]}
 ---`
 
-// TestCompareBeforeHandover: on a node that the real kube-proxy serves, preflight lists what clients would notice, and changes nothing.
 func TestCompareBeforeHandover(t *testing.T) {
 	w := onWorld(t)
 	node, proxy := w.node3, kubeProxy(t)
@@ -262,7 +257,7 @@ func TestCompareBeforeHandover(t *testing.T) {
 	cluster.Eventually(t, patience, "the external IP", func() error {
 		servers, err := node.VirtualServers()
 		if _, exists := servers[cluster.VirtualKey(cluster.TCP, "192.168.50.13:22")]; err == nil && !exists {
-			err = fmt.Errorf("not yet served:\n%s", node.MustRun(t, "ipvsadm", "-Sn"))
+			err = fmt.Errorf("the Service is not served yet:\n%s", node.MustRun(t, "ipvsadm", "-Sn"))
 		}
 		return err
 	})

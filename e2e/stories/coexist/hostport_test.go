@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// hostPorts are the rules of the portmap plugin. Ports 80 and 53, which every Service has, lead to the pod $POD on all
-// addresses of the node. Port 80 on $SECOND, and 80/udp on all addresses, lead to $OTHER.
+// hostPorts recreates rules of the portmap plugin. Ports 80 and 53, which every Service has, lead to $POD. Port 80
+// on $SECOND and 80/udp lead to $OTHER.
 const hostPorts = `
 pod=$POD; other=$OTHER; test $V = 4 || { pod=[$POD]; other=[$OTHER]; }
 for chain in CNI-HOSTPORT-DNAT CNI-HOSTPORT-SETMARK CNI-HOSTPORT-MASQ; do ipt -t nat -N $chain; done
@@ -25,8 +25,7 @@ ipt -t nat -A CNI-HOSTPORT-DNAT -p udp --dport 53 -j DNAT --to-destination $pod:
 ipt -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 9999 -j DNAT --to-destination $pod:8080
 `
 
-// TestHostPorts runs pods on node-1 with host ports that have the same numbers as Service ports. Virtual addresses are
-// local addresses, so the host port rules match them too.
+// Virtual addresses are local addresses, so the rules for host ports match them too.
 func TestHostPorts(t *testing.T) {
 	// proves: 132
 	w := onWorld(t)
@@ -64,7 +63,7 @@ func TestHostPorts(t *testing.T) {
 			if got := w.outside.Get(t, cluster.TCP, at, slowly); got.Server != "other-port" {
 				t.Errorf("%s: %s answered", at, got.Server)
 			}
-			// Remove the address, or the kernel may choose it as the node's source address.
+			// If this address stayed, the kernel could choose it as the node's source address.
 			w.node1.MustRun(t, "ip", "addr", "del", prefix, "dev", "eth0")
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// neighbors are objects of the kubelet, a CNI plugin and an administrator, next to those of kube-proxy.
+// neighbors are objects of the kubelet, a CNI plugin and an administrator.
 const neighbors = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -30,9 +30,8 @@ ip link show kube-ipvs0 >/dev/null 2>&1 || ip link add kube-ipvs0 type dummy
 ip addr add $address dev kube-ipvs0 nodad
 `
 
-// TestLeftovers runs the real kube-proxy in each of its modes and stops it. An agent takes over, and `cleanup
-// --kube-proxy-leftovers`, which doctor recommends, removes only what kube-proxy left behind: the agent's objects,
-// virtual servers and other programs' objects stay.
+// TestLeftovers runs the real kube-proxy in each of its modes before the agent. `cleanup --kube-proxy-leftovers`,
+// which doctor recommends, must remove only kube-proxy's objects.
 func TestLeftovers(t *testing.T) {
 	cluster.NeedIPTables(t, "kube-proxy's rules cannot be removed without its programs")
 	w := onWorld(t)
@@ -49,11 +48,11 @@ func TestLeftovers(t *testing.T) {
 			theirs := w.startKubeProxy(t, c.program, config, c.mode)
 			w.awaitMode(t, node, c.program, c.mode)
 			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "no agent serves this node") {
-				t.Errorf("without an agent: %v\n%s", err, out)
+				t.Errorf("cleanup without an agent: %v\n%s", err, out)
 			}
 			end(t, theirs)
 			its := dump(t, node, showAll)
-			for _, f := range both { // added after kube-proxy has stopped, because it would remove some of these objects
+			for _, f := range both { // after kube-proxy has stopped, because kube-proxy would remove some of these objects
 				w.shell(t, node, f, neighbors)
 			}
 			others := dump(t, node, showAll)
@@ -70,14 +69,13 @@ func TestLeftovers(t *testing.T) {
 			defer end(t, theirs)
 			w.awaitMode(t, node, c.program, c.mode)
 			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "kube-proxy may run on this node") {
-				t.Errorf("beside kube-proxy: %v\n%s", err, out)
+				t.Errorf("cleanup while kube-proxy runs: %v\n%s", err, out)
 			}
 			w.stopAgent(t, node)
 		})
 	}
 }
 
-// onLegacy returns a program that runs kube-proxy with iptables-legacy.
 func onLegacy(t *testing.T, proxy string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,20 +94,18 @@ func onLegacy(t *testing.T, proxy string) string {
 	return program
 }
 
-// leftovers is a node that kube-proxy served before the agent.
 type leftovers struct {
 	*world
 	node   *cluster.Node
 	socket string // of the agent
 }
 
-// remedy runs the command that doctor recommends, and checks the remaining objects.
 func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	t.Helper()
 	w, node, everything := l.world, l.node, append([]string{"nft -s list ruleset"}, showAll...)
 	const command = "kube-ipvs cleanup --kube-proxy-leftovers"
 	if found := l.diagnose(t); !strings.Contains(found, "kube-proxy's rules: ") || !strings.Contains(found, command) {
-		t.Errorf("doctor does not find them:\n%s", found)
+		t.Errorf("doctor does not report kube-proxy's rules:\n%s", found)
 	}
 	before := dump(t, node, everything)
 	planned, err := l.remove(t, "--dry-run")
@@ -138,16 +134,15 @@ func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	}
 	l.mustBeGone(t, now)
 	if out, err := l.remove(t); err != nil || !strings.Contains(out, "no rules, sets or tables of kube-proxy") {
-		t.Errorf("the second time: %v\n%s", err, out)
+		t.Errorf("the second cleanup: %v\n%s", err, out)
 	}
-	w.repaired(t, node, w.farService()) // waits for a full sync, which finds only the deleted virtual server missing
+	w.repaired(t, node, w.farService())
 	if found := l.diagnose(t); strings.Contains(found, "kube-proxy's rules: ") || strings.Contains(found, "| rules: ") || strings.Contains(found, "| sets: ") {
-		t.Errorf("doctor finds afterwards:\n%s", found)
+		t.Errorf("doctor's findings after cleanup:\n%s", found)
 	}
 	l.mustServe(t)
 }
 
-// mustBeGone fails the test if any object of kube-proxy is left.
 func (l *leftovers) mustBeGone(t *testing.T, now map[string][]string) {
 	t.Helper()
 	for _, text := range []string{"kubernetes ", "KUBE-SVC-", "KUBE-SEP-", "KUBE-NODE", "KUBE-PROXY-CANARY", "create KUBE-CLUSTER-IP", "create KUBE-6-"} {
@@ -164,7 +159,6 @@ func (l *leftovers) mustBeGone(t *testing.T, now map[string][]string) {
 	}
 }
 
-// mustServe fails the test if a pod of the node cannot reach the Service.
 func (l *leftovers) mustServe(t *testing.T) {
 	t.Helper()
 	for _, f := range both {
@@ -180,19 +174,16 @@ func (l *leftovers) remove(t *testing.T, flags ...string) (string, error) {
 	return cleanup(t, l.node, append([]string{"--kube-proxy-leftovers", "--status-socket", l.socket}, flags...)...)
 }
 
-// diagnose returns doctor's report.
 func (l *leftovers) diagnose(t *testing.T) string {
 	t.Helper()
 	return l.node.MustRun(t, "sh", "-c", cluster.AgentBinary(t)+" doctor --status-socket "+l.socket+"; true")
 }
 
-// agentsRules lists the agent's rules in iptables and nftables.
 func agentsRules(t *testing.T, node *cluster.Node) string {
 	t.Helper()
 	return node.MustRun(t, "sh", "-c", "{ iptables-save; ip6tables-save; } | grep kube-ipvs:; nft list table inet kube-ipvs 2>/dev/null | sed '/elements/,/}/d'; true")
 }
 
-// awaitMode waits until kube-proxy serves the far Service in a mode.
 func (w *world) awaitMode(t *testing.T, node *cluster.Node, program, mode string) {
 	t.Helper()
 	if mode == "ipvs" {

@@ -9,9 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestMoveRules restarts an agent to move its rules to nftables and back, while clients send continuously. IPVS does
-// not change, no request or open connection is lost, and nothing is left in the old rule layer. Cleanup then removes
-// everything from both rule layers.
+// TestMoveRules moves an agent's rules to nftables and back. IPVS does not change, no request or open connection is
+// lost, and nothing is left in the old rule layer.
 func TestMoveRules(t *testing.T) {
 	cluster.NeedIPTables(t, "the agent has no iptables to move from")
 	cluster.NeedPauses(t)
@@ -69,7 +68,6 @@ func TestMoveRules(t *testing.T) {
 	w.agents[node].AwaitLog(t, patience, "initial sync complete")
 }
 
-// onlyIn waits until the agent's sets and rules are in only one rule layer.
 func (w *world) onlyIn(t *testing.T, node *cluster.Node, rules string) {
 	t.Helper()
 	cluster.Eventually(t, patience, "all sets and rules are in "+rules, func() error {
@@ -82,7 +80,6 @@ func (w *world) onlyIn(t *testing.T, node *cluster.Node, rules string) {
 	})
 }
 
-// ruleTraces lists the agent's objects in nftables, or in iptables and ipset.
 func ruleTraces(t *testing.T, node *cluster.Node, place string) string {
 	t.Helper()
 	if place == "nftables" {
@@ -101,5 +98,4 @@ func ruleTraces(t *testing.T, node *cluster.Node, place string) string {
 	return strings.Join(found, "\n")
 }
 
-// sorted sorts lines.
 func sorted(saved string) string { return strings.Join(unordered(lines(saved)), "\n") }

@@ -7,15 +7,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// network recreates the essential rules of a network plugin. Its chains precede those of kube-ipvs, as after a plugin
-// restart.
+// network recreates the essential rules of a network plugin. Its chains precede those of kube-ipvs, as they do
+// after a plugin restart.
 type network struct {
 	name     string
 	families []cluster.Family
 	rules    string
 	undo     string // removes state other than rules
-	met      string // a rule that packets for Services must match, to show that the test is effective
-	// lost lists paths that fail with any proxy under this network plugin.
+	met      string // packets for Services must match this rule, to show that the test is effective
+	// lost reports whether a path fails with any proxy under this network plugin.
 	lost func(w *world, p path) bool
 }
 
@@ -86,9 +86,8 @@ ipt -t nat -N CILIUM_POST_nat
 ipt -t nat -I POSTROUTING -j CILIUM_POST_nat
 ipt -t nat -A CILIUM_POST_nat -s $HERE ! -d $PODS ! -o cilium_+ -j MASQUERADE
 `},
-	// Table 2 represents the second network interface of the pod web-1. Answers through it are lost in this test. A
-	// connection is marked only if its destination is an address of the first interface. This is true for node ports,
-	// but not for virtual addresses.
+	// Table 2 represents a second network interface, through which replies are lost in this test. The rules mark
+	// only connections to addresses of the first interface, such as connections to node ports.
 	{name: "AWS VPC CNI: a connection mark sends replies out of the interface on which the request arrived",
 		families: []cluster.Family{cluster.V4},
 		met:      "-A PREROUTING -i pod-+ -j CONNMARK --restore-mark --nfmask 0x80 --ctmask 0x80", rules: `
@@ -114,9 +113,8 @@ ip route flush table 2
 		}},
 }
 
-// calico resembles Felix's filter. For a packet to a Service, that filter first only sets a mark with the number of the
-// input interface. It filters the packet after IPVS has chosen the endpoint. The mark 0x10000 means "accepted"; the
-// upper bits are the interface number.
+// calico resembles Felix's filter. Before IPVS chooses the endpoint, the filter only marks the packet with the
+// number of its input interface (the upper bits). The mark 0x10000 means "accepted".
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6
@@ -191,7 +189,7 @@ ipt -t nat -A cali-nat-outgoing -m set --match-set cali${V}all-pools src -m set 
 	-j MASQUERADE
 `
 
-// TestNetworks recreates network plugins' rules on both nodes, and tests every path in docs/services.md.
+// TestNetworks tests every path in docs/services.md with each network plugin's rules.
 func TestNetworks(t *testing.T) {
 	w := onWorld(t)
 	t.Run("none, for comparison", func(t *testing.T) { w.mustPass(t, both...) })
@@ -213,7 +211,6 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// mustHaveMatched checks that packets have matched a rule.
 func mustHaveMatched(t *testing.T, node *cluster.Node, f cluster.Family, rule string) {
 	t.Helper()
 	for _, line := range lines(node.MustRun(t, saveProgram(f), "-c")) {
@@ -224,7 +221,6 @@ func mustHaveMatched(t *testing.T, node *cluster.Node, f cluster.Family, rule st
 	t.Errorf("%s: no packet matched %s", f, rule)
 }
 
-// undo runs after the rules have been removed.
 func (w *world) undo(t *testing.T, node *cluster.Node, n network) {
 	t.Helper()
 	for _, f := range n.families {

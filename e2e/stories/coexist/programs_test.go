@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// programs are replacements for the iptables programs that can hang or fail.
+// programs replaces the iptables programs with scripts that can hang or fail.
 type programs struct {
 	t   *testing.T
 	dir string
@@ -42,7 +42,6 @@ func newPrograms(t *testing.T) programs {
 
 var bothPrograms = []string{"iptables", "ip6tables"}
 
-// become makes these families' programs hang or fail. All others work.
 func (p programs) become(state string, families ...string) {
 	p.t.Helper()
 	for _, other := range []string{"hang", "fail"} {
@@ -57,7 +56,6 @@ func (p programs) become(state string, families ...string) {
 	}
 }
 
-// ofPrograms is a node on which the test can make the agent's programs hang or fail.
 type ofPrograms struct {
 	*cluster.Node
 	t         *testing.T
@@ -71,7 +69,6 @@ func newOfPrograms(t *testing.T, w *world) ofPrograms {
 	return ofPrograms{w.node3, t, w.farService(), newPrograms(t), t.TempDir()}
 }
 
-// write makes a pod the Service's endpoint.
 func (n ofPrograms) write(server *cluster.Pod) {
 	n.t.Helper()
 	to := n.far
@@ -81,7 +78,6 @@ func (n ofPrograms) write(server *cluster.Pod) {
 	}
 }
 
-// start starts an agent with these programs.
 func (n ofPrograms) start() *cluster.Process {
 	n.t.Helper()
 	p, err := n.StartCommand(cluster.Command{
@@ -95,7 +91,6 @@ func (n ofPrograms) start() *cluster.Process {
 	return p
 }
 
-// end stops the agent and removes its objects.
 func (n ofPrograms) end(agent *cluster.Process) {
 	n.t.Helper()
 	if err := agent.Stop(patience); err != nil {
@@ -106,7 +101,6 @@ func (n ofPrograms) end(agent *cluster.Process) {
 	}
 }
 
-// servedBy waits until a pod answers for the Service, in these families.
 func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
 	n.t.Helper()
 	cluster.Eventually(n.t, patience, fmt.Sprint(families, " go to ", server.Name), func() error {
@@ -116,14 +110,14 @@ func (n ofPrograms) servedBy(server *cluster.Pod, families ...cluster.Family) {
 				return err
 			}
 			if !strings.Contains(out, server.Addr(f).String()) {
-				return fmt.Errorf("it goes to %s", out)
+				return fmt.Errorf("the connection reached %s", out)
 			}
 		}
 		return nil
 	})
 }
 
-// isHealthy waits until /healthz and the metric report exactly these programs as failing.
+// isHealthy waits until /healthz and the metric report only the programs in except as failing.
 func (n ofPrograms) isHealthy(except ...string) {
 	n.t.Helper()
 	status := 200
@@ -155,8 +149,7 @@ func (n ofPrograms) isHealthy(except ...string) {
 	}
 }
 
-// TestProgramsHang starts an agent while iptables hangs. The agent serves the endpoints of both families anyway. While
-// the programs hang or fail, it cannot repair its rules, and the node is unhealthy.
+// While the programs hang or fail, the agent cannot repair its rules, but it follows changes of the endpoints.
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
@@ -181,7 +174,7 @@ func TestProgramsHang(t *testing.T) {
 	node.programs.become("")
 	node.isHealthy()
 	if ruleTraces(t, node.Node, "iptables") == "" {
-		t.Error("healthy without rules")
+		t.Error("the node is healthy although it has no rules")
 	}
 	for _, f := range both {
 		w.spareClient.Get(t, cluster.TCP, node.far.at(f, http))
@@ -189,8 +182,7 @@ func TestProgramsHang(t *testing.T) {
 	node.end(agent)
 }
 
-// TestIP6TablesHangs starts an agent on a new node while only ip6tables hangs. The agent serves IPv4 and repairs the
-// IPv4 rules as usual. The node is unhealthy until ip6tables works, and only ip6tables is reported.
+// While only ip6tables hangs, the agent serves IPv4 and repairs its rules. The node is unhealthy.
 func TestIP6TablesHangs(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)
@@ -203,7 +195,7 @@ func TestIP6TablesHangs(t *testing.T) {
 	node.MustRun(t, "nft", "flush", "ruleset")
 	cluster.Eventually(t, patience, "the rules of IPv4 are repaired", func() error {
 		if out := node.MustRun(t, "iptables-save"); !strings.Contains(out, "KUBE-") {
-			return fmt.Errorf("they are %s", out)
+			return fmt.Errorf("the rules are %s", out)
 		}
 		return nil
 	})

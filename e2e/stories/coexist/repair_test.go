@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// damages are ways in which operators and programs damage a node, each with a command that shows whether the damage is repaired.
+// The output of show differs until the damage is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"a virtual server deleted", "ipvsadm -D $(ipvsadm -Sn | awk '/^-A -t/ {print $2, $3; exit}')", "ipvsadm -Sn"},
@@ -25,8 +25,7 @@ var damages = []struct{ name, script, show string }{
 	{"ip addr flush dev kube-ipvs0", "ip addr flush dev kube-ipvs0", "ip -o addr show dev kube-ipvs0"},
 }
 
-// TestRepairs damages a node whose agent audits the kernel only once an hour, so quick checks and kernel notifications
-// must find the damage.
+// The agent audits the kernel only once an hour, so quick checks and kernel notifications must find the damage.
 func TestRepairs(t *testing.T) {
 	w := onWorld(t)
 	for _, d := range damages {
@@ -42,7 +41,7 @@ func TestRepairs(t *testing.T) {
 			w.node1.MustRun(t, "sh", "-ec", d.script)
 			cluster.Eventually(t, patience, "the damage is repaired", func() error {
 				if drifts() == had {
-					return errors.New("the agent found no damage")
+					return errors.New("the agent detected no drift")
 				}
 				return differs(d.show, before, show())
 			})
@@ -50,7 +49,6 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-// withoutTimes removes the times and counters that iptables-save prints.
 func withoutTimes(text string) string {
 	var kept string
 	for _, line := range lines(text) {

@@ -23,7 +23,7 @@ iptables: {minSyncPeriod: 1s}
 ipvs: {minSyncPeriod: 1s}
 `
 
-// changingService is a Service whose port changes. Only kube-proxy serves it, because the agent reads manifests.
+// changingService is served only by kube-proxy, because the agent reads manifests.
 const changingService = `
 apiVersion: v1
 kind: Service
@@ -31,8 +31,8 @@ metadata: {name: changing, namespace: default}
 spec: {type: ClusterIP, clusterIP: 10.96.9.9, clusterIPs: [10.96.9.9], ports: [{protocol: TCP, port: %d, targetPort: 80}]}
 `
 
-// TestForgottenKubeProxy starts the agent on a node where kube-proxy is still running and writes to the same chains.
-// The agent reports which chain changes, which program changes it, and which program listens on its ports.
+// kube-proxy is still running and writes to the same chains as the agent. The agent reports each chain that
+// changes, and the program that changes it.
 func TestForgottenKubeProxy(t *testing.T) {
 	w := onWorld(t)
 	node := w.node3
@@ -65,9 +65,9 @@ func TestForgottenKubeProxy(t *testing.T) {
 			port := 8000
 			cluster.Eventually(t, patience, "the agent's status", func() error {
 				if port++; api.Apply(t.Context(), fmt.Sprintf(changingService, port)) != nil {
-					return errors.New("cannot change a Service")
+					return errors.New("cannot change the Service")
 				}
-				out, _ := node.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // exits with status 3 because of these problems
+				out, _ := node.Run(cluster.AgentBinary(t), "status", "--status-socket", socket)
 				for _, text := range want {
 					if !strings.Contains(out, text) {
 						return fmt.Errorf("no %q in:\n%s", text, out)

@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// othersRules runs the script of another program on a node, once for each family, and removes its iptables rules at the end of the
-// test. In the script, ipt is the family's iptables, and these variables are set: PODS, the cluster's pod range; HERE, this node's pod
-// range; NODE, its address; CLIENT and WEB, the addresses of the pods on node-1; MULTICAST; V, 4 or 6.
+// othersRules runs another program's script once for each family. In the script, ipt is the family's iptables, and
+// V is 4 or 6. PODS is the cluster's pod range, HERE is the node's pod range, and CLIENT and WEB are addresses of
+// pods.
 func (w *world) othersRules(t *testing.T, node *cluster.Node, script string, families ...cluster.Family) {
 	t.Helper()
 	for _, f := range families {
@@ -71,7 +71,6 @@ func restoreProgram(f cluster.Family) string {
 	return map[cluster.Family]string{cluster.V4: "iptables-restore", cluster.V6: "ip6tables-restore"}[f]
 }
 
-// builtin lists the built-in chains of each table.
 var builtin = map[string][]string{
 	"raw":    {"PREROUTING", "OUTPUT"},
 	"mangle": {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -79,7 +78,7 @@ var builtin = map[string][]string{
 	"filter": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// restore restores a node's rules. It empties tables that did not exist before.
+// restore also empties tables that did not exist before.
 func restore(t *testing.T, node *cluster.Node, f cluster.Family, saved string) {
 	t.Helper()
 	for table, chains := range builtin {

@@ -21,7 +21,6 @@ var (
 	ports = []port{http, dns}
 )
 
-// balancers contains the load balancer IP ranges.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
@@ -35,7 +34,7 @@ type service struct {
 	server *cluster.Pod
 }
 
-// healthPort is the health check port of the Service with the policy Local.
+// healthPort is the health check port of the Service with external policy Local.
 const healthPort = 32003
 
 func (w *world) nearService() service { return service{name: "near", number: 1, server: w.near} }
@@ -44,7 +43,6 @@ func (w *world) localService() service {
 	return service{name: "local", number: 3, server: w.near, local: true}
 }
 
-// emptyService has no endpoints.
 func (w *world) emptyService() service { return service{name: "empty", number: 4} }
 
 func (w *world) services() []service {
@@ -61,7 +59,6 @@ func (s service) balancer(f cluster.Family) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(pattern, s.number))
 }
 
-// nodePort returns the node port of a protocol.
 func (s service) nodePort(p port) uint16 {
 	return uint16(map[cluster.Protocol]int{cluster.TCP: 30000, cluster.UDP: 30100}[p.protocol] + s.number)
 }
@@ -138,7 +135,7 @@ ports:
 
 func nameOf(p port) string { return strings.ToLower(string(p.protocol)) }
 
-// path is a path to a server, and the source that the server must see.
+// The server must see source as the client's address.
 type path struct {
 	from   *cluster.Host
 	proto  cluster.Protocol
@@ -147,8 +144,7 @@ type path struct {
 	source netip.Addr
 }
 
-// paths returns all paths through node-1 that docs/services.md describes: from a pod, the node itself and an outside
-// client to the ClusterIP, the node port and the load balancer IP.
+// paths returns the paths through node-1 that docs/services.md describes.
 func (w *world) paths(f cluster.Family) (all []path) {
 	for _, s := range []service{w.nearService(), w.farService(), w.localService()} {
 		for _, p := range ports {
@@ -164,7 +160,7 @@ func (w *world) paths(f cluster.Family) (all []path) {
 	return all
 }
 
-// source returns the client address that a server sees: the client's own address or node-1's.
+// source returns the client address that a server sees.
 func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.Addr {
 	if keeps {
 		return from.Addr(f)
@@ -172,10 +168,8 @@ func (w *world) source(f cluster.Family, from *cluster.Host, keeps bool) netip.A
 	return w.node1.Addr(f)
 }
 
-// walk sends a request along the path and returns an error if the outcome is wrong.
 func (p path) walk() error { return p.judge(p.from.Probe(p.proto, p.to, slowly)) }
 
-// judge returns an error if the outcome of a request is wrong.
 func (p path) judge(r cluster.Result) error {
 	switch {
 	case r.Outcome != cluster.Answered:
@@ -187,7 +181,6 @@ func (p path) judge(r cluster.Result) error {
 	return nil
 }
 
-// mustPass walks all paths of the given families.
 func (w *world) mustPass(t *testing.T, families ...cluster.Family) {
 	t.Helper()
 	for _, f := range families {
@@ -195,7 +188,6 @@ func (w *world) mustPass(t *testing.T, families ...cluster.Family) {
 	}
 }
 
-// mustPassBut walks all paths except the lost ones.
 func (w *world) mustPassBut(t *testing.T, f cluster.Family, lost func(*world, path) bool) {
 	t.Helper()
 	for _, p := range w.paths(f) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// proxyMark is the mark of a sidecar's own packets, which exempts them from the redirection.
+// proxyMark exempts a sidecar's own packets from redirection.
 const proxyMark = 1337
 
 const (
@@ -25,7 +25,7 @@ const (
 	inboundPort  = 15006
 )
 
-// redirect recreates Istio's rules in a pod's namespace: all TCP connections from and to the pod go to its sidecar.
+// redirect recreates Istio's rules in a pod: they send all TCP connections from and to the pod through its sidecar.
 const redirect = `
 for chain in ISTIO_INBOUND ISTIO_IN_REDIRECT ISTIO_OUTPUT ISTIO_REDIRECT; do ipt -t nat -N $chain; done
 ipt -t nat -A PREROUTING -p tcp -j ISTIO_INBOUND
@@ -39,7 +39,7 @@ ipt -t nat -A ISTIO_OUTPUT -p tcp -j ISTIO_REDIRECT
 ipt -t nat -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
 `
 
-// sidecar is a proxy in a pod that forwards connections to their original destination.
+// sidecar forwards connections to their original destination.
 type sidecar struct {
 	pod     *cluster.Pod
 	inbound bool
@@ -108,7 +108,6 @@ func (s *sidecar) note(from netip.Addr, to netip.AddrPort) {
 	s.from, s.to = append(s.from, from), append(s.to, to)
 }
 
-// dial connects from the pod with the mark that exempts the connection from redirection.
 func (s *sidecar) dial(to netip.AddrPort) (conn net.Conn, err error) {
 	mark := func(_, _ string, raw syscall.RawConn) (failed error) {
 		err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, proxyMark) })
@@ -125,7 +124,6 @@ func (s *sidecar) dial(to netip.AddrPort) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// originalDestination returns the original destination of a redirected connection (SO_ORIGINAL_DST).
 func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -154,19 +152,18 @@ func originalDestination(conn *net.TCPConn, f cluster.Family) (to netip.AddrPort
 	return to, err
 }
 
-// seen returns the source and destination of the last connection through the sidecar.
 func (s *sidecar) seen(t *testing.T) (netip.Addr, netip.AddrPort) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.from) == 0 {
-		t.Fatalf("the sidecar of %s saw no connection", s.pod.Name)
+		t.Fatalf("no connection reached the sidecar of %s", s.pod.Name)
 	}
 	return s.from[len(s.from)-1], s.to[len(s.to)-1]
 }
 
-// TestSidecars connects two pods with sidecars through a Service. The client's sidecar sees the ClusterIP and connects
-// to it. The server's sidecar receives the packets that IPVS sends to the pod.
+// The client's sidecar sees the ClusterIP and connects to it. The server's sidecar receives the packets that IPVS
+// sends to the pod.
 func TestSidecars(t *testing.T) {
 	w := onWorld(t)
 	svc := w.farService()

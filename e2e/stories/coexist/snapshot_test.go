@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestBootWithoutAPIServer reboots a node while the API server is unavailable. The agent serves the endpoints of other
-// nodes from its snapshot, reports that it is not ready, and follows the API server once that is available again.
+// TestBootWithoutAPIServer reboots a node while the API server is unavailable. The agent serves other nodes'
+// endpoints from its snapshot.
 func TestBootWithoutAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, kubeconfig := w.controlPlane(t)
@@ -27,7 +27,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	first := agent()
 	first.AwaitLog(t, patience, "initial sync complete")
 	served()
-	if err := first.Stop(patience); err != nil { // it writes the snapshot
+	if err := first.Stop(patience); err != nil { // a stopping agent writes the snapshot
 		t.Fatal(err)
 	}
 	api.StopAPIServer()
@@ -38,7 +38,7 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	second := agent()
 	second.AwaitLog(t, patience, "API server unavailable; serving the snapshot")
 	served()
-	status, _ := w.node3.Run(cluster.AgentBinary(t), "status", "--status-socket", socket) // exits with status 3 because the agent is not synced
+	status, _ := w.node3.Run(cluster.AgentBinary(t), "status", "--status-socket", socket)
 	if !strings.Contains(status, "is served until the API server responds") {
 		t.Errorf("status:\n%s", status)
 	}

@@ -16,13 +16,12 @@ import (
 // patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 60 * time.Second
 
-// podCIDRs are the cluster's pod ranges, passed to the agents as --cluster-cidr.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 var slowly = cluster.Within(10 * time.Second)
 
-// world is a cluster with agents on the first two nodes. Tests start and stop agents on the third node. The router
-// sends packets for Services to node-1.
+// world has agents on the first two nodes. Tests start agents on the third node. The router sends packets for
+// Services to node-1.
 type world struct {
 	*cluster.Cluster
 	node1, node2, node3 *cluster.Node
@@ -33,12 +32,10 @@ type world struct {
 	agents              map[*cluster.Node]*cluster.Process
 }
 
-// shared is the world that the tests use in sequence.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// onWorld returns the shared world.
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
@@ -94,8 +91,7 @@ func (w *world) populate() (err error) {
 	return cluster.WriteManifests(w.dir, "services", w.manifests())
 }
 
-// agentCommand returns the agent's command line on a node. It sets no conntrack limit, because a network namespace
-// cannot set it.
+// agentCommand sets no conntrack limit, because a network namespace cannot set it.
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -114,7 +110,6 @@ func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// restartAgent restarts a node's agent with other flags for the rest of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	restart := func(flags ...string) {
@@ -126,13 +121,11 @@ func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) 
 	t.Cleanup(func() { restart() })
 }
 
-// cleanup runs `kube-ipvs cleanup` on a node.
 func cleanup(t *testing.T, node *cluster.Node, flags ...string) (string, error) {
 	t.Helper()
 	return node.Run(slices.Concat([]string{cluster.AgentBinary(t), "cleanup", "--conntrack-max-per-core", "0"}, flags)...)
 }
 
-// lines returns the nonempty lines of a text.
 func lines(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.TrimSpace(l) == "" })
 }

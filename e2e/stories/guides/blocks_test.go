@@ -23,11 +23,10 @@ func pages(t *testing.T) []Page {
 	return all
 }
 
-// command matches the name of a program that the pages use, in the position of a command.
 var command = regexp.MustCompile(`(?:^\s*(?:\$ )?(?:sudo )?|[|;&(] ?|exec POD -- )(kube-ipvs|ipvsadm|kubectl|helm|docker|podman|buildah|make|` +
 	`ipset|iptables|ip6tables|nft|curl|go|sysctl|modprobe|jq|ln) `)
 
-// TestEveryCommandIsRun checks that each block of commands or settings is run, or has a comment with a reason.
+// TestEveryCommandIsRun requires that each block of commands or settings is run, or has a comment with a reason.
 func TestEveryCommandIsRun(t *testing.T) {
 	run := 0
 	for _, page := range pages(t) {

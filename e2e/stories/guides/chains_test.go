@@ -11,11 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// theirs lists chains that kube-proxy also uses in ipvs mode. kube-proxy replaces them when it restarts.
+// theirs lists chains that kube-proxy also uses in ipvs mode.
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 
-// TestWayBackRemovesOurChains checks that the page names every chain. A missing chain would keep ipsets in use.
+// A missing chain would keep ipsets in use.
 func TestWayBackRemovesOurChains(t *testing.T) {
 	var script string
 	for _, page := range pages(t) {
@@ -32,7 +32,6 @@ func TestWayBackRemovesOurChains(t *testing.T) {
 	}
 }
 
-// TestPagesNameKernelObjects checks that the sets, chains and nftables table named on the pages exist.
 func TestPagesNameKernelObjects(t *testing.T) {
 	var names []string
 	for _, c := range compile.Chains {
@@ -53,7 +52,7 @@ func TestPagesNameKernelObjects(t *testing.T) {
 		}
 		for _, m := range table.FindAllStringSubmatch(text, -1) {
 			if m[1] != nft.Table {
-				t.Errorf("%s: there is no table inet %s", page.Name, m[1])
+				t.Errorf("%s: table inet %s does not exist", page.Name, m[1])
 			}
 		}
 	}

@@ -18,8 +18,7 @@
 //	<!-- exits: 3 -->          the last command exits with this status
 //	<!-- not run: WHY -->      the block is not run, for this reason
 //
-// The fast tests of this package find broken links, and unrun blocks without a stated reason. The slow test runs all
-// commands on a small cluster, in the order of the pages (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
+// The slow test runs all commands on a small cluster (see stage_test.go): `make e2e PKG=./e2e/stories/guides`.
 //
 // May import: cluster, controlplane, upstream, labtest.
 package guides

@@ -18,7 +18,7 @@ var (
 	noLetter = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// anchors returns the link targets of a page, as GitHub derives them from headings.
+// anchors returns a page's link targets, as GitHub derives them from headings.
 func anchors(text string) []string {
 	var all []string
 	fenced := false

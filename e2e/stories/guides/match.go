@@ -8,15 +8,14 @@ import (
 
 const anything = "..."
 
-// varying lists patterns of text that differs between runs. Times precede durations, because part of a time looks like
-// a duration.
+// Times precede durations, because part of a time looks like a duration.
 var varying = []struct {
 	looks *regexp.Regexp
 	as    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b`), "DURATION"},
-	// The size of the kernel's connection table, in ipvsadm's first line. Some kernels let it grow.
+	// ipvsadm's first line contains the size of the kernel's connection table, which grows on some kernels.
 	{regexp.MustCompile(`\(size=\d+\)`), "(size=N)"},
 }
 
@@ -33,7 +32,6 @@ func Match(shown []string, output string) error {
 	return fmt.Errorf("the page shows\n\t%s\nbut the output is\n\t%s", strings.Join(want, "\n\t"), strings.Join(have, "\n\t"))
 }
 
-// plain replaces text that may differ, and drops trailing empty lines.
 func plain(lines []string) []string {
 	var all []string
 	for _, line := range lines {
@@ -48,7 +46,7 @@ func plain(lines []string) []string {
 	return all
 }
 
-// matchLines compares lines; a line of dots matches any number of lines.
+// In want, a line of dots matches any number of lines.
 func matchLines(want, have []string) bool {
 	switch {
 	case len(want) == 0:

@@ -17,7 +17,7 @@ type Page struct {
 	Blocks []Block
 }
 
-// Block is a fenced block of a page, with the instructions from the comments before it.
+// Block is a fenced block, with the instructions from the comments before it.
 type Block struct {
 	Page          string
 	Line          int    // of its first line, from 1
@@ -57,7 +57,6 @@ func Pages(root string) ([]Page, error) {
 
 var comment = regexp.MustCompile(`^<!-- (before|after|exits|not run): (.*) -->$`)
 
-// parse returns the page with its blocks.
 func parse(name, text string) (Page, error) {
 	page := Page{Name: name, Lines: strings.Split(text, "\n")}
 	next := Block{Page: name}

@@ -9,10 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// otherNodes maps pages to the node on which they run, if it is not node-1, the agent's node.
+// otherNodes lists the pages that do not run on node-1, the agent's node.
 var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
-// TestPages runs the commands of the pages and compares their output with the pages.
 func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED with -short: no page was tested; use make e2e PKG=./e2e/stories/guides")
@@ -34,7 +33,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// reader runs the commands of one page on one node, in one directory.
 type reader struct {
 	*stage
 	node    *node
@@ -64,7 +62,6 @@ func (r *reader) follow(t *testing.T, b Block) {
 	}
 }
 
-// prepare runs the page's hidden commands.
 func (r *reader) prepare(t *testing.T, line string) {
 	t.Helper()
 	if line == "stop" {
@@ -76,7 +73,7 @@ func (r *reader) prepare(t *testing.T, line string) {
 	}
 }
 
-// obey runs a command. A read-only command is repeated until its output matches the page, because agents need time to sync.
+// obey repeats a read-only command until its output matches the page, because agents need time to sync.
 func (r *reader) obey(c Command, exits int) error {
 	if strings.HasPrefix(c.Text, "kube-ipvs run ") {
 		return r.runs(c)
@@ -106,7 +103,6 @@ func (r *reader) once(c Command, exits int) error {
 	return Match(c.Shown, out)
 }
 
-// runs starts an agent. It stops at the end of the page.
 func (r *reader) runs(c Command) error {
 	p, err := r.node.start(c.Text, r.dir)
 	if err != nil {

@@ -20,16 +20,14 @@ import (
 // patience bounds every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
-// stage is a cluster of two nodes with a control plane. The agent runs on node-1, and node-2 has no agent. The pages
-// show the Services in testdata/services.yaml, whose pods answer over HTTP.
+// The agent runs on node-1, and node-2 has no agent. The pages show the Services in testdata/services.yaml.
 type stage struct {
 	*cluster.Cluster
 	api   *controlplane.ControlPlane
 	nodes map[string]*node
 }
 
-// node is a cluster node with its own /run. The nodes share the machine's files, and two agents cannot share one
-// socket.
+// node is a cluster node with its own /run, because two agents cannot share one socket.
 type node struct {
 	*cluster.Node
 	run  *cluster.Process // keeps the node's mounts
@@ -74,7 +72,7 @@ func (s *stage) apply(t *testing.T, file string) {
 	}
 }
 
-// startAgent starts the agent on node-1, with kube-proxy's rights.
+// The agent has kube-proxy's rights.
 func (s *stage) startAgent(t *testing.T) {
 	t.Helper()
 	kubeconfig, err := s.api.Kubeconfig("system:kube-proxy")
@@ -88,8 +86,8 @@ func (s *stage) startAgent(t *testing.T) {
 	agent.AwaitLog(t, patience, "initial sync complete")
 }
 
-// installPrograms creates a directory with the program under test, as if it were installed on a node. The wrapper adds
-// flags for network namespaces: the conntrack limit is global, and only the initial namespace may set it.
+// installPrograms creates a directory with the program under test. The wrapper disables the conntrack limit, which
+// only the initial network namespace can set.
 func installPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +103,6 @@ esac
 	return dir
 }
 
-// command runs a line in the node's shell, with stderr in the output.
 func (n *node) command(line, dir string) cluster.Command {
 	return cluster.Command{
 		Args:   []string{"nsenter", "--mount", "--target", fmt.Sprint(n.run.PID), "--wd=" + dir, "sh", "-c", "exec 2>&1; " + line},
@@ -114,12 +111,10 @@ func (n *node) command(line, dir string) cluster.Command {
 	}
 }
 
-// start starts a long-running program.
 func (n *node) start(line, dir string) (*cluster.Process, error) {
 	return n.StartCommand(n.command("exec "+line, dir))
 }
 
-// serveHTTP answers with the host's name until the end of the test.
 func serveHTTP(t *testing.T, h *cluster.Host, port uint16) {
 	t.Helper()
 	var listener net.Listener
@@ -141,7 +136,6 @@ func get(h *cluster.Host, url string) (string, error) {
 	return page.Body, err
 }
 
-// statusOf returns a program's exit status.
 func statusOf(err error) int {
 	var exit interface{ ExitCode() int }
 	switch {

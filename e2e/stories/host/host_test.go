@@ -21,7 +21,6 @@ import (
 // patience bounds every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
-// machine is a system booted by systemd.
 type machine struct {
 	process *os.Process
 	deb     string // the package's path on the machine
@@ -74,7 +73,6 @@ func boot(t *testing.T) *machine {
 	return m
 }
 
-// try runs a command on the machine.
 func (m *machine) try(args ...string) (string, error) {
 	args = slices.Concat([]string{"-t", fmt.Sprint(m.process.Pid), "--all", "--root", "--wdns=/", "--"}, m.enter, args)
 	c := exec.Command("nsenter", args...)
@@ -115,7 +113,6 @@ func (m *machine) awaitService(t *testing.T) {
 	})
 }
 
-// TestPackage installs, uses, upgrades, removes and purges the package on one host.
 func TestPackage(t *testing.T) {
 	m := boot(t)
 	m.install(t)
@@ -126,7 +123,6 @@ func TestPackage(t *testing.T) {
 	t.Run("removal", func(t *testing.T) { m.removal(t) })
 }
 
-// install installs the package and starts the agent with one Service.
 func (m *machine) install(t *testing.T) {
 	t.Helper()
 	m.run(t, "dpkg", "-i", m.deb)
@@ -145,7 +141,7 @@ func (m *machine) install(t *testing.T) {
 	m.awaitService(t)
 }
 
-// restrictions checks that the unit's restrictions are in force, and that they block nothing that the agent needs.
+// restrictions checks that the unit's restrictions block nothing that the agent needs.
 func (m *machine) restrictions(t *testing.T) {
 	status := m.run(t, "sh", "-c", "cat /proc/$(systemctl show --value -p MainPID kube-ipvs)/status")
 	for _, line := range []string{"CapBnd:\t0000000000003000", "CapEff:\t0000000000003000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
@@ -162,16 +158,15 @@ func (m *machine) restrictions(t *testing.T) {
 	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
 		t.Errorf("the directory of the snapshot: %q", got)
 	}
-	// The number is systemd's exposure score times ten. A unit with no restrictions has 96.
+	// The number is systemd's exposure score times ten. A unit without restrictions has 96.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }
 
-// doctor damages the machine in several ways and checks doctor's verdict on each kind of damage.
 func (m *machine) doctor(t *testing.T) {
 	m.diagnose(t, 0, "verdict: well", "kube-ipvs", "doctor")
-	// Only doctor sees this value. A running agent might repair the damage before doctor runs.
+	// Only doctor sees this value, so a running agent cannot repair the damage.
 	m.diagnose(t, 1, "sysctl net/ipv4/vs/expire_nodest_conn: is 0, must be 1", "unshare", "--mount", "sh", "-c",
 		"echo 0 >/run/zero; mount --bind /run/zero /proc/sys/net/ipv4/vs/expire_nodest_conn && exec kube-ipvs doctor")
 	for _, c := range []struct {
@@ -224,7 +219,7 @@ func (m *machine) killed(t *testing.T) {
 	m.awaitService(t)
 }
 
-// upgrade reinstalls the same version: dpkg runs the same scripts as for a newer version.
+// For the same version, dpkg runs the same scripts as for a newer version.
 func (m *machine) upgrade(t *testing.T) {
 	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
 	m.run(t, "dpkg", "-i", m.deb)
@@ -243,7 +238,7 @@ func (m *machine) upgrade(t *testing.T) {
 func (m *machine) removal(t *testing.T) {
 	m.run(t, "dpkg", "-r", "kube-ipvs")
 	if m.isActive() {
-		t.Error("the agent still runs")
+		t.Error("the agent is still running")
 	}
 	left := m.run(t, "ipvsadm", "-Sn") + m.run(t, "sh", "-c", "ip -o link show kube-ipvs0 2>/dev/null || true; ipset list -n; iptables-save | grep -i kube-ipvs || true")
 	if left != "" {
@@ -251,7 +246,7 @@ func (m *machine) removal(t *testing.T) {
 	}
 	if out := m.run(t, "sh", "-c", "find /etc/kube-ipvs /usr/bin/kube-ipvs /usr/lib/systemd/system/kube-ipvs.service -type f 2>/dev/null || true"); out !=
 		"/etc/kube-ipvs/config.yaml\n/etc/kube-ipvs/manifests/web.yaml\n" && out != "/etc/kube-ipvs/manifests/web.yaml\n/etc/kube-ipvs/config.yaml\n" {
-		t.Errorf("left after removal:\n%s", out)
+		t.Errorf("files left after removal:\n%s", out)
 	}
 	m.run(t, "dpkg", "-P", "kube-ipvs")
 	if out := m.run(t, "find", "/etc/kube-ipvs", "-type", "f"); out != "/etc/kube-ipvs/manifests/web.yaml\n" {

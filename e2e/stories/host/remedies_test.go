@@ -12,18 +12,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// remedy is a kind of damage, and the subject of the doctor finding whose remedy repairs it.
+// remedy is a kind of damage, and the subject of doctor's finding.
 type remedy struct {
 	finding string
 	damage  string
-	// nftables is true if the damage matters only if nftables balances. undo removes side effects of the damage.
+	// nftables is true for damage that matters only to the nftables data plane.
 	nftables bool
 	undo     string
 }
 
-// remedies covers every command in doctor's remedies, which a test in internal/doctor compares with its findings. It
-// also covers the commands in preflight's remedies, except those that load kernel modules, because the lab's kernel has
-// no modules.
+// remedies covers every command in doctor's and preflight's remedies, except those that load kernel modules: the
+// lab's kernel has no modules.
 var remedies = []remedy{
 	{finding: "kube-proxy's rules", damage: `
 ipset create KUBE-CLUSTER-IP hash:ip,port
@@ -59,7 +58,7 @@ ip route add default via 192.168.51.1 metric 100
 sysctl -w net/ipv4/conf/uplink.2/rp_filter=1 net.ipv4.conf.all.rp_filter=0`, undo: `
 ip link del uplink.2
 ip route del default`},
-	// Only the initial network namespace has this sysctl, and the machine runs in another namespace.
+	// Only the initial network namespace has this sysctl, and the machine is in another namespace.
 	{finding: "neighbor table of IPv4", damage: `
 mkdir -p /run/neighbors/default
 echo 3 >/run/neighbors/default/gc_thresh3
@@ -77,8 +76,8 @@ iptables -F FORWARD
 ip6tables -F FORWARD`},
 }
 
-// TestRemedies damages a machine, runs the command that doctor prints, and runs doctor again. The finding must
-// disappear, there must be no new finding, and the same virtual server must still serve the Service.
+// TestRemedies damages a machine and runs the command that doctor prints. The finding must disappear, and the same
+// virtual server must still serve the Service.
 func TestRemedies(t *testing.T) {
 	m := boot(t)
 	m.install(t)
@@ -110,7 +109,7 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 		return nil
 	})
 	if len(commands) == 0 {
-		t.Fatal("its remedy has no command")
+		t.Fatal("the finding's remedy has no command")
 	}
 	for _, command := range commands {
 		t.Logf("%s\n%s", command, mounts.run(t, "sh", "-ec", command))
@@ -118,11 +117,11 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 	cluster.Eventually(t, patience, "the damage is repaired", func() error {
 		left := subjects(mounts.examine(t))
 		if slices.Contains(left, r.finding) {
-			return errors.New("doctor still finds it")
+			return errors.New("doctor still reports the finding")
 		}
 		for _, subject := range left {
 			if !slices.Contains(before, subject) && subject != "drift" {
-				return fmt.Errorf("doctor now finds %s", subject)
+				return fmt.Errorf("doctor now reports %s", subject)
 			}
 		}
 		return nil
@@ -138,7 +137,7 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 	}
 }
 
-// withMounts returns the machine with a separate mount namespace, so that damage to files in /proc ends with the test.
+// Damage to files in /proc ends with the separate mount namespace.
 func (m *machine) withMounts(t *testing.T) *machine {
 	t.Helper()
 	id := strings.TrimSpace(m.run(t, "sh", "-c", "unshare --mount sleep infinity >/dev/null 2>&1 & echo $!"))
@@ -146,13 +145,11 @@ func (m *machine) withMounts(t *testing.T) *machine {
 	return &machine{process: m.process, enter: []string{"nsenter", "-t", id, "--mount", "--root", "--wdns=/", "--"}}
 }
 
-// served returns the virtual servers and the agent's rules.
 func (m *machine) served(t *testing.T) string {
 	t.Helper()
 	return m.run(t, "sh", "-c", "ipvsadm -Sn; { iptables-save; ip6tables-save; } | grep kube-ipvs:; nft -s list table inet kube-ipvs 2>/dev/null; true")
 }
 
-// examine returns what doctor finds.
 func (m *machine) examine(t *testing.T) []finding.Finding {
 	t.Helper()
 	out, _ := m.try("kube-ipvs", "doctor", "-o", "json") // the exit status is doctor's verdict

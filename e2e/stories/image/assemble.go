@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// BuildAgent runs the Dockerfile's build command on the files that the Dockerfile copies, with extra variables such as
-// GOARCH=arm64. It writes the agent to the directory out.
+// BuildAgent runs the Dockerfile's build command and writes the agent to the directory out.
 func (r Recipe) BuildAgent(out, version, commit string, environment ...string) error {
 	sources, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {
@@ -26,8 +25,8 @@ func (r Recipe) BuildAgent(out, version, commit string, environment ...string) e
 	return r.do("go build", sources, environment...)
 }
 
-// Assemble creates the image's files in a directory as the Dockerfile's last stage does. It builds the other stages on
-// this machine. It needs root and Debian's package iptables.
+// Assemble creates the image's files as the Dockerfile's last stage does. It needs root and Debian's package
+// iptables.
 func (r Recipe) Assemble(root, version, commit string) error {
 	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
 		return errors.New("the image's files come from Debian's package iptables, which is not installed; use apt-get install iptables")
@@ -54,7 +53,7 @@ func (r Recipe) Assemble(root, version, commit string) error {
 	return nil
 }
 
-// copyInto executes a COPY. With --from, it copies from the stages' directory, otherwise from the checkout.
+// copyInto executes a COPY instruction.
 func (r Recipe) copyInto(root, stages string, words []string) error {
 	from := r.checkout
 	if strings.HasPrefix(words[0], "--from=") {
@@ -77,7 +76,7 @@ func copyTo(destination, source string) error {
 	return output(exec.Command("cp", "-a", source, destination))
 }
 
-// do executes a RUN instruction of the Dockerfile on this machine.
+// do executes a RUN instruction on this machine.
 func (r Recipe) do(part, dir string, environment ...string) error {
 	text, err := r.run(part)
 	if err != nil {
@@ -88,7 +87,6 @@ func (r Recipe) do(part, dir string, environment ...string) error {
 	return output(shell)
 }
 
-// output runs a command and returns its stdout. An error includes the command's output.
 func output(c *exec.Cmd) error {
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", c, err, out)

@@ -15,7 +15,6 @@ const (
 	testCommit  = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// build compiles the agent into a temporary directory.
 func build(t *testing.T, environment ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +48,7 @@ func TestBuildOfTheAgent(t *testing.T) {
 	}
 }
 
-// TestNothingOfTestsIsInTheAgent checks that test code, which pauses or kills the agent, is compiled only into a
-// separate build.
+// Test code, which pauses or kills the agent, must be compiled only into a separate build.
 func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	variable := []byte("KUBE_IPVS_KILL_AFTER")
 	if bytes.Contains(read(t, build(t)), variable) {
@@ -61,7 +59,6 @@ func TestNothingOfTestsIsInTheAgent(t *testing.T) {
 	}
 }
 
-// TestAgentIsBuiltForBoth checks that any machine can build the agent for both architectures.
 func TestAgentIsBuiltForBoth(t *testing.T) {
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		binary, err := elf.Open(build(t, "GOARCH="+architecture))
@@ -75,7 +72,6 @@ func TestAgentIsBuiltForBoth(t *testing.T) {
 	}
 }
 
-// dependencies returns the libraries that a program or library needs, and its loader.
 func dependencies(t *testing.T, file string) (needed []string, interpreter string) {
 	t.Helper()
 	binary, err := elf.Open(file)

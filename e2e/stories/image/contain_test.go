@@ -44,7 +44,8 @@ func TestContain(t *testing.T) {
 	}
 }
 
-// insideVariable makes this program attempt the operation in its arguments and do nothing else. Its exit status is the kernel's errno.
+// insideVariable makes this test program attempt the operation in its arguments. The exit status is the kernel's
+// errno.
 const insideVariable = "KUBE_IPVS_INSIDE"
 
 func attempt(t *testing.T, what, with string) []string {

@@ -15,7 +15,7 @@ type Recipe struct {
 	instructions []instruction
 }
 
-// instruction is an instruction of the Dockerfile, with continued lines joined.
+// instruction is an instruction of the Dockerfile. Continued lines are joined.
 type instruction struct {
 	stage    int // from 1; 0 before the first FROM
 	word     string
@@ -55,7 +55,6 @@ func (r Recipe) last() []instruction {
 	return all[first:]
 }
 
-// run returns the RUN instruction that contains a text.
 func (r Recipe) run(part string) (string, error) {
 	for _, i := range r.instructions {
 		if i.word == "RUN" && strings.Contains(i.argument, part) {
@@ -65,7 +64,6 @@ func (r Recipe) run(part string) (string, error) {
 	return "", fmt.Errorf("no RUN instruction in the Dockerfile contains %q", part)
 }
 
-// copied lists the paths that the Dockerfile copies from the checkout.
 func (r Recipe) copied() []string {
 	var all []string
 	for _, i := range r.instructions {
@@ -76,7 +74,7 @@ func (r Recipe) copied() []string {
 	return all
 }
 
-// Start is the image's entrypoint, its default arguments, which a pod can replace, and its environment.
+// Start is the image's entrypoint, default arguments and environment.
 type Start struct {
 	Entrypoint, Arguments, Environment []string
 }

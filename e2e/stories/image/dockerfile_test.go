@@ -20,7 +20,7 @@ func recipe(t *testing.T) Recipe {
 	return r
 }
 
-// TestBuilderGetsWhatItCopies checks that the copied files exist, and that .dockerignore excludes all other files.
+// .dockerignore must exclude all files that the Dockerfile does not copy.
 func TestBuilderGetsWhatItCopies(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(checkout, ".dockerignore"))
 	if err != nil {
@@ -46,7 +46,6 @@ func TestBuilderGetsWhatItCopies(t *testing.T) {
 	}
 }
 
-// TestDockerfileHabits performs the checks of a Dockerfile linter.
 func TestDockerfileHabits(t *testing.T) {
 	all := recipe(t).instructions
 	last := all[len(all)-1].stage
@@ -76,7 +75,7 @@ func TestDockerfileHabits(t *testing.T) {
 	}
 }
 
-// checkBase checks that a build can replace each base image, and that no base image includes a registry.
+// A build must be able to replace each base image, for example with one from another registry.
 func checkBase(t *testing.T, i instruction, last bool, arguments map[string]string) {
 	t.Helper()
 	base := strings.Fields(i.argument)[0]

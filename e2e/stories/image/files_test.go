@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// requireVariable names the variable that makes tests fail, instead of being skipped, if they cannot run.
+// requireVariable makes tests fail, instead of being skipped, if they cannot run.
 const requireVariable = "KUBE_IPVS_E2E"
 
 func assemble(t *testing.T) string {
@@ -33,7 +33,7 @@ func assemble(t *testing.T) string {
 	return root
 }
 
-// commands returns every program that the agent starts, as listed in internal/kernel/iptables.
+// commands returns every program that the agent starts.
 func commands() []string {
 	var all []string
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -53,7 +53,7 @@ func TestFilesOfTheImage(t *testing.T) {
 	t.Run("all start", func(t *testing.T) { allStart(t, root) })
 }
 
-// nothingElse checks that the image contains only the agent, the programs that it starts, and their libraries: no shell, no package manager.
+// The image must contain no shell and no package manager.
 func nothingElse(t *testing.T, root string) {
 	extension := regexp.MustCompile(`^/usr/lib/[^/]+/xtables/lib(xt|ipt|ip6t)_[A-Za-z0-9]+\.so$`)
 	library := regexp.MustCompile(`^(/usr)?/lib(64|/[^/]+)/[^/]+\.so(\.[0-9]+)?$`)
@@ -85,7 +85,7 @@ func nothingElse(t *testing.T, root string) {
 	}
 }
 
-// libraries checks that the image contains exactly the libraries needed by its programs.
+// libraries requires that the image contains exactly the libraries of its programs.
 func libraries(t *testing.T, root string) {
 	needed, have := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -115,7 +115,7 @@ func libraries(t *testing.T, root string) {
 	}
 }
 
-// allStart runs every program that the agent starts, in a root with only the image's files.
+// allStart runs every program in a root with only the image's files.
 func allStart(t *testing.T, root string) {
 	start := func(stdin string, args ...string) (string, error) {
 		// A new network namespace keeps the rules from affecting the machine.
@@ -133,7 +133,7 @@ func allStart(t *testing.T, root string) {
 			t.Errorf("%s --version: %v\n%s", name, err, out)
 		}
 	}
-	// With --test, this loads the extensions that the agent's rules use, but changes nothing.
+	// --test loads the extensions that the agent's rules use, but changes nothing.
 	rules := "*nat\n:KUBE-X - [0:0]\n-A KUBE-X -m comment --comment x -m conntrack --ctstate NEW -m mark --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n"
 	for _, command := range []string{"iptables-nft-restore", "ip6tables-nft-restore"} {
 		if out, err := start(rules, command, "--test", "--noflush"); err != nil {

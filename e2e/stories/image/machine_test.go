@@ -14,14 +14,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there, the container
-// can write global sysctls. (A lab without a guest runs this test in another namespace, where these sysctls are
-// read-only.)
+// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there, the
+// container can write global sysctls.
 func TestMachine(t *testing.T) {
 	labtest.Need(t)
 	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}
 	p.spec = defaultDaemonSet(t).Spec.Template.Spec
-	p.spec.AutomountServiceAccountToken = nil // preflight uses no API server
+	p.spec.AutomountServiceAccountToken = nil
 	c := p.command(t, "preflight")
 	preflight := exec.Command(c.Args[0], c.Args[1:]...)
 	preflight.Env, preflight.Dir, preflight.SysProcAttr = c.Env, c.Dir, &syscall.SysProcAttr{}
@@ -43,7 +42,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// defaultDaemonSet returns the chart's DaemonSet with default values. It rejects unknown fields.
+// defaultDaemonSet rejects unknown fields.
 func defaultDaemonSet(t *testing.T) *appsv1.DaemonSet {
 	t.Helper()
 	for document := range strings.SplitSeq(string(read(t, checkout+"/charts/manifests/default.yaml")), "\n---\n") {

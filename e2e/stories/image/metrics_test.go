@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// onlyAfter lists series that are exported only after an event, and that event does not occur here.
+// onlyAfter lists series that appear only after an event that does not occur here.
 var onlyAfter = map[string]string{}
 
-// testMetrics checks that a running agent exports every metric that the chart's alerts and dashboard use. (Labels and their values
-// are compared in e2e/chart.)
+// testMetrics requires every metric that the chart's alerts and dashboard use. Package e2e/chart compares their
+// labels.
 func (s *stage) testMetrics(t *testing.T) {
 	page, err := s.Nodes[0].HTTPGet("http://127.0.0.1:10249/metrics")
 	if err != nil || page.Status != 200 {

@@ -15,13 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// tokenFolder is the directory in which pods find the token of their ServiceAccount.
 const tokenFolder = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // criticalScore is the oom_score_adj that the kubelet gives to pods of class system-node-critical.
 const criticalScore = -997
 
-// pod is the agent's pod on one node, started from a DaemonSet as the kubelet and a container runtime would.
+// pod is the agent's pod, started as the kubelet and a container runtime would.
 type pod struct {
 	node   *cluster.Node
 	spec   corev1.PodSpec
@@ -32,7 +31,7 @@ type pod struct {
 
 func (p *pod) container() *corev1.Container { return &p.spec.Containers[0] }
 
-// command starts a program of the image as the container runtime would: the agent, or a command of `kubectl exec`.
+// command starts a program of the image as the container runtime would.
 func (p *pod) command(t *testing.T, args ...string) cluster.Command {
 	t.Helper()
 	start, err := recipe(t).Start()
@@ -63,8 +62,7 @@ func programOf(t *testing.T, variable string) string {
 	return path
 }
 
-// privileges returns the security context's privileges. The context must explicitly request every restriction that
-// e2e/testbed/contain applies by default.
+// The security context must explicitly request every restriction that e2e/testbed/contain applies by default.
 func (p *pod) privileges(t *testing.T) []string {
 	t.Helper()
 	context, pod := p.container().SecurityContext, p.spec
@@ -106,7 +104,6 @@ func (p *pod) environment() []string {
 	return all
 }
 
-// arguments returns the container's arguments, expanded from its environment.
 func (p *pod) arguments() []string {
 	args := slices.Clone(p.container().Args)
 	for _, variable := range p.environment() {
@@ -118,7 +115,6 @@ func (p *pod) arguments() []string {
 	return args
 }
 
-// mounts returns the container's volume mounts, including the token.
 func (p *pod) mounts(t *testing.T) []string {
 	t.Helper()
 	volumes := map[string]corev1.Volume{}
@@ -135,7 +131,7 @@ func (p *pod) mounts(t *testing.T) []string {
 			add(p.hostPath(t, volume.HostPath), m.MountPath, m.ReadOnly)
 		case volume.ConfigMap != nil:
 			add(p.folder(t, "volumes/"+m.Name, p.config), m.MountPath, m.ReadOnly)
-		case volume.Secret != nil: // the user's, empty here
+		case volume.Secret != nil: // belongs to the user, and is empty here
 			add(p.folder(t, "volumes/"+m.Name, nil), m.MountPath, m.ReadOnly)
 		default:
 			t.Fatalf("volume mount %s: no such volume, or this test does not support its type", m.Name)
@@ -147,7 +143,7 @@ func (p *pod) mounts(t *testing.T) []string {
 	return flags
 }
 
-// hostPath returns a path on the node. Below /proc/sys/net, processes see the values of their own network namespace.
+// Below /proc/sys/net, processes see the values of their own network namespace.
 func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string {
 	t.Helper()
 	if volume.Path == "/proc/sys/net" {
@@ -171,7 +167,6 @@ func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string
 	return path
 }
 
-// folder writes files for the pod to a new directory.
 func (p *pod) folder(t *testing.T, name string, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(p.files, name)

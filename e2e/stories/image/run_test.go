@@ -18,8 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKubeadmCluster runs the image in a kubeadm cluster with exactly the chart's objects, rights, mounts and privileges, and
-// with kubeadm's own, unchanged ConfigMap.
+// TestKubeadmCluster runs the image in a kubeadm cluster with exactly the chart's rights, mounts and privileges.
 func TestKubeadmCluster(t *testing.T) {
 	labtest.Need(t)
 	_ = exec.Command("modprobe", "-r", "ip_vs_sed").Run() // another test may have loaded it
@@ -39,7 +38,7 @@ func TestKubeadmCluster(t *testing.T) {
 	t.Run("cleanup", s.testCleanup)
 }
 
-// testPrivileges compares the running agents' privileges in /proc with those that the chart requests.
+// testPrivileges compares the agents' privileges in /proc with those that the chart requests.
 func (s *stage) testPrivileges(t *testing.T) {
 	for i, agent := range s.agents {
 		status := fields(t, agent.PID)
@@ -70,7 +69,6 @@ func (s *stage) testPrivileges(t *testing.T) {
 	}
 }
 
-// fields reads /proc/PID/status.
 func fields(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -81,7 +79,6 @@ func fields(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// mountOptions returns the options of a process's mounts by mount point.
 func mountOptions(t *testing.T, pid int) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -92,7 +89,6 @@ func mountOptions(t *testing.T, pid int) map[string][]string {
 	return all
 }
 
-// testProbes runs the probes as the kubelet does.
 func (s *stage) testProbes(t *testing.T) {
 	for _, p := range s.pods {
 		ports := map[string]int32{}
@@ -113,7 +109,6 @@ func (s *stage) testProbes(t *testing.T) {
 	}
 }
 
-// testTraffic checks which endpoint answers each client, and which client address the server sees.
 func (s *stage) testTraffic(t *testing.T) {
 	for _, family := range s.FamilyList() {
 		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
@@ -122,7 +117,7 @@ func (s *stage) testTraffic(t *testing.T) {
 			if answered["here"] != 2 || answered["far"] != 2 {
 				t.Errorf("%s over %s: 4 connections went to %v, want 2 to each", service, proto, answered)
 			}
-			for range 2 { // one for each
+			for range 2 { // one connection for each endpoint
 				if got := s.caller.Get(t, proto, service); got.Source != s.caller.Addr(family) {
 					t.Errorf("%s over %s: %s sees %s, want the pod", service, proto, got.Server, got.Source)
 				}
@@ -156,14 +151,14 @@ spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}
 	cluster.Eventually(t, patience, "a virtual server with the scheduler sed", func() error {
 		servers, err := s.Nodes[0].VirtualServers()
 		if have := servers["TCP 10.96.0.11:80"].Scheduler; err == nil && have != "sed" {
-			err = fmt.Errorf("its scheduler is %q", have)
+			err = fmt.Errorf("the scheduler is %q", have)
 		}
 		return err
 	})
 }
 
-// testSysctls checks sysctls that the agent can set only through the chart's mount, because the container's own
-// /proc/sys is read-only.
+// The agent can set these sysctls only through the chart's mount, because the container's own /proc/sys is
+// read-only.
 func (s *stage) testSysctls(t *testing.T) {
 	for _, node := range s.Nodes {
 		for _, key := range []string{"net/ipv4/vs/conntrack", "net/ipv4/vs/expire_nodest_conn"} {
@@ -174,7 +169,6 @@ func (s *stage) testSysctls(t *testing.T) {
 	}
 }
 
-// testDatagramsLeave checks that flows to a removed endpoint disappear from conntrack.
 func (s *stage) testDatagramsLeave(t *testing.T) {
 	conn := s.caller.Open(t, cluster.UDP, at(clusterIPs[cluster.V4], 80))
 	first := conn.MustPing(t).Server
@@ -189,7 +183,6 @@ func (s *stage) testDatagramsLeave(t *testing.T) {
 	s.apply(t, s.services(s.here, s.far))
 }
 
-// testCommands runs the commands that users run with `kubectl exec`.
 func (s *stage) testCommands(t *testing.T) {
 	node := s.Nodes[0]
 	for _, c := range []struct {
@@ -216,7 +209,6 @@ func (s *stage) testCommands(t *testing.T) {
 	}
 }
 
-// testRestart replaces both pods while connections are open.
 func (s *stage) testRestart(t *testing.T) {
 	flows := s.caller.OpenFlows(t, 10, cluster.TCP, at(clusterIPs[cluster.V4], 80), cluster.FlowConfig{
 		Every: time.Second, Within: 30 * time.Second, Max: 10 * time.Minute,
@@ -229,7 +221,7 @@ func (s *stage) testRestart(t *testing.T) {
 	s.testTraffic(t)
 }
 
-// testLegacyHost checks that the agent uses iptables-legacy, and shares its lock, on a host whose kubelet uses it.
+// The agent must use iptables-legacy, and share its lock, on a host whose kubelet uses it.
 func (s *stage) testLegacyHost(t *testing.T) {
 	node := s.Nodes[1]
 	for _, command := range []string{"iptables-legacy", "ip6tables-legacy"} {
@@ -248,13 +240,13 @@ func (s *stage) testLegacyHost(t *testing.T) {
 	s.restart(t, node)
 	for _, command := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		if rules := node.MustRun(t, command); !strings.Contains(rules, "KUBE-IPVS-FILTER") {
-			t.Errorf("%s shows no rules of the agent on a host with the kubelet's chain in the legacy tables:\n%s", command, rules)
+			t.Errorf("%s shows no rules of the agent, although the kubelet uses the legacy tables:\n%s", command, rules)
 		}
 	}
 	s.testTraffic(t)
 }
 
-// lock takes iptables-legacy's lock on a node.
+// lock acquires iptables-legacy's lock on a node.
 func (s *stage) lock(t *testing.T, node *cluster.Node) (release func()) {
 	t.Helper()
 	file, err := os.OpenFile(filepath.Join(s.pods[node.Index-1].files, "run/xtables.lock"), os.O_RDWR, 0)
@@ -267,7 +259,6 @@ func (s *stage) lock(t *testing.T, node *cluster.Node) (release func()) {
 	return func() { file.Close() }
 }
 
-// testEveryValue renders the chart with every value set, and starts the agent.
 func (s *stage) testEveryValue(t *testing.T) {
 	manifest := string(read(t, checkout+"/e2e/chart/testdata/everything.golden.yaml"))
 	manifest = strings.NewReplacer(`"fd00::1"`, `"`+apiAddress+`"`, `"443"`, `"6443"`).Replace(manifest)
@@ -285,18 +276,16 @@ func (s *stage) testEveryValue(t *testing.T) {
 	}
 }
 
-// testNothingRefused checks that no operation of an agent has been refused so far.
 func (s *stage) testNothingRefused(t *testing.T) {
 	for line := range strings.Lines(s.logs()) {
 		for _, refusal := range []string{"permission denied", "not permitted", "read-only file system", "Permission denied", "forbidden"} {
 			if strings.Contains(line, refusal) {
-				t.Errorf("an agent logged: %s", line)
+				t.Errorf("the kernel or the API server refused an operation: %s", line)
 			}
 		}
 	}
 }
 
-// testCleanup checks that the container can remove everything it created.
 func (s *stage) testCleanup(t *testing.T) {
 	for _, node := range s.Nodes {
 		s.stop(t, node)

@@ -23,11 +23,11 @@ const apiAddress = "192.0.2.10"
 // kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// inNamespace is a flag for nodes that are network namespaces, which cannot set the global conntrack limit.
+// inNamespace disables the global conntrack limit, which network namespaces cannot set.
 const inNamespace = "--conntrack-max-per-core=0"
 
-// stage is a kubeadm cluster whose kube-proxy is replaced. Its API server contains the chart's objects and kubeadm's
-// unchanged ConfigMap, and both nodes run the agent as the DaemonSet specifies.
+// stage is a kubeadm cluster whose kube-proxy is replaced. Its API server contains the chart's objects and
+// kubeadm's unchanged ConfigMap.
 type stage struct {
 	*cluster.Cluster
 	api          *controlplane.ControlPlane
@@ -76,7 +76,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	}
 }
 
-// newPod turns a DaemonSet in the API server into a pod, as the controller, the scheduler and the kubelet would.
+// newPod turns a DaemonSet into a pod, as the controller, the scheduler and the kubelet would.
 func (s *stage) newPod(t *testing.T, node *cluster.Node, name string) *pod {
 	t.Helper()
 	ds, err := s.client.AppsV1().DaemonSets("kube-system").Get(t.Context(), name, metav1.GetOptions{})
@@ -111,7 +111,6 @@ func (s *stage) token(t *testing.T, account string) map[string]string {
 	return map[string]string{"token": answer.Status.Token, "ca.crt": string(s.api.Client().CAData), "namespace": "kube-system"}
 }
 
-// startOn starts the agent on a node with the DaemonSet's arguments.
 func (s *stage) startOn(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	p := s.pods[node.Index-1]
@@ -134,7 +133,6 @@ func (s *stage) stop(t *testing.T, node *cluster.Node) {
 	s.logsOfBefore.WriteString(agent.Log())
 }
 
-// restart replaces the pod on a node.
 func (s *stage) restart(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	s.stop(t, node)
@@ -142,7 +140,6 @@ func (s *stage) restart(t *testing.T, node *cluster.Node) {
 	s.agents[node.Index-1].AwaitLog(t, patience, "initial sync complete")
 }
 
-// exec runs a command in a node's pod, as `kubectl exec` does.
 func (s *stage) exec(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
 	out, err := node.RunCommand(s.pods[node.Index-1].command(t, args...))
@@ -152,7 +149,6 @@ func (s *stage) exec(t *testing.T, node *cluster.Node, args ...string) string {
 	return out
 }
 
-// logs returns everything the agents have logged so far.
 func (s *stage) logs() string {
 	all := s.logsOfBefore.String()
 	for _, agent := range s.agents {
@@ -161,12 +157,11 @@ func (s *stage) logs() string {
 	return all
 }
 
-// clusterIPs and nodePort belong to the stage's Service, which serves TCP and UDP.
+// These addresses belong to the stage's Service, which serves TCP and UDP.
 var clusterIPs = map[cluster.Family]string{cluster.V4: "10.96.0.10", cluster.V6: "fd00:10:96::10"}
 
 const nodePort = 30080
 
-// services renders a NodePort Service with these endpoints.
 func (s *stage) services(endpoints ...*cluster.Pod) string {
 	manifest := `
 apiVersion: v1

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestCommands runs the inspection commands while connections are open, and again after the agent has stopped.
 func TestCommands(t *testing.T) {
 	s := newStage(t)
 	t.Run("with the agent", func(t *testing.T) { withAgent(t, s) })
@@ -39,7 +38,6 @@ func withAgent(t *testing.T, s *stage) {
 	}
 }
 
-// checkServices checks that services shows three connections to the Service, one per endpoint.
 func checkServices(t *testing.T, s *stage) {
 	t.Helper()
 	list := runJSON[inspect.ServiceList](t, s, "services", "default/plain")
@@ -71,8 +69,6 @@ func checkStatus(t *testing.T, s *stage) {
 	}
 }
 
-// checkExplain runs explain with the client port of an open connection. The output must name the endpoint that serves
-// the connection.
 func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	t.Helper()
 	path := runJSON[explanations](t, s, "explain", plainIP+":80", "--from", c.Local.String()).Items[0]
@@ -84,20 +80,19 @@ func checkExplain(t *testing.T, s *stage, c *cluster.Conn) {
 	}
 }
 
-// checkMetrics checks that /metrics contains the connections under the Service's name, and that /configz contains the
-// settings, as in other Kubernetes components.
+// /configz contains the settings, as in other Kubernetes components.
 func checkMetrics(t *testing.T, s *stage) {
 	var page cluster.Page
 	const series = `kube_ipvs_service_connections_total{protocol="tcp",service_name="plain",service_namespace="default",service_port="http"} 3`
 	cluster.Eventually(t, patience, "connections are counted", func() (err error) { // the kernel updates its estimators every two seconds
 		if page, err = s.node.HTTPGet("http://127.0.0.1:10249/metrics"); err == nil && !strings.Contains(page.Body, series) {
-			err = fmt.Errorf("the metrics have no %s", series)
+			err = fmt.Errorf("the metrics do not contain %s", series)
 		}
 		return err
 	})
 	for _, want := range []string{`kube_ipvs_virtual_servers `, `kube_ipvs_endpoints{state="ready"} `, `kube_ipvs_programming_stage_duration_seconds_count{stage="apply"} `} {
 		if !strings.Contains(page.Body, "\n"+want) {
-			t.Errorf("the metrics have no %s", want)
+			t.Errorf("the metrics do not contain %s", want)
 		}
 	}
 	if page, err := s.node.HTTPGet("http://127.0.0.1:10249/configz"); err != nil || !strings.Contains(page.Body, `"config.kube-ipvs.io": {`) {
@@ -105,8 +100,7 @@ func checkMetrics(t *testing.T, s *stage) {
 	}
 }
 
-// keepsServices checks that cleanup --keep-services leaves the virtual servers for kube-proxy to take over, and that connections
-// survive.
+// With --keep-services, cleanup leaves the virtual servers for kube-proxy, and connections survive.
 func keepsServices(t *testing.T, s *stage) {
 	open := s.client.Open(t, cluster.TCP, plainIP+":80")
 	s.node.MustRun(t, s.binary, "cleanup", "--keep-services")
@@ -123,8 +117,7 @@ func keepsServices(t *testing.T, s *stage) {
 	}
 }
 
-// withoutAgent checks that the commands still show the kernel's state, and that a Service name as an argument is an
-// error.
+// Without an agent, a Service name as an argument is an error.
 func withoutAgent(t *testing.T, s *stage) {
 	list := runJSON[inspect.ServiceList](t, s, "services")
 	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {
@@ -139,6 +132,6 @@ func withoutAgent(t *testing.T, s *stage) {
 		t.Errorf("path %+v", path)
 	}
 	if out, err := s.node.Run(s.binary, "services", "default/plain", "--status-socket", s.socket); err == nil || !strings.Contains(err.Error(), "only the agent knows") {
-		t.Errorf("a Service by name: %v, %q", err, out)
+		t.Errorf("services with a Service name: want an error, got %v, %q", err, out)
 	}
 }

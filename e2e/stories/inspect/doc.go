@@ -1,5 +1,3 @@
 // Package inspect compares the output of the inspection commands (services, conns, status, explain) with the behavior of real
 // connections.
-//
-// It contains only tests.
 package inspect

@@ -11,18 +11,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// TestDoctorFollowsPaths blocks Service packets on a node in ways that no specific check of doctor detects. Each time,
-// a client fails, and doctor reports a problem and names the rule.
+// TestDoctorFollowsPaths blocks packets in ways that no specific check of doctor detects. doctor must name the rule
+// that blocks them.
 func TestDoctorFollowsPaths(t *testing.T) {
 	s := newStage(t)
 	if found := pathsFound(t, s); len(found) > 0 {
-		t.Fatalf("before anything is broken: %+v", found)
+		t.Fatalf("doctor reports findings on a healthy node: %+v", found)
 	}
 	for name, c := range map[string]struct {
 		spoil, mend string
 		from        *cluster.Host
 		severity    finding.Severity
-		want        string // in the finding
+		want        string
 	}{
 		"policy": {
 			"iptables -A INPUT -i lo -j ACCEPT; iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; " +
@@ -74,7 +74,7 @@ func TestDoctorFollowsPaths(t *testing.T) {
 	}
 }
 
-// pathsFound returns doctor's findings about paths, and checks that doctor followed and probed some paths.
+// pathsFound also checks that doctor followed and probed some paths.
 func pathsFound(t *testing.T, s *stage) []finding.Finding {
 	t.Helper()
 	report := runJSON[doctor.Report](t, s, "doctor")

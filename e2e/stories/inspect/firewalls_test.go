@@ -14,8 +14,7 @@ import (
 // firewallRules contains rules recorded from the Debian packages of these programs.
 const firewallRules = "../../../internal/explain/testdata/firewalls"
 
-// TestExplainPredictsPacketsBehindFirewalls adds a firewall program's rules to the node. Packets must stop or arrive as
-// explain predicts. At most one path in ten may be unclear.
+// Packets must stop or arrive as explain predicts. At most one path in ten may be unclear.
 func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	s := newStage(t)
 	for _, program := range []string{"ufw", "firewalld", "firewalld-iptables", "docker"} {
@@ -45,7 +44,6 @@ func TestExplainPredictsPacketsBehindFirewalls(t *testing.T) {
 	}
 }
 
-// firewall adds a program's rules after the agent's rules for the rest of the test.
 func (s *stage) firewall(t *testing.T, program string) {
 	t.Helper()
 	for _, c := range []struct{ ending, save, restore string }{

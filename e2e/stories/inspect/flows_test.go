@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestFlows shows connections of a client with the names of Service and endpoint, as they begin and end.
 func TestFlows(t *testing.T) {
 	s := newStage(t)
 	flows := s.node.MustStart(t, s.binary, "flows", "default/plain", "-o", "json", "--limit", "6", "--status-socket", s.socket)
@@ -48,6 +47,6 @@ func TestFlows(t *testing.T) {
 				return err
 			}
 		}
-		return fmt.Errorf("%d events, none of them an end; %w", len(all), err)
+		return fmt.Errorf("%d events, but no connection has ended; %w", len(all), err)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// TestHistory deletes a virtual server: the history has the agent's start, and the repair with its cause.
+// After a virtual server is deleted, the history contains the repair and its cause.
 func TestHistory(t *testing.T) {
 	s := newStage(t)
 	list := runJSON[inspect.HistoryList](t, s, "history")
@@ -22,7 +22,7 @@ func TestHistory(t *testing.T) {
 		t.Fatalf("the start: %+v", list)
 	}
 	s.node.MustRun(t, "ipvsadm", "-D", "-t", plainIP+":80")
-	cluster.Eventually(t, patience, "the history has the repair", func() error {
+	cluster.Eventually(t, patience, "the history contains the repair", func() error {
 		repairs := runJSON[inspect.HistoryList](t, s, "history", "--repairs", "--service", "default/plain").Items
 		if !slices.ContainsFunc(repairs, func(e *view.PastSync) bool {
 			return e.Kind == view.SyncRepair && slices.Contains(e.Services.Items, "default/plain") && strings.Contains(strings.Join(e.Drift.Items, "\n"), plainIP)
@@ -36,7 +36,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestBundle makes an archive on a node with an agent. Only the parts without a source there may fail.
+// Parts of the archive may fail only if this node has no source for them.
 func TestBundle(t *testing.T) {
 	s := newStage(t)
 	path := filepath.Join(s.dir, "bundle.tar.gz")

@@ -18,8 +18,7 @@ type explanations struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-// TestExplainPredictsPackets checks that a client reaches exactly the endpoints that explain predicts, that they see
-// the predicted source address, and that packets stop where explain predicts it.
+// TestExplainPredictsPackets checks that packets of a client reach exactly the endpoints that explain predicts.
 func TestExplainPredictsPackets(t *testing.T) {
 	s := newStage(t)
 	client, here, outside, node := s.client.Host, s.here.Host, s.outside, s.node.Host
@@ -50,7 +49,6 @@ func TestExplainPredictsPackets(t *testing.T) {
 	}
 }
 
-// clientAddr returns the client's address in the Service's family.
 func clientAddr(from *cluster.Host, service string) netip.Addr {
 	if strings.HasSuffix(service, "6") {
 		return from.V6
@@ -58,7 +56,6 @@ func clientAddr(from *cluster.Host, service string) netip.Addr {
 	return from.V4
 }
 
-// request opens a new connection from the client address that the test passed to explain.
 func request(t *testing.T, e explain.Explanation, from *cluster.Host, at netip.Addr) cluster.Reply {
 	t.Helper()
 	return from.Get(t, cluster.TCP, e.Address.String(), cluster.FromAddr(at), cluster.Within(10*time.Second))
@@ -90,8 +87,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 		}
 	}
 	if e.Service == "default/sticky" || e.Service == "default/sticky6" {
-		// Any endpoint may answer the first request, but the same endpoint must answer all further requests. A second
-		// explain predicts this endpoint.
+		// Any endpoint may answer the first request, but the same endpoint must answer all others.
 		predicted = []string{}
 		for _, o := range runJSON[explanations](t, s, "explain", e.Service, "--from", at.String()).Items[0].Endpoints {
 			predicted = append(predicted, o.Pod)
@@ -106,8 +102,7 @@ func compareWithReality(t *testing.T, s *stage, e explain.Explanation, from *clu
 	}
 }
 
-// isSource reports whether the endpoint saw the predicted source. The node uses other addresses for connections to its
-// own pods.
+// isSource reports whether the endpoint saw the predicted source.
 func isSource(s *stage, says string, client *cluster.Host, at, got netip.Addr) bool {
 	if says == "the client" {
 		return got == at

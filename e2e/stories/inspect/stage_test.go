@@ -39,7 +39,6 @@ const (
 // services is the number of Services in the manifests.
 const services = 11
 
-// stage is a node with an agent, a second node with a pod, and clients outside the cluster.
 type stage struct {
 	*cluster.Cluster
 	node      *cluster.Node
@@ -94,7 +93,6 @@ func (s *stage) manifests() string {
 		s.service("far6", far6IP, far6LB, "  type: LoadBalancer\n  externalTrafficPolicy: Local\n", "", s.far)
 }
 
-// service renders a Service in its address's family, and its EndpointSlice.
 func (s *stage) service(name, ip, balancer, spec, annotations string, pods ...*cluster.Pod) string {
 	var b strings.Builder
 	family := cluster.V4
@@ -126,7 +124,7 @@ endpoints:%s
 	return b.String()
 }
 
-// runJSON runs a command of the agent's binary on the node and decodes the JSON that it prints. It ignores the exit status.
+// runJSON ignores the command's exit status.
 func runJSON[T any](t *testing.T, s *stage, args ...string) T {
 	t.Helper()
 	var output T

@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// TestTop checks that top shows open connections in a terminal and counts new connections.
 func TestTop(t *testing.T) {
 	s := newStage(t)
 	var conns []*cluster.Conn

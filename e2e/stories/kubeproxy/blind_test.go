@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// blind contains the outcomes of the time during which neither program could read the node's addresses.
+// blind contains the outcomes while neither program could read the node's addresses.
 type blind struct{ nodePort, healthPort [2]string }
 
 // unreadable makes address reads fail, and triggers a read by both programs: kube-proxy reads at every sync, kube-ipvs
@@ -55,8 +55,7 @@ func (w *world) unreadable(t *testing.T) blind {
 	return *w.blind
 }
 
-// seeAgain checks that both programs serve these ports once they can read the addresses. This shows that only the fault
-// closed the ports.
+// seeAgain shows that only the fault closed the ports.
 func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {
@@ -68,10 +67,9 @@ func (w *world) seeAgain(t *testing.T) {
 	}
 }
 
-// soon is the limit for state that should already exist.
+// soon limits the wait for something that should be true already.
 const soon = time.Minute
 
-// extraAddress returns an additional address for a side's node.
 func (w *world) extraAddress(s *side) netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 168, 50, byte(200 + s.node.Index)})
 }

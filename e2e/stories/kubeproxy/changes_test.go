@@ -14,9 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// firstInstant connects to the node's daemon at the address of a new Service. It starts before the Service exists and
-// ends when both programs have synced. On a fast machine, the port may close between two requests, so the test makes
-// several attempts.
+// firstInstant connects to the node's daemon at the address of a new Service. On a fast machine, the port may close
+// between two requests, so the test makes several attempts.
 func firstInstant(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	leaked := map[*side]bool{}
@@ -54,7 +53,6 @@ endpoints: [{addresses: [web]}]`, attempt))
 	})
 }
 
-// asksUntil reports whether a pod of the node received any answer.
 func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	for {
 		select {
@@ -68,8 +66,7 @@ func asksUntil(stop <-chan struct{}, s *side, at string) (answered bool) {
 	}
 }
 
-// rangeOfOneAddress sends datagrams from clients in the source ranges while other Services change. A busy emulated machine loses
-// about one datagram in a thousand even without changes.
+// A busy emulated machine loses about one datagram in a thousand even without changes.
 func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["ranges"]
@@ -94,7 +91,7 @@ func rangeOfOneAddress(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// foreignAt is the address of a foreign virtual server. No Service uses it.
+// foreignAt is the address of a foreign virtual server.
 const foreignAt = "10.50.0.1:80"
 
 func (s *side) addForeignServer(t *testing.T) {
@@ -125,8 +122,7 @@ func foreignServer(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// zeroEndpoints sends continuously from pods and outside clients while a Service loses its only endpoint. The
-// endpoint's pod keeps running and counts the datagrams that still arrive.
+// zeroEndpoints keeps the removed endpoint's pod running, to count the datagrams that still arrive there.
 func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["logs"]
@@ -150,7 +146,7 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	w.apply(t, svc.With("endpoints: []").SlicesYAML())
 	w.settle(t)
 	before := w.collector.Sources()
-	time.Sleep(3 * time.Second) // datagrams of any flow that the programs left arrive now
+	time.Sleep(3 * time.Second) // datagrams of remaining flows arrive now
 	after := w.collector.Sources()
 	for _, s := range senders {
 		s.Stop()
@@ -165,8 +161,8 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH keeps a connection to a terminating endpoint open, so that its destination stays with weight 0. It then
-// opens new connections from many source ports, because mh hashes the port.
+// drainWithMH keeps a connection to a terminating endpoint open, so that its destination stays with weight 0. mh
+// hashes the port, so the new connections use many source ports.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["hash"]
@@ -206,8 +202,7 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	return ours, theirs
 }
 
-// outsideTheWindow sends segments with out-of-window sequence numbers from the endpoint of an open connection. The
-// client is not masqueraded. If it were, the node would answer such segments with resets under both programs
+// The client is not masqueraded. Otherwise, the node would answer such segments with resets under both programs
 // (docs/known-limits.md).
 func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
@@ -239,8 +234,7 @@ func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// contested checks after each sync of kube-proxy which Service receives the address, until each Service has received it
-// once.
+// contested waits until each Service has received the address once.
 func contested(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	older, younger := w.web.Name, w.other.Name
@@ -268,7 +262,7 @@ func contested(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// earlySender sends from outside before the Service's status has the load balancer's address, so that the kernel tracks the flow
+// earlySender sends before the Service's status contains the load balancer's address, so that the kernel tracks the flow
 // without a virtual server.
 func earlySender(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
@@ -300,7 +294,6 @@ func earlySender(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// resets counts the TCP resets that the pod and the node have sent.
 func (s *side) resets() (int, error) {
 	total := 0
 	for _, h := range []*cluster.Host{s.pod.Host, s.node.Host} {

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// cleanup stops both programs and runs their cleanups while a foreign virtual server exists.
 func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	for _, s := range w.sides() {
@@ -41,7 +40,6 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// left lists the state that a program's cleanup has left behind.
 func (s *side) left() (string, error) {
 	var all []string
 	for _, kind := range []struct{ name, list string }{

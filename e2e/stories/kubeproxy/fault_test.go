@@ -18,15 +18,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// fault, while switched on, makes a program's reads of the node's addresses fail. The program itself is unchanged: a
-// seccomp filter notifies this test of every sendto, as a container runtime's filter can.
+// fault makes a program's reads of the node's addresses fail. A seccomp filter notifies this test of every sendto,
+// as a container runtime's filter can.
 type fault struct {
 	on   atomic.Bool
 	hits atomic.Int64
 }
 
-// fallibleVariable makes this test program execute another one behind a seccomp filter. Its value names the socket that receives
-// the filter's file descriptor.
+// fallibleVariable makes this test program execute another program behind a seccomp filter. The variable names the
+// socket that receives the filter's file descriptor.
 const fallibleVariable = "KUBE_IPVS_FALLIBLE"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startFallible starts a program on a node with the fault switched off.
 func startFallible(t *testing.T, node *cluster.Node, command ...string) (*cluster.Process, *fault) {
 	t.Helper()
 	self, err := os.Executable()
@@ -99,7 +98,7 @@ func receiveFile(listen *net.UnixListener) (int, error) {
 	return fds[0], nil
 }
 
-// become installs a filter on this thread, sends its notification file descriptor to the test, and executes the program.
+// become installs a filter on this thread and executes the program.
 func become(at string, command []string) error {
 	runtime.LockOSThread()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: at, Net: "unix"})
@@ -111,7 +110,7 @@ func become(at string, command []string) error {
 		return fmt.Errorf("install the filter: %w", err)
 	}
 	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(filter), nil); err != nil {
-		return fmt.Errorf("hand the filter over: %w", err)
+		return fmt.Errorf("send the filter: %w", err)
 	}
 	if err := os.Unsetenv(fallibleVariable); err != nil {
 		return err
@@ -137,7 +136,7 @@ func notifyOfSends() (int, error) {
 	return int(fd), nil
 }
 
-// The kernel's struct seccomp_notif and struct seccomp_notif_resp.
+// These are the kernel's struct seccomp_notif and struct seccomp_notif_resp.
 type (
 	notification struct {
 		id            uint64
@@ -185,11 +184,10 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// readsAddresses reports whether a thread of the program itself, and not of a child process, is about to request
-// interface addresses.
+// readsAddresses reports whether a thread of the program itself is about to request interface addresses.
 func readsAddresses(asked notification, program, pid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", pid, asked.thread)); err != nil {
-		return false // a child process of the program
+		return false
 	}
 	header := make([]byte, unix.SizeofNlMsghdr)
 	if uint64(len(header)) > asked.args[2] {
@@ -203,8 +201,7 @@ func readsAddresses(asked notification, program, pid int) bool {
 	return binary.NativeEndian.Uint16(header[4:]) == unix.RTM_GETADDR && isRouteSocket(program, int(asked.args[0]))
 }
 
-// isRouteSocket reports whether an open file of the program is a NETLINK_ROUTE socket. (In other netlink families, the
-// message types have other meanings.)
+// In netlink families other than NETLINK_ROUTE, the message types have other meanings.
 func isRouteSocket(program, fd int) bool {
 	socket, err := unix.PidfdGetfd(program, fd, 0)
 	if err != nil {

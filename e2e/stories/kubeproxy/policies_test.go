@@ -42,7 +42,7 @@ func internalLocalNodePort(_ *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// anotherNodesAddress connects to a daemon on the neighbor, whose addresses a Service claims.
+// A Service claims the neighbor's addresses.
 func anotherNodesAddress(_ *testing.T, w *world) (ours, theirs string) {
 	return w.inEachFamily(func(s *side, f cluster.Family) string {
 		r := s.pod.Probe(cluster.TCP, w.neighbor.At(f, daemonPort), slowly)

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// damages lists the damage done to both nodes, each with a command that shows whether it has been repaired.
+// The output of show differs until the damage is repaired.
 var damages = []struct{ name, script, show string }{
 	{"ipvsadm -C", "ipvsadm -C", "ipvsadm -Sn"},
 	{"iptables -t nat -F", "iptables -w -t nat -F", "iptables-save -t nat | grep ^-A"},
@@ -18,8 +18,7 @@ var damages = []struct{ name, script, show string }{
 	{"ip link del kube-ipvs0", "ip link del kube-ipvs0", "ip -o -4 addr show dev kube-ipvs0 | wc -l"},
 }
 
-// TestRepairTimes measures how long each program takes to repair the same damage, with its default intervals. The times are only
-// logged, because they depend on the machine's load.
+// The times are only logged, because they depend on the machine's load.
 func TestRepairTimes(t *testing.T) {
 	labtest.Need(t)
 	w := newWorld(t)
@@ -49,7 +48,6 @@ func TestRepairTimes(t *testing.T) {
 	}
 }
 
-// repairs damages the side's node and returns the time until its repair.
 func (s *side) repairs(script, show string) (time.Duration, error) {
 	state := func() string {
 		out, _ := s.node.Run("sh", "-c", show) // the device may not exist

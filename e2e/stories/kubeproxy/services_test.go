@@ -14,7 +14,6 @@ import (
 //go:embed testdata/services.txtar
 var servicesArchive []byte
 
-// Ports of Services.
 var (
 	http   = manifest.Port{Protocol: cluster.TCP, Number: 80, Target: 8080}
 	dns    = manifest.Port{Protocol: cluster.UDP, Number: 53, Target: 5353}
@@ -22,17 +21,15 @@ var (
 	daemon = manifest.Port{Protocol: cluster.TCP, Number: daemonPort}
 )
 
-// Node ports in testdata/services.txtar.
+// These node ports are in testdata/services.txtar.
 const (
 	plainNodePort  = 30080
 	logsNodePort   = 30514
 	healthNodePort = 32100 // of health checks
 )
 
-// balancers contains the ranges of load balancer IPs and external IPs.
 var balancers = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:cb::/64")}
 
-// readServices reads the Services of testdata/services.txtar, by name.
 func (w *world) readServices() {
 	w.maker = manifest.Maker{Cluster: w.Cluster, Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}
 	w.services = map[string]manifest.Service{}
@@ -41,8 +38,8 @@ func (w *world) readServices() {
 	}
 }
 
-// manifests returns the initial objects. The second part must be created a second after the first: creation timestamps
-// have a resolution of one second, and the older of two Services gets a contested address.
+// The second part of the manifests must be created a second after the first: the older of two Services gets a
+// contested address, and creation timestamps have a resolution of one second.
 func (w *world) manifests() []string {
 	first := ""
 	for _, n := range w.Nodes { // server-side apply accepts only one address of each type
@@ -61,7 +58,7 @@ status: {addresses: [{type: InternalIP, address: %q}, {type: ExternalIP, address
 	return []string{first, w.services["a-younger"].YAML()}
 }
 
-// marker is the Service whose port settle changes.
+// settle changes the port of the marker Service.
 func (w *world) marker(epoch int) (manifest.Service, manifest.Port) {
 	number := uint16(1000 + epoch)
 	return w.services["marker"].With(fmt.Sprintf("spec: {ports: [{name: marker, port: %d, targetPort: 8080}]}", number)),

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// story runs a case on both sides and returns both outcomes, in the wording of the case.
+// story returns the outcomes in the wording of the case.
 type story func(t *testing.T, w *world) (ours, theirs string)
 
 var stories = map[string]story{
@@ -37,7 +37,6 @@ var stories = map[string]story{
 	"cleanup": cleanup,
 }
 
-// TestContrasts starts both programs once, after all Services exist, and runs the cases in sequence.
 func TestContrasts(t *testing.T) {
 	labtest.Need(t)
 	w := newWorld(t)
@@ -52,7 +51,7 @@ func TestContrasts(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			play, ok := stories[c.Name]
 			if !ok {
-				t.Fatal("the case has no story")
+				t.Fatal("no story covers this case")
 			}
 			ours, theirs := play(t, w)
 			c.Check(t, w.version, ours, theirs)
@@ -63,7 +62,6 @@ func TestContrasts(t *testing.T) {
 	}
 }
 
-// both runs a function on both sides concurrently.
 func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	var asking sync.WaitGroup
 	asking.Go(func() { ours = ask(w.ours) })
@@ -72,7 +70,7 @@ func (w *world) both(ask func(s *side) string) (ours, theirs string) {
 	return ours, theirs
 }
 
-// inEachFamily is like both, but calls ask once for IPv4 and once for IPv6.
+// inEachFamily calls ask once for IPv4 and once for IPv6.
 func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, theirs string) {
 	return w.both(func(s *side) string {
 		var v4, v6 string
@@ -87,7 +85,7 @@ func (w *world) inEachFamily(ask func(s *side, f cluster.Family) string) (ours, 
 	})
 }
 
-// asks makes one request. The outcome describes the client's result and the source address that the endpoint saw.
+// asks makes one request. The outcome includes the source address that the endpoint saw.
 func (s *side) asks(from *cluster.Host, p manifest.Port, at string) string {
 	r := from.Probe(p.Protocol, at, slowly)
 	if r.Outcome != cluster.Answered {

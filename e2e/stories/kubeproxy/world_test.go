@@ -17,15 +17,14 @@ import (
 )
 
 const (
-	// patience is the limit for every wait. kube-proxy starts a process for every entry of a set, which takes a tenth of a
-	// second on an emulated machine.
+	// On an emulated machine, kube-proxy needs a tenth of a second for every entry of a set, because it starts a
+	// process.
 	patience = 8 * time.Minute
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
-	// daemonPort is served by a daemon of every node, on every address.
+	// On every node, a daemon serves daemonPort on every address.
 	daemonPort = 2222
 )
 
-// slowly is the limit for one answer.
 var slowly = cluster.Within(5 * time.Second)
 
 // side is one of the two programs, with its node and clients.
@@ -33,13 +32,12 @@ type side struct {
 	name    string
 	node    *cluster.Node
 	pod     *cluster.Pod  // on the node
-	outside *cluster.Host // the router sends their packets for Services to the node
+	outside *cluster.Host // the router sends its packets for Services to the node
 	process *cluster.Process
 	fault   *fault
 }
 
-// world is a cluster in which node-1 runs kube-ipvs and node-2 kube-proxy. All endpoints are on node-3. node-3 and node-4 run
-// neither.
+// node-1 runs kube-ipvs, and node-2 runs kube-proxy. All endpoints are on node-3. The other nodes run no proxy.
 type world struct {
 	*cluster.Cluster
 	api              *controlplane.ControlPlane
@@ -75,7 +73,7 @@ func newWorld(t *testing.T) *world {
 		s.node.Serve(t, cluster.TCP, daemonPort, cluster.As("daemon"))
 		w.routeServices(t, s, fmt.Sprint(100+table))
 	}
-	// A proxy on node-3 would bind every virtual address there, so packets to them would never leave the node.
+	// On node-3 a proxy would bind every virtual address, so packets to them would never leave the node.
 	for _, prefix := range w.virtual() {
 		w.Nodes[2].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
@@ -85,12 +83,11 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) sides() []*side { return []*side{w.ours, w.theirs} }
 
-// virtual returns the ranges of Services' addresses.
 func (w *world) virtual() []netip.Prefix {
 	return []netip.Prefix{w.Service.V4, w.Service.V6, balancers[0], balancers[1]}
 }
 
-// routeServices makes the router send a client's packets for Services to its side's node. The router has no routes for other sources.
+// routeServices makes the router send a client's packets for Services to its side's node.
 func (w *world) routeServices(t *testing.T, s *side, table string) {
 	t.Helper()
 	for _, prefix := range w.virtual() {
@@ -103,7 +100,7 @@ func (w *world) routeServices(t *testing.T, s *side, table string) {
 	}
 }
 
-// startAPI starts an API server and applies the manifests, each part a second after the previous one.
+// Each part of the manifests is applied a second after the previous one.
 func (w *world) startAPI(t *testing.T, manifests ...string) {
 	t.Helper()
 	w.api = controlplane.Start(t, controlplane.Config{
@@ -131,16 +128,15 @@ func (w *world) apply(t *testing.T, manifests string) {
 	}
 }
 
-// startOurs starts the agent. The conntrack limit is global, and a namespace cannot set it.
+// The conntrack limit is global, and a namespace cannot set it.
 func (w *world) startOurs(t *testing.T) {
 	t.Helper()
 	w.start(t, w.ours, cluster.AgentBinary(t), "run", "--kubeconfig", w.kubeconfig, "--hostname-override", w.ours.node.Name,
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
 }
 
-// kubeProxyConfig is kube-proxy's default configuration in ipvs mode, with three exceptions: the conntrack limits,
-// which only the initial network namespace may set; the scheduler, which matters only to one case; and the sync period,
-// because a sync takes seconds here and the stories trigger syncs themselves.
+// kubeProxyConfig sets no conntrack limits, which only the initial network namespace may set, and no short sync
+// period, because the stories trigger syncs themselves.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: ipvs
@@ -161,7 +157,6 @@ func (w *world) startTheirs(t *testing.T) {
 	w.start(t, w.theirs, w.program, "--config", config, "-v=2")
 }
 
-// findKubeProxy finds the program and its version.
 func (w *world) findKubeProxy(t *testing.T) {
 	t.Helper()
 	root, err := upstream.Root()
@@ -179,8 +174,7 @@ func (w *world) findKubeProxy(t *testing.T) {
 	w.version = "kube-proxy " + strings.TrimPrefix(version[len(version)-1], "v")
 }
 
-// start starts a side's program so that the test can make its system calls fail. If the test fails, it prints the
-// program's log.
+// start starts a side's program so that the test can make its system calls fail.
 func (w *world) start(t *testing.T, s *side, command ...string) {
 	t.Helper()
 	s.process, s.fault = startFallible(t, s.node, command...)
@@ -192,8 +186,8 @@ func (w *world) start(t *testing.T, s *side, command ...string) {
 	})
 }
 
-// settle waits until both programs have synced everything applied so far. It changes the port of a Service: at the end
-// of a sync, kube-proxy removes the old port's virtual server in each family.
+// settle waits until both programs have synced everything. It changes the port of a Service: at the end of a sync,
+// kube-proxy removes the old port's virtual server in each family.
 func (w *world) settle(t *testing.T, sides ...*side) {
 	t.Helper()
 	if len(sides) == 0 {
@@ -205,7 +199,7 @@ func (w *world) settle(t *testing.T, sides ...*side) {
 	w.apply(t, marker.ServiceYAML())
 	for _, s := range sides {
 		cluster.Eventually(t, patience, s.name+" has settled", func() error { return w.isSettled(s) })
-		t.Logf("%s has settled after %s", s.name, time.Since(begin).Round(100*time.Millisecond))
+		t.Logf("%s has synced after %s", s.name, time.Since(begin).Round(100*time.Millisecond))
 	}
 }
 

@@ -2,6 +2,4 @@
 //
 // It measures time in a guest whose CPU executes one instruction per nanosecond, so the result does not depend on the
 // machine's load. A current server's core is several times faster.
-//
-// It contains only tests.
 package newnode

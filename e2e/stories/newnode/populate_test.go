@@ -25,10 +25,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// populated starts an API server with the Services. It returns the server and a kubeconfig with kube-proxy's rights.
-//
-// It writes the objects directly to etcd: on an emulated machine, creating 5,000 Services and their slices through the API server takes
-// seven minutes.
+// populated writes the objects directly to etcd: on an emulated machine, creating 5,000 Services and their slices
+// through the API server takes seven minutes.
 func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, string) {
 	t.Helper()
 	begin := time.Now()
@@ -69,10 +67,10 @@ func populated(t *testing.T, c *cluster.Cluster) (*controlplane.ControlPlane, st
 	return api, kubeconfig
 }
 
-// putsAtOnce is the number of writes per transaction. It is below etcd's limit.
+// putsAtOnce is the number of writes per transaction. etcd limits it.
 const putsAtOnce = 100
 
-// put is etcd's request to write one key, in JSON.
+// put is the JSON of etcd's request to write one key.
 type put struct {
 	Key   []byte `json:"key"`
 	Value []byte `json:"value"`
@@ -133,12 +131,11 @@ func metadata(name string, number int) metav1.ObjectMeta {
 
 func nameOf(n int) string { return fmt.Sprintf("svc-%d", n) }
 
-// addressOf returns the n-th ClusterIP after those that the API server itself allocates.
+// The API server itself allocates the first ClusterIPs.
 func addressOf(n int) string {
 	return netip.AddrFrom4([4]byte{10, 96, byte(1 + n/250), byte(n%250 + 1)}).String()
 }
 
-// storedAddress allocates the n-th address to the n-th Service.
 func storedAddress(n int) *networkingv1.IPAddress {
 	ip := &networkingv1.IPAddress{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "IPAddress"},
@@ -150,7 +147,6 @@ func storedAddress(n int) *networkingv1.IPAddress {
 	return ip
 }
 
-// storedService returns the n-th Service.
 func storedService(n int) *corev1.Service {
 	ip := addressOf(n)
 	single, internal := corev1.IPFamilyPolicySingleStack, corev1.ServiceInternalTrafficPolicyCluster
@@ -166,7 +162,6 @@ func storedService(n int) *corev1.Service {
 	}
 }
 
-// storedSlice returns the n-th slice, with endpoints on another node.
 func storedSlice(n int) *discoveryv1.EndpointSlice {
 	number, protocol, ready, node := int32(8080), corev1.ProtocolTCP, true, "elsewhere"
 	slice := &discoveryv1.EndpointSlice{

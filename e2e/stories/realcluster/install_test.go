@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestInstall checks what a new user sees after installing the chart.
 func TestInstall(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -43,7 +42,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestDNS queries the cluster's DNS through its Service, as pods do.
+// TestDNS queries the cluster's DNS through its Service.
 func TestDNS(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -54,11 +53,10 @@ func TestDNS(t *testing.T) {
 		}
 	}
 	if out := s.inClient("grep nameserver /etc/resolv.conf; curl -sS -m 30 http://web.default.svc/hostname"); !strings.HasPrefix(out, "nameserver "+realcluster.DNSAddress+"\nweb-") {
-		t.Errorf("the pod's name server, and a request to the Service by name:\n%s", out)
+		t.Errorf("want the pod's name server and an answer from the Service:\n%s", out)
 	}
 }
 
-// TestRollingUpdate replaces all pods of a Deployment.
 func TestRollingUpdate(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// load is a set of clients that open a connection for each request. An outside client sends requests to each node's
-// node port, and a pod sends requests to the Service's name.
+// load sends requests from an outside client to each node port, and from a pod to the Service's name.
 type load struct {
 	s      stage
 	stop   context.CancelFunc
@@ -23,8 +22,7 @@ type load struct {
 	lost   []string
 }
 
-// podLoad runs in the background, because kubectl exec ends when the kubelet restarts. It writes a line for each failed
-// request, and the total at the end.
+// podLoad runs in the background, because kubectl exec ends when the kubelet restarts.
 const podLoad = `rm -f /tmp/stop /tmp/load
 (n=0; while [ ! -e /tmp/stop ]; do
 	curl -sS -m 30 -o /dev/null http://web/hostname || echo lost at $(date +%T)
@@ -54,7 +52,6 @@ func (s stage) startLoad() *load {
 	return l
 }
 
-// request sends sequential requests until the load stops.
 func (l *load) request(ctx context.Context, url string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
 	for ctx.Err() == nil {
@@ -85,7 +82,6 @@ func get(client http.Client, url string) error {
 	return nil
 }
 
-// nothingLost stops the load. It fails the test if any request failed.
 func (l *load) nothingLost(t *testing.T) {
 	t.Helper()
 	l.stop()

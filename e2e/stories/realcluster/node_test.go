@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestNodeJoinsAndLeaves adds a node, drains it, powers it off and deletes it.
 func TestNodeJoinsAndLeaves(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -22,7 +21,7 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	web := "http://" + n.IPv4 + ":30080/hostname"
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
 	s.eventually(n.Name+" serves the Web", func() error { return get(client, web) })
-	t.Logf("after its start, %s serves %s", n.Name, time.Since(begin).Round(time.Second))
+	t.Logf("after the node's start, %s serves %s", n.Name, time.Since(begin).Round(time.Second))
 	s.agentsReady()
 	s.kubectl("scale", "deployment/web", "--replicas=4") // the scheduler prefers the empty node
 	s.kubectl("rollout", "status", "deployment/web", "--timeout=10m")

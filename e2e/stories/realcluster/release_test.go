@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestUpgradeAndRollback upgrades to another revision of the chart and rolls back.
 func TestUpgradeAndRollback(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -32,7 +31,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	l.nothingLost(t)
 }
 
-// TestUninstall removes the chart. The kernel continues to serve until cleanup.
+// After the chart is removed, the kernel continues to serve until cleanup.
 func TestUninstall(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -55,11 +54,11 @@ func TestUninstall(t *testing.T) {
 	}
 }
 
-// cleanup runs the cleanup command from docs/install.md.
+// cleanup runs the command in docs/install.md.
 func (s stage) cleanup(n *realcluster.Node) {
 	s.t.Helper()
 	if out := s.rules(n); !strings.Contains(out, "10.96.0.10:53") {
-		s.t.Errorf("%s serves nothing before cleanup:\n%s", n.Name, out)
+		s.t.Errorf("before cleanup, %s has no rules for the Service:\n%s", n.Name, out)
 	}
 	s.kubectl("debug", "node/"+n.Name, "--profile=sysadmin", "--image="+realcluster.AgentImage, "--", "kube-ipvs", "cleanup")
 	s.eventually("the rules of "+n.Name+" are gone", func() error {
@@ -71,7 +70,6 @@ func (s stage) cleanup(n *realcluster.Node) {
 	s.kubectl("delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
 }
 
-// rules returns the agent's rules on a node.
 func (s stage) rules(n *realcluster.Node) string {
 	s.t.Helper()
 	out, err := n.Command("sh", "-c", "ipvsadm -Sn; ip -o link show kube-ipvs0 2>/dev/null; ipset list -n | grep ^KIPVS; iptables-save | grep -i kube-ipvs; true").CombinedOutput()

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestAgentKilled kills the agent's process and then deletes its pods.
 func TestAgentKilled(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -30,7 +29,6 @@ func TestAgentKilled(t *testing.T) {
 	l.nothingLost(t)
 }
 
-// TestKubeletAndContainerdRestart kills the kubelet and containerd on each node, and starts them again.
 func TestKubeletAndContainerdRestart(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -51,11 +49,11 @@ func TestKubeletAndContainerdRestart(t *testing.T) {
 	s.agentsReady()
 	l.nothingLost(t)
 	if after := s.runningContainers(); after != before {
-		t.Errorf("containers of the agent and of the Web before:\n%s\nafter:\n%s", before, after)
+		t.Errorf("containers changed; before:\n%s\nafter:\n%s", before, after)
 	}
 }
 
-// runningContainers returns the IDs of the containers that must survive.
+// These containers must survive.
 func (s stage) runningContainers() string {
 	s.t.Helper()
 	const ids = `jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{"\n"}{end}`

@@ -17,7 +17,7 @@ import (
 // patience limits every wait. A passing test waits much less.
 const patience = 10 * time.Minute
 
-// started is the cluster that all tests share.
+// All tests share one cluster.
 var started struct {
 	once    sync.Once
 	cluster *realcluster.Cluster
@@ -35,14 +35,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stage is the cluster of a test.
 type stage struct {
 	*realcluster.Cluster
 	t *testing.T
 }
 
-// enter returns the cluster. The first call starts the cluster with the agent, a Deployment, its Service and a client
-// pod.
+// enter returns the cluster. The first call starts it.
 func enter(t *testing.T) stage {
 	t.Helper()
 	if os.Getenv("LAB_MODE") == "native" {
@@ -68,7 +66,6 @@ func enter(t *testing.T) stage {
 	return stage{started.cluster, t}
 }
 
-// kubectl runs kubectl and fails the test on error.
 func (s stage) kubectl(args ...string) string {
 	s.t.Helper()
 	out, err := s.Kubectl(args...)
@@ -78,7 +75,7 @@ func (s stage) kubectl(args ...string) string {
 	return out
 }
 
-// helm runs helm in the root of the checkout, as the pages do.
+// helm runs helm in the root of the checkout.
 func (s stage) helm(args ...string) string {
 	s.t.Helper()
 	out, err := s.Run("helm", args...)
@@ -88,13 +85,11 @@ func (s stage) helm(args ...string) string {
 	return out
 }
 
-// inClient runs a shell command in the client pod.
 func (s stage) inClient(command string) string {
 	s.t.Helper()
 	return s.kubectl("exec", "client", "--", "sh", "-c", command)
 }
 
-// eventually waits until f returns nil.
 func (s stage) eventually(what string, f func() error) {
 	s.t.Helper()
 	var err error
@@ -106,7 +101,6 @@ func (s stage) eventually(what string, f func() error) {
 	s.t.Fatalf("%s: not within %s: %v", what, patience, err)
 }
 
-// agents returns the agent's pods by node.
 func (s stage) agents() map[string]string {
 	s.t.Helper()
 	pods := map[string]string{}
@@ -119,7 +113,6 @@ func (s stage) agents() map[string]string {
 	return pods
 }
 
-// agentsReady waits until the agent's pods are ready on all nodes.
 func (s stage) agentsReady() {
 	s.t.Helper()
 	s.kubectl("-n", "kube-system", "rollout", "status", "daemonset/kube-ipvs", "--timeout=10m")

@@ -15,8 +15,8 @@ import (
 // divide is the patch of step 2 in docs/replace-kube-proxy.md.
 var divide = regexp.MustCompile(`(?m)^kubectl -n kube-system patch daemonset kube-proxy --type merge -p '(.*)'$`)
 
-// TestTakeOver follows docs/replace-kube-proxy.md: it switches from kube-proxy in ipvs mode to the agent and back, with
-// the page's commands.
+// TestTakeOver switches from kube-proxy in ipvs mode to the agent and back, with the commands in
+// docs/replace-kube-proxy.md.
 func TestTakeOver(t *testing.T) {
 	labtest.Need(t)
 	s := enter(t)
@@ -60,7 +60,6 @@ func TestTakeOver(t *testing.T) {
 	l.nothingLost(t)
 }
 
-// installKubeProxy installs kube-proxy and waits until it serves.
 func (s stage) installKubeProxy() {
 	s.t.Helper()
 	config, err := os.ReadFile(filepath.Join(s.Checkout, "internal/config/testdata/kubeadm-ipvs.yaml"))
@@ -81,7 +80,6 @@ func (s stage) installKubeProxy() {
 	})
 }
 
-// runsOnly waits until one proxy is ready on the node and the other proxy has no pod there.
 func (s stage) runsOnly(n *realcluster.Node, proxy string) {
 	s.t.Helper()
 	s.eventually(proxy+" alone runs on "+n.Name, func() error {

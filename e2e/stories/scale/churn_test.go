@@ -19,12 +19,12 @@ import (
 const (
 	churningServices = 10_000
 	churnRate        = 200 // changes a second
-	// churnVariable names the variable that sets how long TestChurn changes Services.
+	// churnVariable names the variable with TestChurn's duration.
 	churnVariable = "KUBE_IPVS_CHURN"
 )
 
-// TestChurn changes 200 of 10,000 Services a second, while an audit reads the kernel every ten seconds. A kernel dump
-// may miss an object while another object changes. This must neither fail a full sync nor count as drift.
+// While an audit dumps the kernel's objects, the dump may miss an object because another object changes. This must
+// neither fail a full sync nor count as drift.
 func TestChurn(t *testing.T) {
 	labtest.NetNS(t)
 	long := 15 * time.Second
@@ -72,7 +72,6 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churn changes the endpoints of random Services, and returns the number of changes.
 func churn(s *source, long time.Duration) (changes int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tick := time.NewTicker(time.Second / churnRate)

@@ -20,9 +20,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaultsOnTheKernel changes random Services while calls to a real kernel fail, with and without effect, and other
-// programs destroy the agent's objects. After the faults end, the kernel soon matches the Services, and a new agent has
-// nothing to change (I6, I8).
+// TestFaultsOnTheKernel changes Services while kernel calls fail, with and without effect, and other programs
+// destroy objects. Soon after the faults end, the kernel matches the Services, and a new agent has nothing to
+// change (I6, I8).
 func TestFaultsOnTheKernel(t *testing.T) {
 	space := labtest.NetNS(t)
 	const node = "ip link add eth9 type dummy; ip link set eth9 up; ip addr add 198.51.100.1/24 dev eth9; ip addr add 2001:db8:5::1/64 dev eth9 nodad"
@@ -63,7 +63,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	changing.Wait()
 	t.Attr("figure", fmt.Sprintf("%d calls failed, %d times something was destroyed", f.failed, f.destroyed))
 	if f.failed < 50 || f.destroyed < 20 {
-		t.Errorf("only %d calls failed, and only %d objects were destroyed", f.failed, f.destroyed)
+		t.Errorf("too few faults: only %d calls failed, and only %d objects were destroyed", f.failed, f.destroyed)
 	}
 	plan, err := agent.New(agent.Config{Compile: cfg}, newSource(services), k, zap.NewNop()).Plan(t.Context())
 	if err != nil || plan.Len() > 0 {
@@ -79,16 +79,15 @@ type faultyKernel struct {
 	// destroyed counts the objects that disturb has destroyed.
 	destroyed int
 
-	mu     sync.Mutex // for what follows
+	mu     sync.Mutex
 	random *rand.Rand
 	failed int
 }
 
-// errnos lists errors that a kernel returns under pressure, for a bad message, or for an object that another program
-// has changed.
+// errnos lists errors that a kernel returns under pressure, for a bad message, or for an object that changed.
 var errnos = []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EMSGSIZE, syscall.EBUSY, syscall.EINTR, syscall.ETIMEDOUT, syscall.ENOENT, syscall.EEXIST}
 
-// fault returns the error for one call, or nil if the call must not fail.
+// fault returns the error for one call, or nil.
 func (f *faultyKernel) fault(probability float64) (err error, effect bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,14 +110,13 @@ func (f *faultyKernel) fork() *rand.Rand {
 	return rand.New(rand.NewPCG(f.random.Uint64(), 0))
 }
 
-// destructions are commands by which other programs destroy the agent's objects. Each fails if there is nothing to destroy.
+// Each command fails if there is nothing to destroy.
 var destructions = []string{
 	"nft flush ruleset", "nft delete table inet kube-ipvs", "ip link del kube-ipvs0", "ip addr flush dev kube-ipvs0", "ipset flush", "ipvsadm -C",
 	"nft flush map inet kube-ipvs slots4", "nft flush map inet kube-ipvs frontends6", "nft flush chain inet kube-ipvs balance4",
 	"nft flush set inet kube-ipvs KIPVS-4-VIP",
 }
 
-// disturb destroys an object from time to time.
 func (f *faultyKernel) disturb() {
 	if f.pick([]string{"", "", "now"}) == "" {
 		return

@@ -33,8 +33,7 @@ const (
 	auditedServices = 5_000
 )
 
-// TestFlappingSlice changes one slice up to 1,000 times a second. This must not affect other Services: syncing their
-// endpoints takes no longer, and the agent does not read the kernel again.
+// A slice that changes up to 1,000 times a second must not affect other Services.
 func TestFlappingSlice(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range besideFlapping {
@@ -47,8 +46,8 @@ func TestFlappingSlice(t *testing.T) {
 	if m.rate < minFlapRate {
 		t.Errorf("the slice changed %.0f times a second, want at least %d", m.rate, minFlapRate)
 	}
-	// The API server needs the same CPU for the 1,000 changes and may use it for several time slices, so compare
-	// medians.
+	// Compare medians, because the API server uses the same CPU for the 1,000 changes, possibly for several time
+	// slices.
 	for what, took := range map[string][2][]time.Duration{
 		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
 	} {
@@ -57,12 +56,11 @@ func TestFlappingSlice(t *testing.T) {
 		}
 	}
 	if m.full != 1 {
-		t.Errorf("%d reads of the whole kernel, want only the initial one", m.full)
+		t.Errorf("%d reads of the whole kernel, want only the initial read", m.full)
 	}
 }
 
-// TestChangesDuringAudits changes an endpoint while audits continuously read a kernel with 5,000 Services. No change waits for an
-// audit.
+// TestChangesDuringAudits changes an endpoint while audits continuously read a kernel with 5,000 Services.
 func TestChangesDuringAudits(t *testing.T) {
 	m := &meter{server: watchtest.New(t), reports: make(chan agent.Report, 16)}
 	for i := range auditedServices {
@@ -86,18 +84,17 @@ func TestChangesDuringAudits(t *testing.T) {
 	}
 }
 
-// meter measures how long an endpoint takes to reach the kernel.
 type meter struct {
 	server       *watchtest.Server
 	received     func() watch.Counts
 	reports      chan agent.Report
 	calm, beside latency
-	// flaps counts the changes of the flapping slice, and flapSyncs the syncs that wrote any of these changes.
+	// flapSyncs counts the syncs that wrote a change of the flapping slice.
 	flaps, flapSyncs, full int
 	rate                   float64
 }
 
-// latency contains the duration of each change, from the API server to the kernel, and of its sync.
+// latency contains the duration of each change, from the API server to the kernel, and the duration of its sync.
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {
@@ -143,7 +140,6 @@ func (m *meter) run(t *testing.T, auditInterval time.Duration, measure func(cont
 	}
 }
 
-// flapping measures changes without and with a flapping slice.
 func (m *meter) flapping(ctx context.Context) (err error) {
 	if m.calm, err = m.writes(ctx, measuredWrites); err != nil {
 		return err
@@ -160,7 +156,7 @@ func (m *meter) flapping(ctx context.Context) (err error) {
 	return err
 }
 
-// flap changes a slice at the given rate until it is stopped. It catches up after delayed ticks.
+// flap catches up after delayed ticks.
 func (m *meter) flap(stop <-chan struct{}) {
 	began, before := time.Now(), m.received().Endpoints
 	for tick := time.NewTicker(time.Millisecond); ; {
@@ -177,7 +173,6 @@ func (m *meter) flap(stop <-chan struct{}) {
 	}
 }
 
-// writes adds and removes an endpoint of an ordinary Service, one change at a time.
 func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
 	for i := range n {
 		endpoints := []string{"192.0.2.1", "203.0.113.7"}[:1+(i+1)%2]
@@ -193,7 +188,6 @@ func (m *meter) writes(ctx context.Context, n int) (took latency, err error) {
 	return took, nil
 }
 
-// await waits for a sync that writes an object with this address.
 func (m *meter) await(ctx context.Context, addr string) (agent.Report, error) {
 	for {
 		select {

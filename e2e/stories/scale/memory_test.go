@@ -19,8 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// TestMemory runs the agent with Services that have ten endpoints each. The idle agent must need no more memory than
-// docs/install.md states.
+// The idle agent must need no more memory than docs/install.md states.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {
@@ -47,10 +46,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// process is a running agent.
 type process struct{ *exec.Cmd }
 
-// startAgent starts the agent in the test's network namespace, and waits until it is ready.
 func startAgent(t *testing.T, api *watchtest.Server) process {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +75,7 @@ func startAgent(t *testing.T, api *watchtest.Server) process {
 	return p
 }
 
-// ready requests /readyz. It dials on this goroutine, which is in the network namespace.
+// ready dials on this goroutine, because it is in the right network namespace.
 func ready(address string) error {
 	conn, err := net.DialTimeout("tcp", address, time.Second)
 	if err != nil {

@@ -26,7 +26,6 @@ const (
 	endpoints = 10
 )
 
-// TestCostFollowsTheChange starts an agent with all Services, restarts it, and adds one endpoint.
 func TestCostFollowsTheChange(t *testing.T) {
 	labtest.NetNS(t)
 	cfg, k := open(t)
@@ -40,7 +39,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 	cold := pass(t, cfg, source, k)
 	t.Attr("figure", fmt.Sprintf("cold start: %d operations in %s, %+v", len(cold.report.Results), cold.report.Duration.Round(time.Millisecond), cold.stats))
 	if cold.stats.Netlink.Sends > uint64(len(cold.report.Results)/32) {
-		t.Errorf("%d operations took %d sends; they must be batched", len(cold.report.Results), cold.stats.Netlink.Sends)
+		t.Errorf("%d operations needed %d messages; the operations must be batched", len(cold.report.Results), cold.stats.Netlink.Sends)
 	}
 
 	source = newSource(changes)
@@ -87,7 +86,6 @@ func open(t *testing.T) (compile.Config, *live.Kernel) {
 	return cfg, k
 }
 
-// newService returns the n-th Service, with a unique address and with endpoints on another node.
 func newService(n, endpoints int) *model.Service {
 	slice := &model.EndpointSlice{
 		Name: fmt.Sprintf("svc-%d-a", n), Family: inet.IPv4,
@@ -106,7 +104,7 @@ func newService(n, endpoints int) *model.Service {
 	}
 }
 
-// source is a cluster that the test can change from any goroutine.
+// Any goroutine may change the source.
 type source struct {
 	mu      sync.Mutex
 	pending map[model.ServiceID]*model.Service
@@ -144,13 +142,12 @@ func (s *source) Take() model.Changes {
 	return changes
 }
 
-// measured is one sync and its kernel operations.
 type measured struct {
 	report agent.Report
 	stats  live.Stats
 }
 
-// loop is a running agent that returns control to the test after every sync.
+// loop runs an agent one sync at a time.
 type loop struct {
 	agent  *agent.Agent
 	kernel *live.Kernel
@@ -158,7 +155,7 @@ type loop struct {
 	stop   context.CancelFunc
 }
 
-// start prepares an agent. The agent runs on the test's own goroutine (see next), because that goroutine is in the right network namespace.
+// The agent runs on the test's own goroutine, because that goroutine is in the right network namespace.
 func start(t *testing.T, cfg compile.Config, source *source, k *live.Kernel) *loop {
 	t.Helper()
 	l := &loop{kernel: k}
@@ -185,7 +182,7 @@ func (l *loop) next(t *testing.T) measured {
 	l.last.stats.Netlink.Requests = after.Netlink.Requests - before.Netlink.Requests
 	l.last.stats.Netlink.Sends = after.Netlink.Sends - before.Netlink.Sends
 	l.last.stats.Netlink.Dumps = after.Netlink.Dumps - before.Netlink.Dumps
-	// The end of a run also stops its walk over the connections, if the walk is still running. The next run reports it.
+	// The end of a run also stops its walk over the connections. The next run reports it.
 	if err := l.last.report.Err; err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -39,8 +39,8 @@ func TestAffinity(t *testing.T) {
 	t.Run("one packet", func(t *testing.T) { w.onePacket(t, four) })
 }
 
-// affinityTimeout measures how long IPVS remembers a client. The timeout starts with the last new connection that used the
-// affinity entry. If it expires while IPVS still tracks a connection of the client, it is extended by a minute.
+// The timeout starts with the last new connection that used the affinity entry. If it expires while IPVS still
+// tracks a connection of the client, the kernel adds a minute.
 func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 	const timeout = 5 * time.Second
 	s := w.up(t, "timeout", "rr", notes{"affinity-timeout": "5"}, four...)
@@ -70,8 +70,8 @@ type remembered struct{ client netip.Addr }
 
 func (r remembered) Error() string { return r.client.String() + " is remembered" }
 
-// forgotten reports whether node-1 has no affinity entry for the client. It reads the list several times, because the
-// kernel may omit an entry while other connections begin and end.
+// forgotten reads the list several times, because the kernel may omit an entry while other connections begin and
+// end.
 func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	return w.node1.Do(func() error {
 		for range 5 {
@@ -89,9 +89,9 @@ func (w *world) forgotten(f cluster.Family, s service, client int) error {
 	})
 }
 
-// onePacket checks that datagrams from one socket of a pod reach a single endpoint, and that they reach all endpoints
-// with one-packet. The endpoints do not answer. The client is a pod, because outside clients are masqueraded. The
-// kernel drops a masqueraded datagram that leaves through a different interface than the previous one.
+// With one-packet, datagrams from one socket reach all endpoints. The client is a pod, because outside clients are
+// masqueraded, and the kernel drops a masqueraded datagram that leaves through a different interface than the
+// previous one.
 func (w *world) onePacket(t *testing.T, four []*backend) {
 	sinks := make([]*backend, len(four))
 	for i, b := range four {
@@ -115,7 +115,7 @@ func (w *world) onePacket(t *testing.T, four []*backend) {
 	}
 }
 
-// send sends datagrams from one socket until forty have arrived, and counts them by endpoint.
+// send sends datagrams from one socket until forty have arrived.
 func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts {
 	t.Helper()
 	to := netip.MustParseAddrPort(at).Addr()
@@ -131,7 +131,7 @@ func send(t *testing.T, from *cluster.Host, at string, sinks []*backend) counts 
 	return received(sinks, to).since(before)
 }
 
-// received counts the datagrams of one family at the backends. Datagrams of the other family may still be in flight.
+// received counts only one family, because datagrams of the other family may still be in flight.
 func received(all []*backend, family netip.Addr) counts {
 	c := counts{}
 	for _, b := range all {

@@ -12,14 +12,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The Service in these tests has shopPorts. Its pods also serve closedPort, which is not a port of the Service.
+// The Service in these tests has shopPorts. closedPort is not a port of the Service, but its pods serve it.
 var (
 	shopPorts  = map[cluster.Protocol][]uint16{cluster.TCP: {7080, 7443}, cluster.UDP: {7053, 7080}}
 	closedPort = uint16(7999)
 )
 
-// TestAllPorts covers affinity that spans all ports of a Service. A client reaches the same endpoint on every port, and
-// other ports are always closed. Switching between this affinity and per-port affinity loses no connections.
+// TestAllPorts covers affinity that spans all ports of a Service. Other ports are always closed.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -51,7 +50,6 @@ func TestAllPorts(t *testing.T) {
 	t.Run("beside another Service", func(t *testing.T) { w.sharedAddress(t) })
 }
 
-// serveShop opens the ports in the pods of both nodes, and closedPort also on node-1.
 func (w *world) serveShop(t *testing.T) {
 	for _, pod := range []*cluster.Pod{w.backends[0].pod, w.backends[10].pod} {
 		for proto, ports := range shopPorts {
@@ -77,7 +75,6 @@ func (w *world) remove(t *testing.T, name string) {
 	w.write(t, name, "# nothing\n")
 }
 
-// shopManifest renders a Service with shopPorts and additional fields of its spec.
 func (s service) shopManifest(spec string) string {
 	var ports, targets []string
 	for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
@@ -117,7 +114,6 @@ endpoints:`, s.name, f, s.name, f, strings.Join(targets, ", "))
 	return b.String()
 }
 
-// on returns the address of a port of the Service.
 func (s service) on(f cluster.Family, port uint16) string {
 	return joinPort(s.ips[f], port)
 }
@@ -129,8 +125,7 @@ func joinPort(ip string, port uint16) string {
 	return fmt.Sprintf("%s:%d", ip, port)
 }
 
-// awaitPorts waits until the Service answers, and has virtual servers with destinations for exactly these ports. Port 0 is the all-ports
-// server.
+// Port 0 is the all-ports server.
 func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ...uint16) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has virtual servers for the ports %v of %s", node.Name, ports, s.name), func() error {
@@ -160,7 +155,6 @@ func (w *world) awaitPorts(t *testing.T, node *cluster.Node, s service, ports ..
 	}
 }
 
-// sameEndpoint connects to each port from many clients.
 func (w *world) sameEndpoint(t *testing.T, s service, proto cluster.Protocol, f cluster.Family) {
 	t.Helper()
 	const clients = 40
@@ -174,8 +168,7 @@ func (w *world) sameEndpoint(t *testing.T, s service, proto cluster.Protocol, f 
 	}
 }
 
-// connectUntilStopped connects to the closed port until stop is called, in both families, from an outside client, a pod and the node. An answer
-// fails the test.
+// connectUntilStopped connects to the closed port until stop is called. An answer fails the test.
 func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string) (stop func()) {
 	end, once := make(chan struct{}), sync.Once{}
 	var clients sync.WaitGroup
@@ -214,7 +207,7 @@ func (w *world) connectUntilStopped(t *testing.T, ips map[cluster.Family]string)
 	return stop
 }
 
-// changeSpan changes from all-ports affinity to per-port affinity and back, both times with 100 open connections to one port.
+// changeSpan changes the affinity while 100 connections to one port are open.
 func (w *world) changeSpan(t *testing.T) {
 	s := shop(w, "shop-changes")
 	t.Cleanup(func() { w.remove(t, s.name) })
@@ -259,20 +252,19 @@ func (w *world) changeSpan(t *testing.T) {
 	stop()
 }
 
-// sameService connects to every port. The TCP connections stay open, because a closed connection would stay in the
-// table for two minutes.
+// sameService keeps its TCP connections open, because closed connections would stay in the table for two minutes.
 func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	t.Helper()
 	for _, port := range shopPorts[cluster.UDP] {
 		w.client.Get(t, cluster.UDP, s.on(f, port), slowly)
 	}
 	for _, port := range shopPorts[cluster.TCP] {
-		w.client.Open(t, cluster.TCP, s.on(f, port), slowly).MustPing(t) // reset together with the others
+		w.client.Open(t, cluster.TCP, s.on(f, port), slowly).MustPing(t) // the client's reset ends this connection too
 	}
 }
 
-// sharedAddress creates two Services with one external IP, one of them with an all-ports server. Each Service serves its own
-// ports, and other ports stay closed, even while the second Service is created and deleted.
+// sharedAddress creates two Services with one external IP, one of them with an all-ports server. Other ports stay
+// closed.
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])
@@ -303,7 +295,6 @@ func (w *world) sharedAddress(t *testing.T) {
 	stop()
 }
 
-// showsAllPorts checks that the inspection commands show the Service and both endpoints for each port.
 func (w *world) showsAllPorts(t *testing.T, s service) {
 	for _, f := range w.FamilyList() {
 		at := s.on(f, shopPorts[cluster.TCP][1])
@@ -329,7 +320,7 @@ func (w *world) showsAllPorts(t *testing.T, s service) {
 	}
 }
 
-// inspect runs an inspection command on a node. It ignores the exit status, which depends on the findings.
+// inspect ignores the exit status, which depends on the findings.
 func (w *world) inspect(t *testing.T, node *cluster.Node, args ...string) string {
 	t.Helper()
 	out, err := node.Run(append(append([]string{cluster.AgentBinary(t)}, args...), "--status-socket", w.socket(node))...)

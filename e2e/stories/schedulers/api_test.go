@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// TestAPIServer uses an API server instead of manifests. Annotations of Services and Nodes take effect, and an invalid annotation results in an Event.
+// TestAPIServer uses an API server instead of manifests. An invalid annotation results in an Event.
 func TestAPIServer(t *testing.T) {
 	w := onWorld(t)
 	api, err := controlplane.Launch(t.Context(), controlplane.Config{

@@ -15,7 +15,7 @@ import (
 
 var slowly = cluster.Within(20 * time.Second)
 
-// counts is the number of connections answered by each backend.
+// counts contains the number of connections that each backend answered.
 type counts map[string]int
 
 func (c counts) total() int {
@@ -29,16 +29,16 @@ func (c counts) total() int {
 // share returns a backend's percentage.
 func (c counts) share(name string) float64 { return 100 * float64(c[name]) / float64(c.total()) }
 
-// one returns the backend that answered all connections. It fails the test if several backends answered.
+// one returns the backend that answered all connections.
 func (c counts) one(t *testing.T, what string) string {
 	t.Helper()
 	if len(c) != 1 {
-		t.Errorf("%s: want one backend for all, got %v", what, c)
+		t.Errorf("%s: want one backend to answer all connections, got %v", what, c)
 	}
 	return slices.Sorted(maps.Keys(c))[0]
 }
 
-// want compares shares with weights. tolerance is in percentage points.
+// tolerance is in percentage points.
 func (c counts) want(t *testing.T, what string, weights map[string]int, tolerance float64) {
 	t.Helper()
 	sum := 0
@@ -58,7 +58,7 @@ func (c counts) want(t *testing.T, what string, weights map[string]int, toleranc
 	}
 }
 
-// ask makes one connection from each source, and returns the names of the backends that answered.
+// ask makes one connection from each source, and returns the backends that answered.
 func (w *world) ask(t *testing.T, proto cluster.Protocol, f cluster.Family, at string, sources []int) []string {
 	t.Helper()
 	ask := w.askByTCP
@@ -90,8 +90,8 @@ func (w *world) askByTCP(f cluster.Family, at string, sources []int) ([]string, 
 	return answered, errors.Join(problems...)
 }
 
-// fromMany makes n connections, each from an unused client address, and counts the backends that answered. From a used
-// address, the client might choose the same port again. The kernel would then assign the packets to the old connection.
+// fromMany makes n connections, each from an unused client address. From a used address, the client might choose
+// the same port again, and the kernel would then use the old connection's endpoint.
 func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.Family, at string) counts {
 	t.Helper()
 	sources := make([]int, n)
@@ -102,7 +102,7 @@ func (w *world) fromMany(t *testing.T, n int, proto cluster.Protocol, f cluster.
 	return count(w.ask(t, proto, f, at, sources))
 }
 
-// Tests that reuse addresses take those below firstUnused.
+// Addresses below firstUnused are for tests that reuse addresses.
 const (
 	firstUnused = 1 << 12
 	lastSource  = 1<<16 - 1
@@ -116,7 +116,6 @@ func count(names []string) counts {
 	return c
 }
 
-// upTo returns the sources 1 to n.
 func upTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -125,10 +124,9 @@ func upTo(n int) []int {
 	return all
 }
 
-// held is a list of open connections, oldest first.
+// held lists open connections, oldest first.
 type held []*cluster.Conn
 
-// hold opens n connections in sequence.
 func (w *world) hold(t *testing.T, n int, f cluster.Family, at string) held {
 	t.Helper()
 	h := make(held, n)
@@ -146,7 +144,7 @@ func (h held) counts() counts {
 	return c
 }
 
-// closeAll closes the connections to one backend, or all connections if of is empty.
+// closeAll closes the connections to one backend, or all if of is empty.
 func (h held) closeAll(of string) {
 	for _, conn := range h {
 		if of == "" || conn.Server == of {

@@ -17,8 +17,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
 )
 
-// TestChangesLoseNothing changes every setting in sequence while a hundred connections are open. No connection is lost,
-// and no virtual server is recreated: its connection counter never restarts.
+// TestChangesLoseNothing changes every setting while a hundred connections are open. No connection is lost, and no
+// virtual server is recreated.
 func TestChangesLoseNothing(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -81,8 +81,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 }
 
-// awaitConnections waits until the first node's TCP server has counted connections, and returns their number. The kernel updates the
-// reported counters every two seconds.
+// awaitConnections waits for the kernel, which updates the reported counters every two seconds.
 func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (made int) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("the %s server of %s counts connections", f, s.name), func() error {
@@ -94,7 +93,6 @@ func (w *world) awaitConnections(t *testing.T, s service, f cluster.Family) (mad
 	return made
 }
 
-// awaitSaved waits until both families' TCP servers on a node contain a text in the format of ipvsadm -S, and returns their output.
 func (w *world) awaitSaved(t *testing.T, node *cluster.Node, s service, want string) (table string) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("the virtual servers on %s have %q", node.Name, want), func() (err error) {
@@ -111,7 +109,7 @@ func (w *world) awaitSaved(t *testing.T, node *cluster.Node, s service, want str
 	return table
 }
 
-// saved returns a TCP server and its destinations with all settings. (ipvsadm -S omits the connection limits.)
+// saved also contains the connection limits, which ipvsadm -S omits.
 func saved(node *cluster.Node, at string) (string, error) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort(at), Protocol: inet.TCP}
 	var b strings.Builder
@@ -134,7 +132,7 @@ func saved(node *cluster.Node, at string) (string, error) {
 
 var statsLine = regexp.MustCompile(`(?m)^TCP\s+\S+\s+(\d+)`)
 
-// connectionsMade returns the number of connections that the first node's TCP virtual server has counted since it was created.
+// The kernel counts connections since the virtual server was created.
 func (w *world) connectionsMade(t *testing.T, s service, f cluster.Family) int {
 	t.Helper()
 	out := w.node1.MustRun(t, "ipvsadm", "-L", "-n", "--stats", "--exact", "-t", s.at(f))

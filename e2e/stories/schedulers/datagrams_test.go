@@ -15,9 +15,8 @@ import (
 // together is the number of datagrams in flight at the same time.
 const together = 100
 
-// askByUDP sends one datagram from each source, each from its own socket, and returns the names of the backends that
-// answered. To be fast enough for thousands of datagrams, it enters the client's namespace once to create many sockets,
-// and sends their datagrams together.
+// askByUDP sends one datagram from each source. To be fast, it enters the client's namespace once to create many
+// sockets, and sends their datagrams together.
 func (w *world) askByUDP(f cluster.Family, at string, sources []int) ([]string, error) {
 	answered := make([]string, 0, len(sources))
 	for len(sources) > 0 {
@@ -78,8 +77,7 @@ func ask(c *net.UDPConn) error {
 	return err
 }
 
-// awaitName reads the answer. A few of a hundred simultaneous datagrams may be lost. They are sent again before IPVS
-// expires the flow.
+// A few of a hundred simultaneous datagrams may be lost. They are sent again before IPVS expires the flow.
 func awaitName(c *net.UDPConn) (name string, retries int, err error) {
 	for retries = range 20 {
 		if name, err = readName(c, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -92,7 +90,7 @@ func awaitName(c *net.UDPConn) (name string, retries int, err error) {
 	return "", retries, err
 }
 
-// readName reads an answer: the number, the server's name, and the source address that the server saw.
+// An answer contains the number, the server's name, and the source address that the server saw.
 func readName(c *net.UDPConn, within time.Duration) (string, error) {
 	buf := make([]byte, 512)
 	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// probes connect to a Service repeatedly and count the outcomes.
 type probes struct {
 	stop     chan struct{}
 	wg       sync.WaitGroup
@@ -17,7 +16,7 @@ type probes struct {
 	outcomes map[cluster.Outcome]int
 }
 
-// probe starts four clients in the pod on node-1.
+// probe starts four clients in a pod.
 func (w *world) probe(s service, f cluster.Family) *probes {
 	p := &probes{stop: make(chan struct{}), outcomes: map[cluster.Outcome]int{}}
 	for range 4 {
@@ -38,7 +37,6 @@ func (w *world) probe(s service, f cluster.Family) *probes {
 	return p
 }
 
-// hold waits until n more connections have succeeded or failed.
 func (p *probes) hold(t *testing.T, n int) {
 	t.Helper()
 	enough := p.made() + n
@@ -59,7 +57,6 @@ func (p *probes) made() (n int) {
 	return n
 }
 
-// end returns the number of connections that succeeded and the number that were refused. No other outcome is allowed.
 func (p *probes) end(t *testing.T) (answered, refused int) {
 	t.Helper()
 	close(p.stop)
@@ -71,11 +68,10 @@ func (p *probes) end(t *testing.T) (answered, refused int) {
 	return answered, refused
 }
 
-// changes is the number of times that each of the two settings is applied.
 const changes = 6
 
-// TestWeightsThatComeAndGo adds and removes an endpoint that has its own weight. The scheduler must not change, because the kernel
-// refuses new connections during a scheduler change.
+// An endpoint with its own weight must not change the scheduler, because the kernel refuses new connections during
+// a scheduler change.
 func TestWeightsThatComeAndGo(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -95,8 +91,7 @@ func TestWeightsThatComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCostOfChangingScheduler counts the connections refused when an annotation changes the scheduler of a busy
-// Service. The kernel's wait depends on the machine, so the test accepts any number.
+// TestCostOfChangingScheduler accepts any number of refused connections, because the number depends on the machine.
 func TestCostOfChangingScheduler(t *testing.T) {
 	w := onWorld(t)
 	s := w.service(t, "changed", notes{"scheduler": "rr"}, w.backends[8:10])
@@ -112,7 +107,7 @@ func TestCostOfChangingScheduler(t *testing.T) {
 				s.notes = notes{"scheduler": scheduler}
 				w.put(t, s)
 				w.await(t, s, scheduler, weights)
-				p.hold(t, 8) // the change itself takes no time on a virtual clock
+				p.hold(t, 8) // on a virtual clock, the change takes no time
 			}
 		}
 		answered, refused := p.end(t)

@@ -18,7 +18,6 @@ func TestHash(t *testing.T) {
 	t.Run("one of many endpoints is removed", func(t *testing.T) { w.oneRemoved(t) })
 }
 
-// stable checks that all connections of a client reach the same endpoint, and that clients are spread over the endpoints.
 func (w *world) stable(t *testing.T, scheduler, flags string) {
 	ten := w.backends[5:15]
 	s := w.up(t, scheduler, scheduler, notes{"scheduler-flags": flags}, ten...)
@@ -41,7 +40,7 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 			t.Errorf("sh: %d of %d clients reached different endpoints over UDP and TCP", n, len(met[cluster.TCP]))
 		}
 	})
-	// With the fallback flag, clients of a draining endpoint move to other endpoints immediately.
+	// With the fallback flag, clients of a draining endpoint move immediately.
 	drained := ten[4].name
 	s.notes = s.notes.with("weight-by-pod", drained+"=0")
 	w.put(t, s)
@@ -50,12 +49,11 @@ func (w *world) stable(t *testing.T, scheduler, flags string) {
 	w.await(t, s, scheduler, weights)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		if c := w.fromMany(t, 100, cluster.UDP, f, s.at(f)); c[drained] > 0 {
-			t.Errorf("%s: %s is drained and got %v", scheduler, drained, c)
+			t.Errorf("%s: %s is drained, but received connections: %v", scheduler, drained, c)
 		}
 	})
 }
 
-// moved counts the clients that reached another endpoint.
 func moved(before, after []string) int {
 	n := 0
 	for i := range before {
@@ -66,9 +64,9 @@ func moved(before, after []string) int {
 	return n
 }
 
-// byAddress checks that one endpoint receives all connections, because the Service has only one address. With lblc and
-// lblcr, connections move on once the endpoint has more open connections than its weight. With dh, clients are refused
-// while the endpoint drains.
+// One endpoint receives all connections, because the Service has only one address. With lblc and lblcr, connections
+// move on once the endpoint has more open connections than its weight. With dh, clients are refused while the
+// endpoint drains.
 func (w *world) byAddress(t *testing.T) {
 	four := w.backends[8:12]
 	for _, scheduler := range []string{"dh", "lblc", "lblcr"} {
@@ -106,8 +104,8 @@ func (w *world) byAddress(t *testing.T) {
 	}
 }
 
-// histories removes and re-adds endpoints while the agent of one node is stopped. The kernel inserts new destinations at the front,
-// so the order differs between the nodes.
+// histories changes endpoints while one node's agent is stopped. The kernel inserts new destinations at the front,
+// so their order differs between the nodes.
 func (w *world) histories(t *testing.T) {
 	const clients = 300
 	twelve := w.backends[4:16]
@@ -161,7 +159,6 @@ func (w *world) stopAgent(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// awaitOn waits until the UDP virtual servers on one node have these destinations.
 func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map[string]int) {
 	t.Helper()
 	cluster.Eventually(t, patience, node.Name+" has the endpoints of "+s.name, func() error {
@@ -178,7 +175,7 @@ func (w *world) awaitOn(t *testing.T, node *cluster.Node, s service, weights map
 	})
 }
 
-// oneRemoved removes one of twenty endpoints. Its clients move, and so do only a few other clients.
+// Besides the removed endpoint's clients, only a few other clients move.
 func (w *world) oneRemoved(t *testing.T) {
 	const clients = 500
 	for _, scheduler := range []string{"mh", "sh"} {

@@ -6,8 +6,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestBadInput checks that an invalid annotation causes a Problem that names the annotation, its value and the valid values. The
-// Service works as if the annotation were absent.
+// With an invalid annotation, the Service works as if the annotation were absent.
 func TestBadInput(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]

@@ -43,7 +43,7 @@ func TestLimits(t *testing.T) {
 			w.awaitSaved(t, node, s, step.want)
 		}
 	}
-	// A restarted agent removes limits that no longer apply.
+	// A restarted agent removes old limits.
 	w.stopAgent(t, w.node1)
 	s.notes = notes{"scheduler": "rr"}
 	w.put(t, s)

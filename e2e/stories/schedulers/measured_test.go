@@ -10,10 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// measured collects the tests' measurements in the order in which the tests ran.
+// measured collects the tests' measurements.
 var measured strings.Builder
 
-// record adds a line to the measurements.
 func record(t *testing.T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -21,7 +20,7 @@ func record(t *testing.T, format string, args ...any) {
 	measured.WriteString(line + "\n")
 }
 
-// plot adds a distribution to the measurements as a bar chart, with one bar per backend.
+// plot adds a bar chart to the measurements, with one bar per backend.
 func plot(t *testing.T, title string, c counts, backends []*backend) {
 	t.Helper()
 	const width = 50
@@ -40,7 +39,6 @@ func writeMeasured() error {
 	return os.WriteFile(filepath.Join(out, "measured.md"), []byte(measured.String()), 0o644)
 }
 
-// bothFamilies runs a subtest for each address family.
 func (w *world) bothFamilies(t *testing.T, story func(t *testing.T, f cluster.Family)) {
 	for _, f := range w.FamilyList() {
 		t.Run(f.String(), func(t *testing.T) { story(t, f) })

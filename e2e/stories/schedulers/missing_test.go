@@ -9,10 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestSchedulerModuleLoadedLater starts without a scheduler's kernel module and loads it later. Until then, rr replaces the
-// scheduler for the Service that names it on every node, and for all other Services on the node with --ipvs-scheduler. Both report
-// a Problem. After the module is loaded, the next audit changes the scheduler under open connections: agents keep running, virtual
-// servers are not recreated, and the Problems disappear.
+// TestSchedulerModuleLoadedLater starts without a scheduler's kernel module. Until the module is loaded, rr
+// replaces the scheduler, and the agents report a Problem. The next audit then changes the scheduler without
+// recreating virtual servers.
 func TestSchedulerModuleLoadedLater(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -65,13 +64,11 @@ func TestSchedulerModuleLoadedLater(t *testing.T) {
 			t.Errorf("the virtual server was recreated: its connection counter is %d, and was %d before", n, made[f])
 		}
 	}
-	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // only on the first node, a failed sync reveals the missing scheduler
+	if log := w.agents[w.node2].Log(); strings.Contains(log, "sync failed") { // only the first node learns from a failed sync that the scheduler is missing
 		t.Errorf("a sync failed because of a scheduler already known to be missing:\n%s", log)
 	}
 }
 
-// awaitReport waits until the missing scheduler is reported, or no longer reported, on every node for the Service that names it,
-// and in the second node's status.
 func (w *world) awaitReport(t *testing.T, what string, want bool) {
 	t.Helper()
 	for _, command := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// kernelHas reports whether the kernel supports a scheduler, and loads its module. It tries the scheduler on a host without an agent.
+// kernelHas tries the scheduler on a host without an agent, which also loads the scheduler's module.
 func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	t.Helper()
 	const at = "192.0.2.1:9"
@@ -27,9 +27,9 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 	return true
 }
 
-// hide unloads a scheduler's module and prevents loading it until show is called or the test ends. The modprobe that
-// the kernel starts reads only the machine's configuration. A rule there must not outlive this process, so it applies
-// only while the file is locked.
+// hide unloads a scheduler's module and prevents loading it until show is called. The modprobe that the kernel
+// starts reads only the machine's configuration. A rule there must not outlive this process, so it applies only
+// while the file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler

@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestShare covers the schedulers that distribute connections over all endpoints.
 func TestShare(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12] // two on each node
@@ -40,7 +39,7 @@ func TestShare(t *testing.T) {
 			case "rr", "lc":
 				takes = "w" + scheduler // the weighted variant
 			case "mh":
-				tolerance = 6 // random, and n is not large
+				tolerance = 6 // the choice is random, and n is small
 			}
 			w.await(t, s, takes, weights)
 			w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
@@ -64,8 +63,7 @@ func TestShare(t *testing.T) {
 	t.Run("first endpoint", func(t *testing.T) { w.firstEndpoint(t) })
 }
 
-// leastConnections opens the same number of connections to two endpoints and closes those to one endpoint. lc then
-// prefers this idle endpoint, and rr does not.
+// After the connections to one of two endpoints are closed, lc prefers this idle endpoint, and rr does not.
 func (w *world) leastConnections(t *testing.T, two []*backend) {
 	const each = 12
 	refill := func(t *testing.T, f cluster.Family, s service) counts {
@@ -93,8 +91,8 @@ func (w *world) leastConnections(t *testing.T, two []*backend) {
 	}
 }
 
-// idleFirst uses an endpoint with a large weight and one with a small weight. nq gives the second connection to the idle endpoint with
-// the small weight. sed gives it to the busy endpoint, where it expects the shorter delay.
+// nq gives the second connection to the idle endpoint with the small weight. sed gives it to the busy endpoint,
+// where it expects the shorter delay.
 func (w *world) idleFirst(t *testing.T, two []*backend) {
 	strong, weak := two[0].name, two[1].name
 	for scheduler, want := range map[string]counts{"sed": {strong: 4, weak: 0}, "nq": {strong: 3, weak: 1}} {
@@ -114,8 +112,8 @@ func (w *world) idleFirst(t *testing.T, two []*backend) {
 	}
 }
 
-// spillOver checks that fo sends all connections to the endpoint with the largest weight, and to the next endpoint when the first is full
-// or drained. ovf moves on when an endpoint has more open connections than its weight.
+// fo sends all connections to the endpoint with the largest weight until that endpoint is full or drained. ovf
+// moves on when an endpoint has more open connections than its weight.
 func (w *world) spillOver(t *testing.T, three []*backend) {
 	a, b, c := three[0].name, three[1].name, three[2].name
 	weights := map[string]int{a: 6, b: 4, c: 2}
@@ -158,7 +156,7 @@ func (w *world) spillOver(t *testing.T, three []*backend) {
 	})
 }
 
-// firstEndpoint checks that the nodes do not all send their first client to the same endpoint.
+// The nodes must not all send their first client to the same endpoint.
 func (w *world) firstEndpoint(t *testing.T) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		for _, scheduler := range []string{"rr", "lc"} {
@@ -167,7 +165,7 @@ func (w *world) firstEndpoint(t *testing.T) {
 			var at2 string
 			w.through(t, w.node2, func() { at2 = w.fromMany(t, 1, cluster.TCP, f, s.at(f)).one(t, "node-2") })
 			if at1 == at2 {
-				t.Errorf("%s: both nodes start with %s", scheduler, at1)
+				t.Errorf("%s: both nodes send the first connection to %s", scheduler, at1)
 			}
 			record(t, "%s with 20 endpoints, %s: node-1 begins at %s, node-2 at %s", scheduler, f, at1, at2)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestTwoChoices covers twos, which draws two endpoints by weight and chooses the one with fewer connections relative to its weight.
-// On a kernel without twos, rr must replace it, and measured.md notes that it was not measured. Kernel 6.12 has twos.
+// twos draws two endpoints by weight and chooses the one with fewer connections relative to its weight. On a kernel
+// without twos, rr must replace it. Kernel 6.12 has twos.
 func TestTwoChoices(t *testing.T) {
 	w := onWorld(t)
 	if !w.kernelHas(t, "twos") {
@@ -34,7 +34,7 @@ func (w *world) withoutTwos(t *testing.T, release string) {
 	}
 }
 
-// twosByWeight checks that shares follow the weights, almost as with wlc.
+// The shares follow the weights, almost as with wlc.
 func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	weights := map[string]int{four[0].name: 10, four[1].name: 5, four[2].name: 4, four[3].name: 1}
 	s := w.service(t, "twos-weights", notes{"scheduler": "twos", "weight-by-pod": "w9=10, w10=5, w11=4, w12=1"}, four)
@@ -48,12 +48,12 @@ func (w *world) twosByWeight(t *testing.T, four []*backend) {
 	})
 }
 
-// twosByLoad uses an idle endpoint and a busy endpoint. The busy endpoint is chosen only if it is drawn twice. The
-// kernel draws the first destination in its list too often, as if its weight were larger by one: in two of three draws
-// with weights 1 and 1, in 11 of 21 with weights 10 and 10. The two families may have different first destinations.
+// A busy endpoint is chosen only if twos draws it twice. The kernel draws the first destination in its list too
+// often, as if its weight were larger by one: in two of three draws with weights 1 and 1, and in 11 of 21 with
+// weights 10 and 10.
 func (w *world) twosByLoad(t *testing.T, two []*backend) {
 	idle, busy := two[0].name, two[1].name
-	for weight, tolerance := range map[int]float64{1: 26, 10: 14} { // 56 % or 89 %; 73 % or 77 %
+	for weight, tolerance := range map[int]float64{1: 26, 10: 14} {
 		s := w.service(t, fmt.Sprint("twos-uneven-", weight), notes{"scheduler": "twos", "weight": fmt.Sprint(weight)}, two)
 		w.await(t, s, "twos", alike(weight, two))
 		w.bothFamilies(t, func(t *testing.T, f cluster.Family) {

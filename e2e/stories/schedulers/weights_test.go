@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestWeights covers weights by pod, zone and node, the weight of the Node object, and draining to 0 and back.
 func TestWeights(t *testing.T) {
 	w := onWorld(t)
 	four := w.backends[8:12] // w9 and w10 on node-1 in zone-a, w11 and w12 on node-2 in zone-b
@@ -41,7 +40,6 @@ func TestWeights(t *testing.T) {
 	t.Run("slow start", func(t *testing.T) { w.slowStart(t) })
 }
 
-// drain sets a Node's weight to 0 while connections are open, then sets every endpoint's weight to 0, and then restores all weights.
 func (w *world) drain(t *testing.T, s service) {
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {
 		h := w.hold(t, 20, f, s.at(f))
@@ -81,7 +79,7 @@ func (w *world) drain(t *testing.T, s service) {
 	})
 }
 
-// slowStart observes the weight of a new endpoint. While the weight rises, the agent is killed and restarted.
+// While the weight rises, the agent is killed and restarted.
 func (w *world) slowStart(t *testing.T) {
 	const rise = 20 * time.Second
 	three := w.backends[12:15] // on node-2, because node-1 has twice its weight

@@ -19,8 +19,8 @@ import (
 // patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 3 * time.Minute
 
-// world has two nodes, each with an agent and with ten backends in one pod, and an outside client with many addresses.
-// The client's packets go to the first node unless a test routes them through the second one.
+// world has two nodes, each with an agent and ten backends in one pod, and an outside client with many addresses.
+// The client's packets go to the first node unless a test calls through.
 type world struct {
 	*cluster.Cluster
 	node1, node2 *cluster.Node
@@ -34,7 +34,7 @@ type world struct {
 	memory       *memory
 }
 
-// backend is an endpoint: a port on the pod of its node. Its server answers with the backend's name.
+// backend is an endpoint: a port on the pod of its node.
 type backend struct {
 	name     string
 	pod      *cluster.Pod
@@ -42,7 +42,6 @@ type backend struct {
 	tcp, udp *cluster.Server
 }
 
-// shared is the world that the tests use in sequence.
 var shared = cluster.Shared[*world]{Make: newWorld}
 
 func TestMain(m *testing.M) {
@@ -54,7 +53,6 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// onWorld returns the shared world.
 func onWorld(t *testing.T) *world {
 	t.Helper()
 	labtest.Need(t)
@@ -87,19 +85,17 @@ func newWorld(t *testing.T) (_ *world, err error) {
 	return w, nil
 }
 
-// Close removes the world.
 func (w *world) Close() error {
 	w.memory.stop()
 	return w.Cluster.Close()
 }
 
-// clientRanges contains the ranges of the client's additional addresses.
 var clientRanges = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("10.99.0.0/16"),
 	cluster.V6: netip.MustParsePrefix("fd00:99::/64"),
 }
 
-// giveAddresses assigns all addresses of the ranges to the client, without adding each address to an interface.
+// giveAddresses assigns all addresses of the ranges without adding each address to an interface.
 func (w *world) giveAddresses() error {
 	for _, args := range [][]string{
 		{"ip", "route", "add", "local", clientRanges[cluster.V4].String(), "dev", "lo"},
@@ -118,7 +114,6 @@ func (w *world) giveAddresses() error {
 	return nil
 }
 
-// source returns the n-th address of the client.
 func source(f cluster.Family, n int) netip.Addr {
 	base := clientRanges[f].Addr()
 	if f == cluster.V4 {
@@ -158,12 +153,10 @@ func (w *world) addBackends() error {
 	return nil
 }
 
-// sendThrough routes the client's packets for Services to the given node.
 func (w *world) sendThrough(node *cluster.Node) error {
 	return errors.Join(w.AddRouteVia(w.Service.V4.String(), node), w.AddRouteVia(w.Service.V6.String(), node))
 }
 
-// through runs fn while the client's packets for Services are routed to the given node.
 func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	t.Helper()
 	if err := w.sendThrough(node); err != nil {
@@ -175,7 +168,7 @@ func (w *world) through(t *testing.T, node *cluster.Node, fn func()) {
 	}
 }
 
-// startAgent starts the agent on a node. UDP flows expire after two seconds, so that a test can wait for their expiry.
+// UDP flows expire after two seconds, so that a test can wait for their expiry.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	t.Helper()
 	args := []string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,
@@ -184,12 +177,10 @@ func (w *world) startAgent(t *testing.T, node *cluster.Node, more ...string) {
 	w.agents[node] = node.MustStart(t, append(args, more...)...)
 }
 
-// socket returns the path of the status socket of a node's agent.
 func (w *world) socket(node *cluster.Node) string {
 	return filepath.Join(w.dir+"-"+node.Name, "status.sock")
 }
 
-// write creates or changes a manifest file.
 func (w *world) write(t *testing.T, name, manifests string) {
 	t.Helper()
 	if err := cluster.WriteManifests(w.dir, name, manifests); err != nil {
@@ -200,7 +191,7 @@ func (w *world) write(t *testing.T, name, manifests string) {
 // notes are annotations without the prefix kube-ipvs.io/.
 type notes map[string]string
 
-// with returns a copy of the notes with an additional note.
+// with returns a copy with an additional annotation.
 func (n notes) with(key, value string) notes {
 	more := maps.Clone(n)
 	more[key] = value
@@ -227,7 +218,7 @@ metadata: {name: %s, labels: {topology.kubernetes.io/zone: %s}, annotations: %s}
 ---`, name, zone, n.yaml())
 }
 
-// service is a dual-stack Service with port 80 for TCP and UDP.
+// service is a dual-stack Service.
 type service struct {
 	name     string
 	ips      map[cluster.Family]string
@@ -235,7 +226,6 @@ type service struct {
 	backends []*backend
 }
 
-// service creates a Service and removes it at the end of the test.
 func (w *world) service(t *testing.T, name string, n notes, backends []*backend) service {
 	t.Helper()
 	w.services++
@@ -247,7 +237,6 @@ func (w *world) service(t *testing.T, name string, n notes, backends []*backend)
 	return s
 }
 
-// put creates or changes the Service.
 func (w *world) put(t *testing.T, s service) {
 	t.Helper()
 	w.write(t, s.name, s.manifest())
@@ -290,12 +279,10 @@ func zoneOf(e *backend) string {
 	return map[string]string{"node-1": "zone-a", "node-2": "zone-b"}[e.pod.Node.Name]
 }
 
-// at returns the Service's address and port.
 func (s service) at(f cluster.Family) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(s.ips[f]), 80).String()
 }
 
-// state is a virtual server's scheduler and the weights of its backends.
 type state struct {
 	scheduler string
 	weights   map[string]int
@@ -323,8 +310,8 @@ func (s service) stateOn(node *cluster.Node, proto cluster.Protocol, f cluster.F
 	return have, nil
 }
 
-// await waits until every virtual server of the Service on every node has this scheduler and these weights, and the
-// Service's addresses are bound, which the agent does last. It ignores draining destinations.
+// await waits until every virtual server of the Service has this scheduler and these weights, and the addresses are
+// bound, which the agent does last. It ignores draining destinations.
 func (w *world) await(t *testing.T, s service, scheduler string, weights map[string]int) {
 	t.Helper()
 	for _, node := range w.Nodes {
@@ -346,7 +333,7 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 				case err != nil:
 					return err
 				case !bound:
-					return fmt.Errorf("%s is not bound", s.ips[f])
+					return fmt.Errorf("the node has not bound %s", s.ips[f])
 				}
 			}
 			return nil
@@ -354,7 +341,6 @@ func (w *world) await(t *testing.T, s service, scheduler string, weights map[str
 	}
 }
 
-// up creates a Service and waits until all its backends have weight 1.
 func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*backend) service {
 	t.Helper()
 	s := w.service(t, name, n.with("scheduler", scheduler), backends)
@@ -362,7 +348,6 @@ func (w *world) up(t *testing.T, name, scheduler string, n notes, backends ...*b
 	return s
 }
 
-// alike returns the same weight for all backends.
 func alike(weight int, backends []*backend) map[string]int {
 	weights := map[string]int{}
 	for _, b := range backends {

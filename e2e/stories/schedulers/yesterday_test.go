@@ -8,9 +8,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// memory measures how long a virtual server with affinity remembers clients that opened and closed one TCP connection.
-// This takes two minutes, so the measurement starts with the world. The test that reads it is in the last file, so that
-// it runs last.
+// memory measures how long a virtual server with affinity remembers clients after their connections are closed.
+// This takes two minutes, so the measurement starts with the world. TestAffinityOutlivesConnections is in the last
+// file, so that it runs last.
 type memory struct {
 	stopped   chan struct{}
 	once      sync.Once
@@ -54,9 +54,8 @@ func (m *memory) stop() {
 	m.watching.Wait()
 }
 
-// TestAffinityOutlivesConnections checks that a client is remembered until its last connection expires. For TCP, this
-// is two minutes after the connection was closed. The kernel checks for open connections when the timeout expires, and
-// then once a minute.
+// For TCP, the last connection expires two minutes after it was closed. The kernel checks for open connections when
+// the timeout expires, and then once a minute.
 func TestAffinityOutlivesConnections(t *testing.T) {
 	w := onWorld(t)
 	w.bothFamilies(t, func(t *testing.T, f cluster.Family) {

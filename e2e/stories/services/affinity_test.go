@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// frontend is one way to reach a Service.
 type frontend struct {
 	name string
 	at   func(cluster.Family, port) string

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestBridge runs two pods on the bridge of one node. Replies between them cross only the bridge, so IPVS can translate them only
-// if the br_netfilter module passes bridged packets to netfilter.
+// TestBridge runs two pods on the bridge of one node. IPVS can translate replies between them only if the
+// br_netfilter module passes bridged packets to netfilter.
 func TestBridge(t *testing.T) {
 	labtest.Need(t)
 	cluster.NeedIPVS(t, "only IPVS compares reassembled datagrams with the MTU")
@@ -59,8 +59,7 @@ endpoints: [{addresses: [web]}]`)
 	}
 }
 
-// loadBridgeFilter loads br_netfilter for the rest of the test, unless it is already loaded or built in. The module
-// also affects the bridges of other tests.
+// loadBridgeFilter loads br_netfilter for the rest of the test. The module also affects the bridges of other tests.
 func loadBridgeFilter(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/" + kernel.BridgeFilter(inet.IPv4)); err == nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestChanges changes the type, ports, labels and slices of Services step by step.
 func TestChanges(t *testing.T) {
 	s := onStage(t)
 
@@ -166,7 +165,7 @@ endpoints: [{addresses: [web-2]}]`).MoreSlicesYAML("-more")
 	}
 }
 
-// changeType follows upstream's test. After each step it checks every frontend, including the frontends that must be closed.
+// changeType follows the test of upstream Kubernetes.
 func (s *stage) changeType(t *testing.T, protocol string, p port) {
 	yaml := func(text string) string {
 		return strings.NewReplacer("PROTOCOL", protocol, "TARGET", fmt.Sprint(p.Target)).Replace(text)
@@ -200,8 +199,6 @@ endpoints: [{addresses: [web-2]}]`))
 	}
 }
 
-// checkFrontends checks which of changeType's frontends are open: the ClusterIP, both node ports, and both ports of the load
-// balancer's address.
 func (s *stage) checkFrontends(t *testing.T, svc, full service, node, balancer bool) {
 	t.Helper()
 	p := svc.Ports()[0]
@@ -222,7 +219,6 @@ func (s *stage) checkFrontends(t *testing.T, svc, full service, node, balancer b
 	}
 }
 
-// eventuallyUnserved waits until the client's requests are refused or time out.
 func eventuallyUnserved(t *testing.T, from *cluster.Host, p port, at string) {
 	t.Helper()
 	cluster.Eventually(t, patience, from.Name+" gets no answer at "+at, func() error {

@@ -164,7 +164,6 @@ metadata: {name: life}
 endpoints: [{addresses: [web-1]}]`)
 	s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
 
-	// Port 81 instead of 80.
 	changed := svc.With(`
 spec:
   ports:
@@ -190,7 +189,6 @@ spec:
 		})
 	}
 
-	// Create a Service with the same ClusterIP and another endpoint.
 	s.create(t, svc.With("endpoints: [{addresses: [web-2]}]"))
 	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 		wantReply(t, s.client.Get(t, p.Protocol, svc.At(f, p), slowly), "web-2", s.client.Addr(f))
@@ -222,7 +220,7 @@ metadata: {name: other-proxy}
 endpoints: [{addresses: [web-1]}]`)
 	s.apply(t, svc.With("metadata: {labels: {service.kubernetes.io/service-proxy-name: another-proxy}}").ServiceYAML())
 	s.awaitNoServer(t, s.node1, svc, http)
-	s.change(t, svc) // without the label
+	s.change(t, svc)
 
 	notProxied := `
 apiVersion: v1
@@ -245,7 +243,7 @@ metadata: {name: marker}
 endpoints: [{addresses: [web-1]}]`).Spec.ClusterIPs
 	for key := range virtualServers(t, s.node1) {
 		if _, existed := before[key]; !existed && !strings.Contains(key, marker[0]) && !strings.Contains(key, marker[1]) {
-			t.Errorf("a Service that kube-ipvs must not serve has %s", key)
+			t.Errorf("kube-ipvs serves %s, but must not", key)
 		}
 	}
 }
@@ -303,7 +301,7 @@ endpoints: [{addresses: [web-2]}]`)
 	s.node1.Serve(t, cluster.TCP, 2222)
 	s.node1.Serve(t, cluster.UDP, 2222)
 	for _, f := range s.FamilyList() {
-		s.client.Get(t, cluster.TCP, s.node1.At(f, 2222), slowly) // the daemon listens
+		s.client.Get(t, cluster.TCP, s.node1.At(f, 2222), slowly)
 		for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
 			vip := svc.At(f, port{Protocol: proto, Number: 2222})
 			s.client.MustRefuse(t, proto, vip, slowly)
@@ -354,7 +352,7 @@ endpoints: [{addresses: [web-1]}]`)
 	s.everyPort(t, func(t *testing.T, f cluster.Family, p port) {
 		got := s.sameNode.Get(t, p.Protocol, svc.At(f, p), slowly)
 		if got.Server != "web-1" || got.Source == s.sameNode.Addr(f) {
-			t.Fatalf("web-1 must see its node as the source, got %+v", got)
+			t.Fatalf("want web-1 to see its node as the source, got %+v", got)
 		}
 	})
 }
@@ -369,8 +367,6 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	})
 }
 
-// wantEvenly checks that twenty requests reached web-1 and web-2: ten each with round robin, or at least one each with
-// random selection.
 func wantEvenly(t *testing.T, what string, counts map[string]int) {
 	t.Helper()
 	both := counts["web-1"] > 0 && counts["web-2"] > 0

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// TestDisturbances deletes rules, kills the agent while an endpoint drains, and adds a firewall.
 func TestDisturbances(t *testing.T) {
 	s := onStage(t)
 
@@ -96,7 +95,7 @@ endpoints: [{addresses: [web-1]}]`)
 		return nil
 	})
 	if d := cmp.Diff(old, shown(next...)); d != "" {
-		t.Errorf("sets, maps and chains (- this nft, + the next one)\n%s", d)
+		t.Errorf("sets, maps and chains differ (- this nft, + the next release's nft)\n%s", d)
 	}
 }
 
@@ -136,7 +135,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// deletion deletes the agent's rules in one step for each table. Between a flush and a separate deletion, the agent could restore them.
+// Each table is deleted in one step, because the agent could restore rules between two steps.
 type deletion struct {
 	show   string
 	delete []string
@@ -166,7 +165,7 @@ func inOrder(listing string) string {
 	return strings.Join(objects, "\n\n")
 }
 
-// withoutCounters removes text that changes without a write: comments with the time, and the counters of built-in chains.
+// withoutCounters removes comments, which contain the time, and the counters of built-in chains.
 func withoutCounters(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
@@ -215,7 +214,6 @@ endpoints: [{addresses: [web-1]}, {addresses: [leaving]}]`)
 	})
 }
 
-// hostFirewall makes node-3 drop all input except replies, loopback and ICMP.
 func (s *stage) hostFirewall(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: firewalled-host}

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestUnansweredConnections opens TCP connections that are still unanswered when a Service changes. A client retransmits its SYN.
-// The kernel tracks the connection, and sends every retransmission to the destination of the first packet.
+// The kernel tracks a connection from its first packet, and sends every retransmitted SYN to the destination of
+// that packet.
 func TestUnansweredConnections(t *testing.T) {
 	s := onStage(t)
 
@@ -23,19 +23,18 @@ func TestUnansweredConnections(t *testing.T) {
 	})
 }
 
-// opening is a TCP connection whose first packet has not been answered yet.
+// opening is a TCP connection that may still be unanswered.
 type opening struct {
 	what string
 	done chan opened
 }
 
-// opened is the connection's outcome.
 type opened struct {
 	at  time.Time
 	err error
 }
 
-// begin starts to connect. The client retransmits its SYN after one, three, seven and fifteen seconds.
+// begin starts to connect. The client retransmits its SYN after 1, 3, 7 and 15 seconds.
 func begin(from *cluster.Host, at, server string) *opening {
 	o := &opening{what: from.Name + " -> " + at, done: make(chan opened, 1)}
 	go func() {
@@ -51,7 +50,6 @@ func begin(from *cluster.Host, at, server string) *opening {
 	return o
 }
 
-// mustSucceed fails the test unless one of the client's retransmissions opens the connection.
 func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 	t.Helper()
 	select {
@@ -102,7 +100,7 @@ endpoints: [{addresses: [web-2]}]`)
 			begin(s.node3.Host, svc.At(f, http), "web-2"),
 			begin(s.outside, svc.AtBalancer(f, http), "web-2"))
 	}
-	time.Sleep(500 * time.Millisecond) // wait until the first packets have been sent
+	time.Sleep(500 * time.Millisecond) // until the clients have sent their first packets
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.apply(t, svc.SlicesYAML())                                   // created before the Service, because a Service without endpoints refuses connections
 	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change has also processed those slices
@@ -113,7 +111,6 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// Here, IPVS itself ends the connection to a removed destination.
 func (s *stage) connectionToDeadEndpoint(t *testing.T) {
 	dead := s.node2.Pod(t, "dead")
 	t.Cleanup(func() { _ = dead.Delete() })

@@ -55,7 +55,6 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 }
 
-// addressOfAnotherNode makes two Services claim the addresses of node-2.
 func (s *stage) addressOfAnotherNode(t *testing.T) {
 	s.service(t, `
 metadata: {name: eip-104679}
@@ -80,7 +79,7 @@ endpoints: [{addresses: [web-1]}]`)
 			}
 		}
 		s.node1.MustRun(t, "ping", "-c1", "-W5", s.node2.Addr(f).String())
-		// Packets from other nodes still arrive at node-2, and only node-2 serves the Service.
+		// Only node-2 serves the Service.
 		reach(t, s.node1.Host, http, s.node2.At(f, http.Number), "web-1", s.node2.Addr(f))
 	}
 	out := s.node1.MustRun(t, "ip", "-o", "addr", "show", "dev", "kube-ipvs0", "to", s.node2.V4.String())
@@ -89,7 +88,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// portsOfTheNode publishes ports at node-1's own addresses. Processes on the node already use two of these ports.
+// portsOfTheNode publishes ports at node-1's own addresses. Processes on node-1 already use two of them.
 func (s *stage) portsOfTheNode(t *testing.T) {
 	daemon := cluster.As("daemon-of-node-1")
 	s.node1.Serve(t, cluster.TCP, 6443, daemon)
@@ -123,8 +122,8 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// gatewayMoves creates a Service that claims two addresses in node-1's network before they become gateway addresses.
-// The kernel refuses a route through an address of the node itself.
+// gatewayMoves claims two addresses in node-1's network before they become gateway addresses. The kernel refuses a
+// route through a node's own address.
 func (s *stage) gatewayMoves(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: eip-gateway}
@@ -152,7 +151,7 @@ endpoints: [{addresses: [web-2]}]`)
 	for _, flags := range [][]string{{"--allow-external-ips=false"}, {"--external-ip-ranges", "192.0.2.0/24,2001:db8:99::/64"}} {
 		s.restartAgent(t, s.node3, flags...)
 		for _, f := range s.FamilyList() {
-			// The router sends the packets to node-1, whose agent allows the address. The endpoint sees node-1.
+			// The endpoint sees node-1, because the router sends the packets there.
 			reach(t, s.farClient.Host, http, svc.AtExternal(f, http), "web-2", s.node1.Addr(f))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func TestFamilies(t *testing.T) {
-	controlplane.NeedReal(t) // it allocates addresses
+	controlplane.NeedReal(t)
 	s := onStage(t)
 
 	t.Run("the families of a Service, in either order", func(t *testing.T) {
@@ -51,8 +51,8 @@ endpoints: [{addresses: [web-2]}]`, i))
 			took = append(took, time.Since(began).Round(time.Millisecond))
 		}
 		slices.Sort(took)
-		t.Logf("time until served, including the requests to the API server: %v", took)
-		// These are upstream's limits for the 90th and the 99th percentile.
+		t.Logf("time until a Service is served, including the requests to the API server: %v", took)
+		// These are upstream's limits for the 90th and 99th percentiles.
 		if took[8] > 20*time.Second || took[9] > 50*time.Second {
 			t.Errorf("want nine Services within 20 s and the last within 50 s: %v", took)
 		}

@@ -9,11 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// soon is the maximum time that a UDP flow may stay with a removed endpoint. The agent checks tracked connections once
-// a second, and emulated machines are slow.
+// soon is the maximum time for a UDP flow to leave a removed endpoint. The agent checks tracked connections once a
+// second, and emulated machines are slow.
 const soon = 20 * time.Second
 
-// TestFlows changes the endpoints of tracked flows and connections.
 func TestFlows(t *testing.T) {
 	s := onStage(t)
 
@@ -97,14 +96,12 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 }
 
-// awaitOpen waits for the first answer at the address, and then opens a UDP socket that keeps its port.
 func (s *stage) awaitOpen(t *testing.T, from *cluster.Host, at string) *cluster.Conn {
 	t.Helper()
 	from.Await(t, patience, cluster.UDP, at)
 	return from.Open(t, cluster.UDP, at, slowly)
 }
 
-// moves waits until another server answers a client that keeps sending.
 func moves(t *testing.T, c *cluster.Conn, to string) {
 	t.Helper()
 	cluster.Eventually(t, soon, fmt.Sprintf("%s moves to %s", c, to), func() error {
@@ -116,7 +113,6 @@ func moves(t *testing.T, c *cluster.Conn, to string) {
 	})
 }
 
-// gains waits until a server receives more datagrams from a source.
 func gains(t *testing.T, server *cluster.Server, source string) {
 	t.Helper()
 	before := requestsFrom(server, source)
@@ -164,7 +160,6 @@ endpoints: [{addresses: [collector-1]}]`)
 	}
 }
 
-// quiet waits until a server has received nothing for a second.
 func quiet(t *testing.T, server *cluster.Server) {
 	t.Helper()
 	cluster.Eventually(t, soon, server.Name+" gets no more datagrams", func() error {
@@ -177,7 +172,6 @@ func quiet(t *testing.T, server *cluster.Server) {
 	})
 }
 
-// resets counts the TCP resets that a host has sent.
 func resets(t *testing.T, h *cluster.Host) int {
 	t.Helper()
 	out := h.MustRun(t, "cat", "/proc/net/snmp")
@@ -201,7 +195,7 @@ func resets(t *testing.T, h *cluster.Host) int {
 			}
 		}
 	}
-	t.Fatalf("no OutRsts in\n%s", out)
+	t.Fatalf("no counter OutRsts in\n%s", out)
 	return 0
 }
 
@@ -285,7 +279,7 @@ endpoints: [{addresses: [web-2]}]`)
 		s.farClient.StartSender(t, svc.At(f, dns), 10*time.Millisecond, cluster.FromPort(7000+uint16(f)))
 		s.farClient.StartSender(t, svc.AtBalancer(f, dns), 10*time.Millisecond, cluster.FromPort(7100+uint16(f)))
 	}
-	// Wait long enough for the kernel to track these flows before a virtual server exists.
+	// The kernel must track these flows before a virtual server exists.
 	time.Sleep(time.Second)
 	s.create(t, svc.With("status: {loadBalancer: {ingress: [{hostname: pending.example.org}]}}"))
 	for _, f := range s.FamilyList() {

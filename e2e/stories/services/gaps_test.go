@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGaps sends requests to Services during changes and failures. No request may fail, no connection may break, and no
-// port that should be closed may be open, even for an instant.
+// TestGaps sends requests during changes and failures. No request may fail, no connection may break, and no closed
+// port may open, even for an instant.
 func TestGaps(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -38,8 +38,7 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// rollingUpdate replaces the pods of a Service one by one, as a Deployment does: the new pod is ready before the old one
-// terminates, and the old one serves until it is deleted.
+// rollingUpdate replaces the pods one by one, as a Deployment does.
 func (s *stage) rollingUpdate(t *testing.T) {
 	pod := func(node *cluster.Node, name string) *cluster.Pod {
 		p := node.Pod(t, name)
@@ -67,7 +66,6 @@ endpoints: [{addresses: [roll-1a]}, {addresses: [roll-2a]}]`)
 	ask(s.farClient.Host, whole.At(cluster.V4, http))
 	ask(s.outside, local.AtBalancer(cluster.V4, http))
 	ask(s.otherOutside, local.AtNode(s.node2, cluster.V6))
-	// apply makes the pods ready endpoints, and adds the old pod in the given state.
 	apply := func(old *cluster.Pod, state string) {
 		t.Helper()
 		endpoints := fmt.Sprintf("endpoints: [{addresses: [%s]}, {addresses: [%s]}", pods[0].Name, pods[1].Name)
@@ -145,7 +143,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 	flows := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V4, http), config)
 	flows6 := s.client.OpenFlows(t, 40, cluster.TCP, svc.At(cluster.V6, http), config)
 	s.agents[s.node1].Kill()
-	s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly) // the kernel still forwards
+	s.client.Get(t, cluster.TCP, svc.At(cluster.V4, http), slowly)
 	s.startAgent(t, s.node1)
 	s.agents[s.node1].AwaitLog(t, patience, "initial sync complete")
 	flows.AwaitRound(t, patience)
@@ -201,7 +199,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// renamedDevice renames kube-ipvs0 under load. The agent must not treat the device's addresses as the node's own, even under another device name.
+// renamedDevice renames kube-ipvs0 under load. The agent must not treat the device's addresses as the node's own.
 func (s *stage) renamedDevice(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: renamed}
@@ -215,7 +213,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	open := s.node3.Open(t, http.Protocol, svc.At(cluster.V4, http), slowly)
 	s.node3.MustRun(t, "ip", "link", "set", "kube-ipvs0", "name", "old")
-	cluster.Eventually(t, patience, "kube-ipvs0 has its name back", func() error {
+	cluster.Eventually(t, patience, "the agent recreates kube-ipvs0", func() error {
 		_, err := s.node3.Run("ip", "link", "show", "kube-ipvs0")
 		return err
 	})
@@ -232,7 +230,6 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// closedFromTheStart probes a daemon on the node at a Service's address, starting before the Service exists.
 func (s *stage) closedFromTheStart(t *testing.T) {
 	s.node1.Serve(t, cluster.TCP, 2222)
 	svc := s.define(`
@@ -278,7 +275,7 @@ spec: {type: LoadBalancer, loadBalancerSourceRanges: [client-1]}
 endpoints: [{addresses: [web-2]}, {addresses: [web-1]}]`)
 	var clients []*requests
 	for _, f := range s.FamilyList() {
-		// Use UDP, because TCP would retransmit a lost packet.
+		// UDP, because TCP would retransmit a lost packet.
 		clients = append(clients, keepRequesting(t, s.outside, dns, svc.AtBalancer(f, dns)))
 	}
 	flows := s.outside.OpenFlows(t, 4, cluster.TCP, svc.AtBalancer(cluster.V4, http), cluster.FlowConfig{Within: 20 * time.Second})

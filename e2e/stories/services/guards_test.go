@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestGuards sends packets while guards are added and removed. The guarded ports are served. The guard must always
-// block its clients, and no packet to another port may be lost.
+// TestGuards sends packets while guards are added and removed. The guard must always block its clients, and no
+// packet to another port may be lost.
 func TestGuards(t *testing.T) {
 	s := onStage(t)
 	cluster.NeedPauses(t)
@@ -16,7 +16,6 @@ func TestGuards(t *testing.T) {
 	t.Run("node ports that lose their endpoints", func(t *testing.T) { s.guardsOfEmptyPorts(t) })
 }
 
-// bystanders send requests to unguarded Services: at a ClusterIP, and at a node port on the node with the guards.
 func (s *stage) bystanders(t *testing.T) []*requests {
 	open := s.service(t, `
 metadata: {name: open}
@@ -63,13 +62,13 @@ endpoints: [{addresses: [guarded-3]}]`)
 		guarded = append(guarded, keepTrying(t, s.outside, dns, near.AtNode(s.node3, f)), keepTrying(t, s.farClient.Host, dns, near.At(f, dns)))
 	}
 	s.apply(t, far.SlicesYAML())
-	for _, f := range s.FamilyList() { // the first guarded ports
+	for _, f := range s.FamilyList() {
 		becomes(t, s.outside, dns, near.AtNode(s.node3, f), cluster.Timeout)
 		becomes(t, s.farClient.Host, dns, near.At(f, dns), cluster.Timeout)
-		reach(t, s.farClient.Host, dns, near.AtNode(s.node3, f), "web-1", s.farClient.Addr(f)) // pods pass this guard
+		reach(t, s.farClient.Host, dns, near.AtNode(s.node3, f), "web-1", s.farClient.Addr(f))
 	}
 	s.apply(t, near.SlicesYAML())
-	for _, f := range s.FamilyList() { // the last guarded ports are removed
+	for _, f := range s.FamilyList() {
 		settles(t, s.outside, dns, near.AtNode(s.node3, f), "guarded-3", s.outside.Addr(f))
 		settles(t, s.farClient.Host, dns, near.At(f, dns), "guarded-3", s.farClient.Addr(f))
 	}
@@ -105,7 +104,6 @@ endpoints: [{addresses: [web-2]}]`)
 	for _, a := range outsiders {
 		a.mustReachOnly(t, "nobody")
 	}
-	// Without source ranges the address has no guard, and clients on the node are served.
 	s.change(t, svc.With("spec: {loadBalancerSourceRanges: null}"))
 	for _, f := range s.FamilyList() {
 		for _, host := range []*cluster.Host{s.otherOutside, s.node1.Host} {

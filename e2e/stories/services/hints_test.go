@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestHints writes the hints that the slice controller would derive from trafficDistribution and the annotation. node-1 is in
-// zone-a, node-2 and node-3 are in zone-b.
+// TestHints writes the hints that the slice controller would derive. node-1 is in zone-a, node-2 and node-3 are in
+// zone-b.
 func TestHints(t *testing.T) {
 	s := onStage(t)
 
@@ -25,7 +25,7 @@ endpoints:
 		s.awaitPod(t, s.node3, svc, s.otherNode)
 		s.onlyFrom(t, s.client.Host, svc, "web-1")
 		s.onlyFrom(t, s.node1.Host, svc, "web-1")
-		s.onlyFrom(t, s.farClient.Host, svc, "web-2") // another node of the zone
+		s.onlyFrom(t, s.farClient.Host, svc, "web-2")
 	})
 
 	t.Run("one endpoint without hints, or none for the zone: all of them", func(t *testing.T) {
@@ -75,7 +75,8 @@ endpoints:
 	})
 }
 
-// awaitPod waits until a node has one pod as the only destination in each family. The slices of the two families arrive independently.
+// awaitPod waits until a pod is the only destination in each family. The slices of the two families arrive
+// independently.
 func (s *stage) awaitPod(t *testing.T, node *cluster.Node, svc service, pod *cluster.Pod) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -83,7 +84,6 @@ func (s *stage) awaitPod(t *testing.T, node *cluster.Node, svc service, pod *clu
 	}
 }
 
-// onlyFrom checks that one server answers all requests from a host.
 func (s *stage) onlyFrom(t *testing.T, from *cluster.Host, svc service, server string) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -96,8 +96,7 @@ func (s *stage) onlyFrom(t *testing.T, from *cluster.Host, svc service, server s
 	}
 }
 
-// fromBoth waits until both endpoints have answered requests from a host. Without IPVS, each request reaches a random
-// endpoint.
+// fromBoth waits until both endpoints have answered. Without IPVS, each request reaches a random endpoint.
 func (s *stage) fromBoth(t *testing.T, from *cluster.Host, svc service) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -123,7 +122,7 @@ endpoints:
 	s.awaitPod(t, s.node3, svc, s.otherNode)
 	s.onlyFrom(t, s.client.Host, svc, "web-1")
 	s.onlyFrom(t, s.node2.Host, svc, "web-2")
-	s.onlyFrom(t, s.farClient.Host, svc, "web-2") // node-3 has no endpoint, but its zone has one
+	s.onlyFrom(t, s.farClient.Host, svc, "web-2")
 	s.apply(t, svc.With("endpoints: ["+two+"]").SlicesYAML())
 	s.awaitPod(t, s.node1, svc, s.otherNode)
 	s.onlyFrom(t, s.client.Host, svc, "web-2")

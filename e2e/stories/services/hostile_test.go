@@ -23,18 +23,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/manifest"
 )
 
-// hostile generates tenants' objects that claim other users' addresses and ports.
+// hostile generates objects that claim other users' addresses and ports.
 type hostile struct {
 	*rand.Rand
 	client kubernetes.Interface
-	// anywhere contains addresses that the API server accepts in every field. special contains addresses that the API
-	// server accepts only from a load balancer controller.
+	// The API server accepts addresses in anywhere from every user, and addresses in special only from a load
+	// balancer controller.
 	anywhere, special []string
 	ports             []int32
 	accepted, refused int
 }
 
-// tenants are two namespaces. One of the names has the maximum length.
+// The second namespace's name has the maximum length.
 var tenants = []string{"tenant-a", "tenant-" + strings.Repeat("z", 56)}
 
 // forbidden contains addresses that no node may serve for a tenant's Service.
@@ -84,7 +84,6 @@ func (s *stage) hostile(t *testing.T, seed uint64, ordinary ...service) *hostile
 	return h
 }
 
-// values contains annotation values at and beyond every limit, and texts that no parser should accept.
 var values = []string{
 	"0", "1", "-1", "2", "2147483647", "2147483648", "4294967295", "4294967296", "18446744073709551616", "1e9", "0x10", "",
 	"1s", "0s", "999ms", "1h", "3601s", "744h", "745h", "-1s", "9999999999999h", "32", "33", "128", "129", "all", "each", "true", "TRUE",
@@ -93,7 +92,6 @@ var values = []string{
 	"\x1b[31m\r\nlevel=error msg=forged", "\x00\u202e\u2028", "%s%n{{.}}", strings.Repeat("w=1,", 5000),
 }
 
-// annotations contains the annotations in docs/annotations.md and an unknown annotation.
 var annotations = []string{
 	"scheduler", "scheduler-flags", "affinity-timeout", "affinity-prefix-ipv4", "affinity-prefix-ipv6", "affinity-ports", "one-packet",
 	"max-connections", "resume-connections", "weight", "weight-by-zone", "weight-by-node", "weight-by-pod", "slow-start", "nonexistent",
@@ -108,7 +106,6 @@ func some[T any](h *hostile, most int, list []T) (all []T) {
 	return all
 }
 
-// name returns a name of limited length.
 func (h *hostile) name(i, most int) string {
 	name := fmt.Sprintf("h%d-%s", i, strings.Repeat("x-", most))
 	return name[:5+h.IntN(most-5)] + "x"
@@ -146,7 +143,6 @@ func (h *hostile) service(i int) *corev1.Service {
 	return svc
 }
 
-// slice returns an EndpointSlice of a Service, with endpoints of every class.
 func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: h.meta(i, 253), AddressType: discoveryv1.AddressTypeIPv4}
 	if family == cluster.V6 {
@@ -164,7 +160,6 @@ func (h *hostile) slice(i int, svc *corev1.Service, family cluster.Family) *disc
 	return slice
 }
 
-// count counts an object as accepted or rejected by the API server.
 func (h *hostile) count(err error) bool {
 	if err != nil {
 		h.refused++
@@ -174,7 +169,6 @@ func (h *hostile) count(err error) bool {
 	return true
 }
 
-// create writes the i-th Service and its slices. The API server may reject them.
 func (h *hostile) create(t *testing.T, i int) {
 	svc := h.service(i)
 	status, services := svc.Status, h.client.CoreV1().Services(svc.Namespace)
@@ -192,7 +186,6 @@ func (h *hostile) create(t *testing.T, i int) {
 	}
 }
 
-// deleteAll empties a tenant's namespace.
 func (h *hostile) deleteAll(t *testing.T, namespace string) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -226,7 +219,7 @@ func flap(t *testing.T, what string, change func(stopped <-chan struct{}, n int)
 	stop = sync.OnceFunc(func() {
 		close(stopped)
 		done.Wait()
-		t.Logf("%s: %d times, %.0f per second", what, n, float64(n)/time.Since(begin).Seconds())
+		t.Logf("%s: %d changes, %.0f per second", what, n, float64(n)/time.Since(begin).Seconds())
 	})
 	t.Cleanup(stop)
 	return stop
@@ -241,7 +234,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// flapSlice creates a tenant's Service and changes its endpoint continuously.
 func (h *hostile) flapSlice(t *testing.T) (stop func()) {
 	t.Helper()
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: tenants[0], Name: "flapping"}}

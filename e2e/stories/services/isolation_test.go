@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestIsolation gives one Service an endpoint that the kernel rejects, and uses another Service on the same node.
 func TestIsolation(t *testing.T) {
 	s := onStage(t)
 
@@ -17,9 +16,8 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// refusedEndpoint gives a Service an endpoint that is an anycast address in one node's local routing table. IPVS
-// refuses such a destination. The node must stay healthy, and other Services must not be affected. After the route is
-// removed, the agent serves the endpoint.
+// refusedEndpoint gives a Service an endpoint that is an anycast address in one node's local routing table, which
+// IPVS refuses. The node must stay healthy and serve other Services.
 func (s *stage) refusedEndpoint(t *testing.T) {
 	cluster.NeedIPVS(t, "only IPVS looks at the route of an endpoint")
 	const nowhere, route = "203.0.113.77", "203.0.113.77/32"
@@ -46,7 +44,7 @@ endpoints: [{addresses: [` + nowhere + `]}]`)
 			s.change(t, other.With(fmt.Sprintf("endpoints: [{addresses: [%s]}]", pod)))
 			reach(t, s.outside, http, other.AtNode(s.node3, cluster.V4), pod, s.node3.Addr(cluster.V4))
 		}
-		time.Sleep(2 * time.Second) // more frequent changes would add no coverage
+		time.Sleep(2 * time.Second)
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		page, err := s.outside.HTTPGet("http://"+s.node3.At(cluster.V4, 10256)+path, slowly)

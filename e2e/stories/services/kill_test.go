@@ -15,9 +15,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKill9 changes Services, starts the agent, and kills it after its n-th write, for every n. After each kill, one
-// more start makes the kernel match the Services. Foreign state is unchanged, and connections to remaining endpoints
-// survive (I5, I9, I13). With KUBE_IPVS_KILLS=all, it repeats this with a start on an empty node.
+// TestKill9 kills the agent after its n-th write, for every n. After each kill, one more start makes the kernel
+// match the Services. Foreign state is unchanged, and connections to remaining endpoints survive (I5, I9, I13).
+// With KUBE_IPVS_KILLS=all, the test repeats this with a start on an empty node.
 func TestKill9(t *testing.T) {
 	labtest.Need(t)
 	// proves: 147
@@ -52,8 +52,8 @@ func TestKill9(t *testing.T) {
 	}
 }
 
-// TestStartAfterFlush flushes nftables and deletes one of the Services while no agent runs. The next start makes the
-// kernel match the remaining Services, and releases the address of the deleted Service.
+// After a flush of nftables, the next start makes the kernel match the Services, and releases the address of a
+// deleted Service.
 func TestStartAfterFlush(t *testing.T) {
 	labtest.Need(t)
 	k := newKillStage(t)
@@ -71,8 +71,7 @@ type killStage struct {
 	client       *cluster.Pod
 	stays, comes *cluster.Pod
 	dir          string
-	// before and after differ in every way that affects the order of writes: a new endpoint, affinity and a guard for
-	// an existing port, and a new Service with source ranges. The way back removes them.
+	// before and after differ in everything that affects the order of writes.
 	before, after string
 }
 
@@ -83,7 +82,7 @@ func newKillStage(t *testing.T) *killStage {
 	k.client, k.stays, k.comes = k.node.Pod(t, "client"), k.node.Pod(t, "stays"), k.node.Pod(t, "comes")
 	k.stays.Serve(t, cluster.TCP, 8080)
 	k.comes.Serve(t, cluster.TCP, 8080)
-	// This represents a virtual server of another program, such as keepalived.
+	// A virtual server of another program, such as keepalived.
 	k.node.MustRun(t, "ipvsadm", "-A", "-t", "203.0.113.7:443", "-s", "wlc")
 	k.node.MustRun(t, "ipvsadm", "-a", "-t", "203.0.113.7:443", "-r", "203.0.113.8:443", "-g")
 	services := manifest.Maker{Cluster: c, Ports: defaultPorts}
@@ -119,8 +118,8 @@ func (k *killStage) command(t *testing.T, verb string) []string {
 	return onManifests(t, k.node, verb, k.dir, agentFlags...)
 }
 
-// killedAfter starts the agent with these Services and reports whether the agent was killed after its n-th write.
-// Otherwise, the agent completed its first sync with fewer writes.
+// killedAfter reports whether the agent was killed after its n-th write. Otherwise, its first sync needed fewer
+// writes.
 func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	t.Helper()
 	writeManifests(t, k.dir, services)
@@ -128,7 +127,7 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	defer agent.Kill()
 	cluster.Eventually(t, patience, "the agent is killed, or its first sync is complete", func() error {
 		if agent.Running() && !strings.Contains(agent.Log(), "initial sync complete") {
-			return fmt.Errorf("neither yet; its log:\n%s", agent.Log())
+			return fmt.Errorf("neither is true yet; the agent's log:\n%s", agent.Log())
 		}
 		return nil
 	})
@@ -138,14 +137,13 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 		}
 		return true
 	}
-	t.Logf("this start has %d writes", n-1)
+	t.Logf("this start needed %d writes", n-1)
 	if n < 8 {
-		t.Errorf("only %d writes, too few to prove anything; the agent's log:\n%s", n-1, agent.Log())
+		t.Errorf("only %d writes, too few for this test; the agent's log:\n%s", n-1, agent.Log())
 	}
 	return false
 }
 
-// reach runs the agent with these Services until its first sync is complete, and returns the state of the kernel.
 func (k *killStage) reach(t *testing.T, services string) string {
 	t.Helper()
 	writeManifests(t, k.dir, services)
@@ -155,12 +153,12 @@ func (k *killStage) reach(t *testing.T, services string) string {
 		t.Errorf("SIGTERM: %v", err)
 	}
 	if strings.Contains(agent.Log(), "failed") {
-		t.Errorf("one sync was not enough:\n%s", agent.Log())
+		t.Errorf("the agent needed more than one sync:\n%s", agent.Log())
 	}
 	return k.state(t)
 }
 
-// mustReach is reach after a kill. It checks that the state is the same as after a start without a kill.
+// mustReach requires the same state as after a start without a kill.
 func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	t.Helper()
 	if got := k.reach(t, services); got != want {
@@ -169,7 +167,6 @@ func (k *killStage) mustReach(t *testing.T, n int, services, want string) {
 	}
 }
 
-// state is everything that the agent writes, and the foreign virtual server.
 func (k *killStage) state(t *testing.T) string {
 	t.Helper()
 	rules := "iptables-save; ip6tables-save"
@@ -182,7 +179,6 @@ func (k *killStage) state(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// mustNotPlan checks that the agent, too, finds no difference between the kernel and the Services.
 func (k *killStage) mustNotPlan(t *testing.T) {
 	t.Helper()
 	if plan, err := k.node.Run(k.command(t, "plan")...); err != nil || strings.TrimSpace(plan) != "" {

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// sendBalancerTo makes the router send packets for a Service's load balancer addresses to a node until the test ends.
 func (s *stage) sendBalancerTo(t *testing.T, svc service, node *cluster.Node) {
 	t.Helper()
 	for _, ip := range svc.Balancer() {
@@ -73,8 +72,7 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 }
 
-// sourceRanges follows upstream's test: no ranges, one pod and its node, both pods, ranges that contain no client, and
-// no ranges again.
+// sourceRanges follows the test of upstream Kubernetes.
 func (s *stage) sourceRanges(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: lb-ranges}
@@ -113,14 +111,12 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// healthAnswer is the body of a health check port.
 type healthAnswer struct {
 	Service             struct{ Namespace, Name string }
 	LocalEndpoints      int
 	ServiceProxyHealthy bool
 }
 
-// healthy waits until a node's health check port reports this many local endpoints.
 func (s *stage) healthy(t *testing.T, svc service, port uint16, node *cluster.Node, endpoints int) {
 	t.Helper()
 	status := map[bool]int{true: 200, false: 503}[endpoints > 0]

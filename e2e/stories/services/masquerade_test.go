@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// sources lists the source address that the server sees for each kind of client: the client's address or the node's.
+// sources lists the source address that the server sees for each kind of client.
 type sources struct{ pod, outside, host seenAs }
 
 type seenAs string
@@ -20,7 +20,6 @@ const (
 	asNode seenAs = "the node"
 )
 
-// TestMasqueradeModes runs the agent with each mode of local client detection.
 func TestMasqueradeModes(t *testing.T) {
 	labtest.Need(t)
 	for _, mode := range []struct {

@@ -20,17 +20,17 @@ import (
 const (
 	hostileServices = 40
 	measuredChanges = 100
-	// noise is an additional allowance: a few time slices on a machine whose only CPU runs the API server, three agents
-	// and the clients. It matters only if changes take less than 40 ms.
+	// noise is an allowance of a few time slices on a machine with one CPU. It matters only if changes take less
+	// than 40 ms.
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with everything that tenants could try against other users. Ordinary
-// Services at the same node addresses keep their virtual servers, lose no requests and do not become slower (I14, I17).
+// TestHostileNeighbors fills two namespaces with hostile objects. Ordinary Services at the same node addresses keep
+// their virtual servers, lose no requests and do not become slower (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
 	controlplane.NeedReal(t) // the API server decides which objects a tenant can write
 	s := onStage(t)
-	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h") // no periodic full syncs
+	s.restartAgent(t, s.node3, "--ipvs-sync-period", "1h")
 	ordinary := []service{s.service(t, `
 metadata: {name: neighbor}
 spec: {type: LoadBalancer}
@@ -56,7 +56,7 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	for i := range hostileServices {
 		h.create(t, i)
 	}
-	t.Logf("%d hostile objects, and %d that the API server rejected", h.accepted, h.refused)
+	t.Logf("the API server accepted %d hostile objects and rejected %d", h.accepted, h.refused)
 	stop = h.flapSlice(t)
 	for _, node := range s.Nodes {
 		cluster.Eventually(t, patience, node.Name+" serves the last hostile Service", func() error {
@@ -78,14 +78,12 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)}
 	stopAsking()
 }
 
-// neighbors are ordinary Services next to hostile ones.
 type neighbors struct {
 	*stage
 	hostile  *hostile
 	ordinary []service
 }
 
-// askHealth queries the health endpoints of each node until the returned function is called.
 func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	t.Helper()
 	return flap(t, "ask health endpoints", func(stopped <-chan struct{}, i int) error {
@@ -104,11 +102,10 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// round contains the durations of measured changes, and of the same requests without changes.
+// control contains the durations of the same requests without changes.
 type round struct{ changes, control []time.Duration }
 
-// measure adds and removes an endpoint of an ordinary Service. It returns the duration of each change on node-3, from
-// the API write to the kernel.
+// measure returns the durations of an endpoint's changes, from the API write to node-3's kernel.
 func (n *neighbors) measure(t *testing.T) (r round) {
 	t.Helper()
 	svc := n.ordinary[0]
@@ -140,13 +137,12 @@ func (n *neighbors) measure(t *testing.T) (r round) {
 		n.awaitWeight(t, n.node3, at, to, i%2 == 0)
 		r.changes = append(r.changes, time.Since(begin))
 	}
-	for _, node := range n.Nodes { // the other nodes follow
+	for _, node := range n.Nodes {
 		n.awaitWeight(t, node, netip.MustParseAddrPort(svc.AtNode(node, cluster.V4)), to, false)
 	}
 	return r
 }
 
-// awaitWeight waits until a destination starts or stops receiving new connections. It polls every 2 ms.
 func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.AddrPort, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
@@ -162,8 +158,8 @@ func (n *neighbors) awaitWeight(t *testing.T, node *cluster.Node, at, to netip.A
 	}
 }
 
-// mustBeAsFast allows an endpoint's change to take one and a half times as long as before, corrected for the machine's
-// speed. A single slow round may be due to the machine. The cost of hostile objects would appear in every round.
+// mustBeAsFast allows one and a half times the earlier duration, corrected for the machine's speed. A single slow
+// round may be due to the machine.
 func (n *neighbors) mustBeAsFast(t *testing.T, before round) {
 	t.Helper()
 	const rounds = 3
@@ -188,7 +184,6 @@ func p99(took []time.Duration) time.Duration {
 	return sorted[(len(sorted)*99+99)/100-1]
 }
 
-// servers contains the virtual servers of each node.
 func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServer) {
 	t.Helper()
 	for _, node := range n.Nodes {
@@ -201,8 +196,6 @@ func (n *neighbors) servers(t *testing.T) (all []map[string]cluster.VirtualServe
 	return all
 }
 
-// mustServeOnly compares the virtual servers with their earlier state, and looks for tenants' virtual servers at
-// forbidden addresses.
 func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.VirtualServer) {
 	t.Helper()
 	anywhere, special := n.forbidden()
@@ -229,8 +222,7 @@ func (n *neighbors) mustServeOnly(t *testing.T, before []map[string]cluster.Virt
 	}
 }
 
-// sameServer compares the destinations that receive new connections. Draining endpoints stay until their last
-// connection ends.
+// sameServer ignores draining endpoints, which stay until their last connection ends.
 func sameServer(a, b cluster.VirtualServer) bool {
 	for _, s := range []cluster.VirtualServer{a, b} {
 		for to, weight := range s.Weights {
@@ -249,7 +241,6 @@ func (n *neighbors) isNode(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.Nodes, func(node *cluster.Node) bool { return node.V4 == addr || node.V6 == addr })
 }
 
-// fullSyncs returns the number of full syncs of the agent on node-3.
 func (n *neighbors) fullSyncs(t *testing.T) (sum int) {
 	t.Helper()
 	page, err := n.node3.HTTPGet("http://127.0.0.1:10249/metrics", slowly)

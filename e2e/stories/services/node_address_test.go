@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestNodeAddressAsClusterIP gives a Service the node's own address. The agent logs a Problem, and the node's ports stay open.
 func TestNodeAddressAsClusterIP(t *testing.T) {
 	labtest.Need(t)
 	c := cluster.New(t, cluster.Config{Name: "nodeip", Nodes: 1})

@@ -64,7 +64,8 @@ spec: {type: NodePort}`)
 		}
 	})
 
-	// kube-proxy masquerades such clients because its rule for node ports matches any address (kubernetes/kubernetes#132068).
+	// kube-proxy's rule for node ports matches any address, so it also masquerades clients of this ClusterIP port
+	// (kubernetes/kubernetes#132068).
 	t.Run("a ClusterIP port that equals a node port keeps the source, issue 132068", func(t *testing.T) {
 		// proves: 146
 		s.portLikeNodePort(t)
@@ -78,9 +79,8 @@ spec: {type: NodePort}`)
 	})
 }
 
-// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections to the node port at the
-// node's own address, so endpoints see that address. The node's addresses still serve. If another process uses such a
-// port, the agent reports a problem for the node.
+// loopbackNodePorts checks node ports at loopback addresses. The agent forwards connections from there to the node
+// port at the node's own address, so endpoints see that address.
 func (s *stage) loopbackNodePorts(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: np-at-loopback}
@@ -115,13 +115,11 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// second are node-3's second addresses.
 var second = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("192.168.50.130/24"),
 	cluster.V6: netip.MustParsePrefix("fd00:50::8030/64"),
 }
 
-// addAddresses adds addresses to node-3 for the rest of the test.
 func (s *stage) addAddresses(t *testing.T, more map[cluster.Family]netip.Prefix) {
 	t.Helper()
 	for _, f := range s.FamilyList() {
@@ -192,7 +190,7 @@ endpoints: [{addresses: [node-2]}]`)
 		reach(t, s.node1.Host, http, svc.At(f, http), "host-2", s.node1.Addr(f))
 		reach(t, s.outside, http, svc.AtNode(s.node1, f), "host-2", s.node1.Addr(f))
 		if got := s.node2.Await(t, patience, cluster.TCP, svc.At(f, http)); got.Server != "host-2" {
-			t.Errorf("%s: the node reached %s instead of itself", f, got.Server)
+			t.Errorf("%s: a connection from the node reached %s instead of the node's daemon", f, got.Server)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestPaths tests complete paths, such as from a client through an ingress pod and a Service to a pod.
 func TestPaths(t *testing.T) {
 	s := onStage(t)
 
@@ -31,7 +30,6 @@ endpoints: [{addresses: [web-2]}]`)
 		for _, f := range s.FamilyList() {
 			reach(t, s.outside, http, front.AtBalancer(f, http), "ingress", s.outside.Addr(f))
 			reach(t, ingress.Host, http, back.At(f, http), "web-2", ingress.Addr(f))
-			// Pods on the ingress pod's node and on other nodes reach it through the load balancer's address.
 			reach(t, s.farClient.Host, http, front.AtBalancer(f, http), "ingress", s.farClient.Addr(f))
 			reach(t, s.client.Host, http, front.AtBalancer(f, http), "ingress", s.client.Addr(f))
 		}
@@ -109,7 +107,7 @@ spec: {type: NodePort}
 ---
 endpoints: [{addresses: [web-2]}]`)
 	for _, f := range s.FamilyList() {
-		// Not UDP: docs/known-limits.md.
+		// Large datagrams from a process on the node are lost (see docs/known-limits.md).
 		s.node1.Await(t, patience, cluster.TCP, svc.At(f, http))
 		s.node1.GetLarge(t, cluster.TCP, svc.At(f, http), 200_000, slowly)
 		for _, p := range []port{http, dns} {

@@ -74,7 +74,6 @@ endpoints: [{addresses: [web-1]}]`)
 	})
 }
 
-// requests returns the number of requests that a pod of the stage has received.
 func (s *stage) requests(pod *cluster.Pod) int {
 	n := 0
 	for _, server := range s.servers[pod] {
@@ -141,8 +140,8 @@ endpoints:
 	}
 }
 
-// published writes the slices that the slice controller would create for a Service with publishNotReadyAddresses. Their
-// endpoints are ready, even while they terminate.
+// published writes the slices that the slice controller would create for a Service with publishNotReadyAddresses:
+// its endpoints are ready, even while they terminate.
 func (s *stage) published(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: published}
@@ -174,7 +173,7 @@ endpoints: [{addresses: [node-1]}]`)
 	for _, f := range s.FamilyList() {
 		reach(t, s.client.Host, http, svc.At(f, http), "host-1", s.client.Addr(f))
 		if got := s.node1.Await(t, patience, cluster.TCP, svc.At(f, http)); got.Server != "host-1" {
-			t.Errorf("%s: the node reached %s", f, got.Server)
+			t.Errorf("%s: a connection from the node reached %s", f, got.Server)
 		}
 		eventuallyUnserved(t, s.farClient.Host, http, svc.At(f, http))
 		eventuallyUnserved(t, s.node3.Host, http, svc.At(f, http))
@@ -191,9 +190,9 @@ endpoints: [{addresses: [web-1]}, {addresses: [web-2]}]`)
 		reach(t, s.outside, p, svc.AtBalancer(f, p), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node1, f), "web-1", s.outside.Addr(f))
 		reach(t, s.outside, p, svc.AtNode(s.node2, f), "web-2", s.outside.Addr(f))
-		// Connect from a node without endpoints to a node with one. That node treats the sender as an outside client.
+		// node-1 treats another node as an outside client.
 		reach(t, s.node3.Host, p, svc.AtNode(s.node1, f), "web-1", s.node3.Addr(f))
-		// The pod's own node serves the load balancer's address and the node port, and keeps the source.
+		// The pod's own node keeps the source.
 		reach(t, s.client.Host, p, svc.AtBalancer(f, p), "web-1", s.client.Addr(f))
 		reach(t, s.client.Host, p, svc.AtNode(s.node1, f), "web-1", s.client.Addr(f))
 		reach(t, s.node1.Host, p, svc.AtBalancer(f, p), "web-1", s.node1.Addr(f))

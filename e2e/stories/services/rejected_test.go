@@ -18,9 +18,8 @@ func (s *stage) badEndpoint(t *testing.T) {
 metadata: {name: bad}
 ---
 endpoints: [{addresses: [web-1]}]`)
-	// The API server rejects loopback and link-local addresses in slices of type IPv4, but not every address that would
-	// loop. It cannot recognize broadcast addresses of the nodes' networks, and IPVS rejects destinations with these
-	// addresses.
+	// The API server cannot recognize broadcast addresses of the nodes' networks. IPVS rejects destinations with
+	// such addresses.
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)
@@ -31,8 +30,8 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// virtualEndpoint gives a Service an endpoint whose address is another Service's ClusterIP. If the agent served it, connections
-// would reach a process on the node that listens on that port on all addresses.
+// virtualEndpoint gives a Service another Service's ClusterIP as its endpoint. If the agent served it, connections
+// would reach a process on the node that listens on that port.
 func (s *stage) virtualEndpoint(t *testing.T) {
 	other := s.service(t, `
 metadata: {name: bound}
@@ -60,7 +59,6 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// awaitEvent waits until a Service has a warning Event that contains these words.
 func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(s.api.Client())
@@ -82,6 +80,6 @@ func (s *stage) awaitEvent(t *testing.T, svc service, words ...string) {
 			}
 			notes = append(notes, e.Note)
 		}
-		return fmt.Errorf("the Events are %q", notes)
+		return fmt.Errorf("no such Event; the Events are %q", notes)
 	})
 }

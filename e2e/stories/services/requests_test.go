@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// requests is a client that opens one new connection after another in the background.
+// requests opens one new connection after another in the background.
 type requests struct {
 	what string
 	try  func() cluster.Result
@@ -24,15 +24,15 @@ type requests struct {
 	failures []string
 }
 
-// keepRequesting waits for an answer, and then makes requests until mustNeverFail or the end of the test.
+// keepRequesting makes requests until mustNeverFail or the end of the test.
 func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	from.Await(t, patience, p.Protocol, addr)
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests until mustReachOnly or the end of the test. Some may stay unanswered. It does not wait for
-// late answers, so that it also detects states that last only a moment.
+// keepTrying makes requests until mustReachOnly or the end of the test. It does not wait for late answers, so that
+// it also detects states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))
@@ -63,8 +63,8 @@ func (a *requests) run() {
 // datagrams counts datagrams sent from ports below the kernel's ephemeral range.
 var datagrams atomic.Uint32
 
-// request makes one request. Each datagram has a unique source port, even to different addresses. When IPVS chooses the
-// source of a reply, it cannot distinguish two flows from one client port to one endpoint. See docs/known-limits.md.
+// request gives each datagram a unique source port. IPVS cannot distinguish the replies of two flows from one
+// client port to one endpoint. See docs/known-limits.md.
 func request(from *cluster.Host, p port, addr string, within cluster.DialOption) cluster.Result {
 	if p.Protocol != cluster.UDP {
 		return from.Probe(p.Protocol, addr, within)
@@ -91,7 +91,6 @@ func (a *requests) count() int {
 	return a.made
 }
 
-// awaitMore waits until n more requests have been answered or have failed.
 func (a *requests) awaitMore(t *testing.T, n int) {
 	t.Helper()
 	enough := a.count() + n
@@ -103,7 +102,6 @@ func (a *requests) awaitMore(t *testing.T, n int) {
 	})
 }
 
-// hold waits until each client has made requests in the current state of the cluster.
 func hold(t *testing.T, all []*requests) {
 	t.Helper()
 	for _, a := range all {
@@ -116,7 +114,6 @@ func (a *requests) end() {
 	a.done.Wait()
 }
 
-// mustNeverFail stops the client and fails the test unless every request was answered.
 func (a *requests) mustNeverFail(t *testing.T) {
 	t.Helper()
 	a.end()
@@ -125,11 +122,10 @@ func (a *requests) mustNeverFail(t *testing.T) {
 		t.Errorf("%s: %d of %d requests failed: %s", a.what, len(a.failures), a.made, a.failures[0])
 	}
 	if a.made < 5 {
-		t.Errorf("%s: only %d requests, too few to prove anything", a.what, a.made)
+		t.Errorf("%s: only %d requests, too few for this test", a.what, a.made)
 	}
 }
 
-// mustReachOnly stops the client and fails the test if another server answered a request.
 func (a *requests) mustReachOnly(t *testing.T, server string) {
 	t.Helper()
 	a.end()
@@ -140,6 +136,6 @@ func (a *requests) mustReachOnly(t *testing.T, server string) {
 		}
 	}
 	if a.made < 5 {
-		t.Errorf("%s: only %d requests, too few to prove anything", a.what, a.made)
+		t.Errorf("%s: only %d requests, too few for this test", a.what, a.made)
 	}
 }

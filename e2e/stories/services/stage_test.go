@@ -21,8 +21,8 @@ type (
 	service = manifest.Service
 )
 
-// defaultPorts lists the ports of a Service that specifies none. The three protocols share one number, so that the API
-// server allows them to share one node port.
+// defaultPorts lists the ports of a Service that specifies none. With one number, the three protocols can share a
+// node port.
 const defaultPorts = `ports:
 - {name: http, port: 80, targetPort: 8080}
 - {name: dns, protocol: UDP, port: 80, targetPort: 5353}
@@ -36,12 +36,12 @@ var (
 	slowly = cluster.Within(10 * time.Second)
 )
 
-// stage is the world with servers and clients: pods on node-1 and node-2 that serve every port, client pods on node-1 and node-3
-// (which has no endpoint), and two outside clients.
+// stage contains servers on node-1 and node-2, client pods on node-1 and node-3 (which has no endpoint), and two
+// outside clients.
 type stage struct {
 	*world
 	node1, node2, node3   *cluster.Node
-	client, farClient     *cluster.Pod // client on node-1, far-client on node-3
+	client, farClient     *cluster.Pod
 	sameNode, otherNode   *cluster.Pod // web-1 on node-1, web-2 on node-2
 	outside, otherOutside *cluster.Host
 	servers               map[*cluster.Pod]map[cluster.Protocol]*cluster.Server
@@ -49,12 +49,10 @@ type stage struct {
 	services              manifest.Maker
 }
 
-// shared is the stage that the tests use in sequence.
 var shared = cluster.Shared[*stage]{Make: newStage}
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// onStage returns the shared stage.
 func onStage(t *testing.T) *stage {
 	t.Helper()
 	labtest.Need(t)
@@ -145,7 +143,6 @@ endpoints: [{addresses: [web-2]}]`)
 	return nil
 }
 
-// serve starts the servers of a port.
 func (s *stage) serve(p port) (err error) {
 	if s.lacks(p) {
 		return nil
@@ -158,7 +155,6 @@ func (s *stage) serve(p port) (err error) {
 	return err
 }
 
-// lacks reports whether the port's protocol is missing from a kernel outside the lab.
 func (s *stage) lacks(p port) bool {
 	return p.Protocol == cluster.SCTP && cluster.Balancing() && errors.Is(s.Router.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
@@ -169,7 +165,7 @@ func (s *stage) lacks(p port) bool {
 	}), unix.EPROTONOSUPPORT)
 }
 
-// balancers contains the ranges of load balancer and external addresses. The router sends packets for them to node-1.
+// The router sends packets for these load balancer and external addresses to node-1.
 var balancers = map[cluster.Family]netip.Prefix{
 	cluster.V4: netip.MustParsePrefix("203.0.113.0/24"),
 	cluster.V6: netip.MustParsePrefix("2001:db8:cb::/64"),
@@ -178,7 +174,6 @@ var balancers = map[cluster.Family]netip.Prefix{
 // define returns a Service with unique addresses and a unique node port. Package manifest explains the YAML.
 func (s *stage) define(yaml string) service { return s.services.Service(yaml) }
 
-// service creates a Service and waits until every node serves it.
 func (s *stage) service(t *testing.T, yaml string) service {
 	t.Helper()
 	svc := s.define(yaml)
@@ -186,21 +181,20 @@ func (s *stage) service(t *testing.T, yaml string) service {
 	return svc
 }
 
-// create applies a Service with its slices for the rest of the test, and waits until every node serves it.
 func (s *stage) create(t *testing.T, svc service) {
 	t.Helper()
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.change(t, svc)
 }
 
-// change applies a changed Service and waits until every node serves it.
 func (s *stage) change(t *testing.T, svc service) {
 	t.Helper()
 	s.apply(t, svc.YAML())
 	s.awaitService(t, svc)
 }
 
-// awaitService waits until every node serves every port of the Service. It also waits for the endpoints if they are the same on every node.
+// awaitService waits until every node serves every port. It also waits for the endpoints if they are the same on
+// every node.
 func (s *stage) awaitService(t *testing.T, svc service) {
 	t.Helper()
 	for _, node := range s.Nodes {
@@ -208,8 +202,7 @@ func (s *stage) awaitService(t *testing.T, svc service) {
 	}
 }
 
-// serves returns an error that names the part of a Service that a node lacks: a virtual server, a destination, the set
-// entry that admits packets, or the address, which the agent binds last.
+// serves returns an error that names the missing part of a Service. The agent binds the address last.
 func serves(node *cluster.Node, svc service) error {
 	servers, err := node.VirtualServers()
 	if err != nil {
@@ -225,7 +218,7 @@ func serves(node *cluster.Node, svc service) error {
 		case err != nil:
 			return err
 		case !bound:
-			return fmt.Errorf("%s is not bound", ip)
+			return fmt.Errorf("the node has not bound %s", ip)
 		}
 	}
 	return nil
@@ -258,13 +251,12 @@ func servesPort(node *cluster.Node, svc service, servers map[string]cluster.Virt
 	return nil
 }
 
-// everyPort runs a story for each combination of protocol and family.
 func (s *stage) everyPort(t *testing.T, story func(t *testing.T, family cluster.Family, p port)) {
 	for _, family := range s.FamilyList() {
 		for _, p := range all {
 			t.Run(fmt.Sprintf("%s/%s", family, p.Protocol), func(t *testing.T) {
 				if s.lacks(p) {
-					t.Skip("this kernel has no SCTP")
+					t.Skip("this kernel does not support SCTP")
 				}
 				story(t, family, p)
 			})
@@ -279,8 +271,7 @@ func wantReply(t *testing.T, got cluster.Reply, server string, source netip.Addr
 	}
 }
 
-// reach waits for an answer. The answer must come from this server, and the server must see this source. Refusals are
-// accepted until the agent has synced, but an answer from another server, or with another source, fails the test.
+// reach waits for an answer. An answer from another server, or with another source, fails the test.
 func reach(t *testing.T, from *cluster.Host, p port, addr, server string, source netip.Addr) {
 	t.Helper()
 	got := from.Await(t, patience, p.Protocol, addr)
@@ -301,7 +292,6 @@ func settles(t *testing.T, from *cluster.Host, p port, addr, server string, sour
 	})
 }
 
-// becomes waits until requests have the given outcome.
 func becomes(t *testing.T, from *cluster.Host, p port, addr string, want cluster.Outcome) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s -> %s %s is %s", from.Name, addr, p.Protocol, want), func() error {

@@ -23,22 +23,18 @@ import (
 // patience is the limit for every wait. Only a failing test waits for that long.
 const patience = 2 * time.Minute
 
-// podCIDRs contains the pod ranges of the whole cluster.
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
-// inNamespace contains the flags that every agent needs here, because a network namespace cannot set the conntrack limit.
+// Every agent here needs inNamespace, because a network namespace cannot set the conntrack limit.
 var inNamespace = append([]string{"--conntrack-max-per-core", "0"}, cluster.DataPlaneFlags()...)
 
-// agentFlags are the flags of most agents.
 var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)
 
-// onManifests returns the command line of an agent that reads manifests from a directory instead of an API server.
 func onManifests(t *testing.T, node *cluster.Node, verb, dir string, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), verb, "--manifests", dir, "--hostname-override", node.Name}, flags)
 }
 
-// writeManifests replaces the manifests in a directory in one step.
 func writeManifests(t *testing.T, dir, text string) {
 	t.Helper()
 	temporary := filepath.Join(dir, ".new")
@@ -50,17 +46,16 @@ func writeManifests(t *testing.T, dir, text string) {
 	}
 }
 
-// world is a cluster with a control plane, and the agent on every node.
 type world struct {
 	*cluster.Cluster
 	api    *controlplane.ControlPlane
 	agents map[*cluster.Node]*cluster.Process
-	config string // the agents' kubeconfig
+	config string
 	flags  []string
 }
 
-// newWorld starts everything except the agents. An API server takes half a minute to start on an emulated machine, so tests share
-// one world. Close ends it.
+// newWorld starts everything except the agents. Tests share one world, because an API server takes half a minute to
+// start on an emulated machine.
 func newWorld(nodes, clients int) (*world, error) {
 	c, err := cluster.Create(cluster.Config{Name: "e2e", Nodes: nodes, Clients: clients})
 	if err != nil {
@@ -82,17 +77,14 @@ func newWorld(nodes, clients int) (*world, error) {
 	return w, nil
 }
 
-// Close ends the world.
 func (w *world) Close() error { return errors.Join(w.api.Stop(), w.Cluster.Close()) }
 
-// startAgent starts the agent on a node, with additional flags.
 func (w *world) startAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	args := slices.Concat([]string{cluster.AgentBinary(t), "run", "--kubeconfig", w.config, "--hostname-override", node.Name}, w.flags, flags)
 	w.agents[node] = node.MustStart(t, args...)
 }
 
-// restartAgent restarts a node's agent with additional flags for the rest of the test.
 func (w *world) restartAgent(t *testing.T, node *cluster.Node, flags ...string) {
 	t.Helper()
 	restart := func(flags ...string) {
@@ -123,7 +115,7 @@ func (w *world) applyLate(t *testing.T, manifests string) {
 	}
 }
 
-// remove deletes objects. Cleanups may call it.
+// remove does not use the test's context, so that cleanups can call it.
 func (w *world) remove(t *testing.T, manifests string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -133,8 +125,8 @@ func (w *world) remove(t *testing.T, manifests string) {
 	}
 }
 
-// awaitDestinations waits until the virtual server of a port has these destinations. Any other destination must be draining: it
-// stays until IPVS forgets its last connection.
+// awaitDestinations waits until the virtual server of a port has these destinations. Any other destination must be
+// draining.
 func awaitDestinations(t *testing.T, node *cluster.Node, p port, at string, destinations ...string) {
 	t.Helper()
 	cluster.Eventually(t, patience, fmt.Sprintf("%s has %s %s with %v", node.Name, p.Protocol, at, destinations), func() error {
@@ -150,7 +142,6 @@ func awaitDestinations(t *testing.T, node *cluster.Node, p port, at string, dest
 	})
 }
 
-// awaitNoServer waits until a node has no virtual server for a port of the Service's ClusterIPs.
 func (w *world) awaitNoServer(t *testing.T, node *cluster.Node, svc service, p port) {
 	t.Helper()
 	for _, f := range w.FamilyList() {

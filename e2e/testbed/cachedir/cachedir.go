@@ -1,6 +1,5 @@
-// Package cachedir locates the cache for downloads and builds of other projects: kernels, QEMU, etcd, the API server. A
-// user's clones and worktrees share it, because its content takes minutes to create and depends only on pinned
-// versions.
+// Package cachedir locates the cache for downloads and builds of other projects: kernels, QEMU, etcd, the API
+// server. All of a user's checkouts share it, because its content takes minutes to create.
 package cachedir
 
 import (
@@ -11,8 +10,7 @@ import (
 // Variable names the environment variable that overrides the location of the cache.
 const Variable = "KUBE_IPVS_CACHE"
 
-// Path returns a path in the cache. The path need not exist. If there is no home directory, the cache is in the
-// checkout at root.
+// Path returns a path in the cache. Without a home directory, the cache is in the checkout at root.
 func Path(root string, elem ...string) string {
 	return filepath.Join(append([]string{base(root)}, elem...)...)
 }

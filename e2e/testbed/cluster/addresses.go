@@ -19,9 +19,9 @@ func (h *Host) setAddrs(c *Cluster, p Prefixes, v4, v6 int) {
 	}
 }
 
-// settle waits until the host's IPv6 addresses work. Even without duplicate address detection, the kernel acknowledges
-// a new address before it works: the local route, and the multicast group that neighbor discovery needs, are added in
-// the background. An interface needs a link-local address before it can solicit neighbors.
+// settle waits until the host's IPv6 addresses work. The kernel acknowledges a new address before it adds the local
+// route and the multicast group that neighbor discovery needs. An interface needs a link-local address before it
+// can solicit neighbors.
 func (h *Host) settle() error {
 	if !h.cluster.has(V6) {
 		return nil
@@ -69,8 +69,7 @@ func (h *Host) settle() error {
 	})
 }
 
-// AddAddr adds an address ("10.96.0.10", "192.168.50.99/24") to one of the host's interfaces and
-// waits until the address is usable.
+// AddAddr adds an address ("10.96.0.10", "192.168.50.99/24") and waits until it is usable.
 func (h *Host) AddAddr(t T, device, addr string) {
 	t.Helper()
 	if err := h.AssignAddr(device, addr); err != nil {
@@ -113,7 +112,7 @@ func (h *Host) addAddr(link netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-// addRoute adds or replaces a route. Without a gateway the route is direct.
+// Without a gateway, the route is direct.
 func (h *Host) addRoute(dst netip.Prefix, via netip.Addr, link netlink.Link) error {
 	r := &netlink.Route{Dst: ipNet(dst)}
 	if link != nil {
@@ -144,8 +143,7 @@ func anywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-// RouteServiceCIDRVia makes the router send packets for the Service range to a node, so that outside clients reach
-// ClusterIPs through it.
+// RouteServiceCIDRVia makes the router send packets for the Service range to a node.
 func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	t.Helper()
 	for _, f := range c.FamilyList() {
@@ -153,8 +151,7 @@ func (c *Cluster) RouteServiceCIDRVia(t T, n *Node) {
 	}
 }
 
-// RouteVia makes the router send packets for a range ("203.0.113.0/24", or one address) to a node, as load balancer and
-// external addresses require.
+// RouteVia makes the router send packets for a range ("203.0.113.0/24") or one address to a node.
 func (c *Cluster) RouteVia(t T, prefix string, n *Node) {
 	t.Helper()
 	if err := c.AddRouteVia(prefix, n); err != nil {

@@ -31,10 +31,10 @@ func Mode() kernel.Mode {
 	return kernel.IPVSWithIPTables
 }
 
-// NFTables reports whether the agents of this run keep sets and rules in nftables.
+// NFTables reports whether this run's agents keep sets and rules in nftables.
 func NFTables() bool { return Mode().RulesInNFTables() }
 
-// Balancing reports whether the agents of this run balance with nftables instead of IPVS.
+// Balancing reports whether this run's agents balance with nftables instead of IPVS.
 func Balancing() bool { return Mode().NFTablesBalances() }
 
 // DataPlaneFlags returns the flags that select this run's data plane.
@@ -45,13 +45,13 @@ func DataPlaneFlags() []string {
 	return nil
 }
 
-// NeedPauses is for tests that look for gaps. On a virtual clock, it requires the build of the agent that pauses after
-// each write: without pauses, an update takes no time, and no packet can arrive during it.
+// NeedPauses is for tests that look for gaps. On a virtual clock, it requires an agent that pauses after each
+// write: otherwise, an update takes no time, and no packet can arrive during it.
 func NeedPauses(t T) {
 	t.Helper()
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
-		t.Fatalf("which clock is it: %v", err)
+		t.Fatalf("cannot detect a virtual clock: %v", err)
 	}
 	if strings.Contains(string(cmdline), "time-travel=inf-cpu") && os.Getenv("KUBE_IPVS_PAUSE") == "" {
 		t.Fatalf("on a virtual clock, this test finds gaps only if the agent pauses; use make e2e PAUSE=1")
@@ -71,7 +71,7 @@ func NeedIPVS(t testing.TB, reason string) {
 	}
 }
 
-// NeedIPTables skips a test of behavior that differs or is missing with nftables. The reason says why.
+// NeedIPTables skips a test of behavior that differs or is missing with nftables.
 func NeedIPTables(t testing.TB, reason string) {
 	t.Helper()
 	if NFTables() {
@@ -79,7 +79,7 @@ func NeedIPTables(t testing.TB, reason string) {
 	}
 }
 
-// WriteManifests atomically creates or changes a file in an agent's manifest directory.
+// WriteManifests writes a file in an agent's manifest directory atomically.
 func WriteManifests(dir, name, manifests string) error {
 	hidden := filepath.Join(dir, "."+name)
 	if err := os.WriteFile(hidden, []byte(manifests), 0o644); err != nil {

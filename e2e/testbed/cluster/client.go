@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default timeouts of clients. Each limit covers connecting and the answer together. Within overrides them.
+// Default timeouts cover connecting and the answer together. Within overrides them.
 const (
 	DefaultWithin  = 3 * time.Second
 	DefaultSilence = 1500 * time.Millisecond // MustTimeout; TCP sends its second SYN after 1 s
@@ -115,15 +115,13 @@ func (h *Host) Get(t T, proto Protocol, addr string, options ...DialOption) Repl
 	return h.must(t, Answered, proto, addr, optionsOf(options, DefaultWithin)).Reply
 }
 
-// MustRefuse fails the test unless a new connection is refused: quickly, by a TCP reset or
-// an ICMP error.
+// MustRefuse fails the test unless a TCP reset or an ICMP error refuses a new connection.
 func (h *Host) MustRefuse(t T, proto Protocol, addr string, options ...DialOption) Result {
 	t.Helper()
 	return h.must(t, Refused, proto, addr, optionsOf(options, DefaultWithin))
 }
 
-// MustTimeout fails the test if a new connection gets any answer. It always waits for the full timeout
-// (DefaultSilence).
+// MustTimeout fails the test if a new connection gets any answer.
 func (h *Host) MustTimeout(t T, proto Protocol, addr string, options ...DialOption) Result {
 	t.Helper()
 	return h.must(t, Timeout, proto, addr, optionsOf(options, DefaultSilence))

@@ -43,8 +43,7 @@ type Config struct {
 	Clients  int      // hosts outside the cluster; 0 for one, negative for none
 	Families Families // default dual-stack
 
-	// Bridge connects pods to a bridge cni0 with hairpin ports, instead of giving each pod a routed veth pair. iptables
-	// sees bridged packets (br_netfilter).
+	// Bridge connects pods to a bridge cni0 with hairpin ports, instead of giving each pod a routed veth pair.
 	Bridge bool
 
 	// RPFilter is the nodes' net.ipv4.conf.all.rp_filter: 0 (default), 1 or 2.
@@ -70,7 +69,7 @@ type Cluster struct {
 	err    error
 }
 
-// Prefixes is a range of each family. The prefix is zero if the cluster lacks the family.
+// Prefixes contains a range for each family. The range is zero if the cluster lacks the family.
 type Prefixes struct{ V4, V6 netip.Prefix }
 
 // Host is a network namespace with one address of each family.
@@ -83,7 +82,7 @@ type Host struct {
 
 	mu     sync.Mutex
 	owned  map[owned]struct{}             // processes, servers, connections, flows
-	asked  map[[2]netip.AddrPort]struct{} // by UDP: from, to
+	asked  map[[2]netip.AddrPort]struct{} // pairs of UDP addresses
 	closed bool
 }
 
@@ -99,14 +98,14 @@ type Node struct {
 	pods int // created so far
 }
 
-// Pod is a pod with its own network. For a pod on the host's network, use the Node.
+// Pod is a pod with its own network. The Node represents pods on the host's network.
 type Pod struct {
 	*Host
 	Node *Node
 	Veth string // its interface on the node
 }
 
-// T is the part of a test that the helpers need; *testing.T, *testing.B and *rapid.T implement it.
+// T is the part of testing.TB that the helpers need.
 type T interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -116,8 +115,8 @@ type T interface {
 
 var errClosed = errors.New("the cluster or host is closed")
 
-// New creates a cluster and removes it at the end of the test. If the test failed, New first writes
-// the state of the nodes to the directory in $LAB_OUT, or to the test's log.
+// New creates a cluster for one test. If the test fails, New writes the nodes' state to $LAB_OUT or to the test's
+// log.
 func New(t testing.TB, config Config) *Cluster {
 	t.Helper()
 	if config.Name == "" {
@@ -136,8 +135,7 @@ func New(t testing.TB, config Config) *Cluster {
 	return c
 }
 
-// DumpIfFailed writes the state of the cluster at the end of the test if the test failed. It is for tests that share a
-// cluster created with Create.
+// DumpIfFailed writes the cluster's state if the test failed. It is for tests that share a cluster.
 func (c *Cluster) DumpIfFailed(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -193,8 +191,7 @@ func uniquePrefix(name string) string {
 	return "kipvs-" + clean + "-" + hex.EncodeToString(random)
 }
 
-// Close stops every process, connection and server, and removes every namespace. It can be called
-// more than once.
+// Close stops every process, connection and server, and removes every namespace.
 func (c *Cluster) Close() error {
 	c.close.Do(func() {
 		c.mu.Lock()
@@ -209,8 +206,7 @@ func (c *Cluster) Close() error {
 	return c.err
 }
 
-// removeHosts stops everything that runs on the hosts before it removes the first namespace, so that no agent sees a
-// half-removed node.
+// removeHosts first stops everything that runs on the hosts, so that no agent sees a half-removed node.
 func removeHosts(hosts []*Host) error {
 	var wg sync.WaitGroup
 	for _, h := range hosts {
@@ -234,7 +230,6 @@ func removeHosts(hosts []*Host) error {
 	return errors.Join(errs...)
 }
 
-// end stops everything that the host owns.
 func (h *Host) end() {
 	h.mu.Lock()
 	h.closed = true
@@ -343,7 +338,7 @@ func (h *Host) At(f Family, port uint16) string {
 	return netip.AddrPortFrom(h.Addr(f), port).String()
 }
 
-// Addr returns the n-th address of the range of a family.
+// Addr returns the n-th address of a family's range.
 func (p Prefixes) Addr(f Family, n int) netip.Addr {
 	base := p.V4
 	if f == V6 {
@@ -371,12 +366,11 @@ func (h *Host) Namespace() string { return h.cluster.Prefix + "-" + h.Name }
 // NamespacePath returns the path of the host's network namespace.
 func (h *Host) NamespacePath() string { return filepath.Join(namesDir, h.Namespace()) }
 
-// Do runs fn on a thread inside the host's namespace, for netlink libraries and for sockets that must be created there.
-// Goroutines that fn starts run outside the namespace, and fn must not end the test (Fatal, FailNow).
+// Do runs fn on a thread inside the host's namespace. Goroutines that fn starts run outside the namespace, and fn
+// must not end the test (Fatal, FailNow).
 func (h *Host) Do(fn func() error) error { return h.ns.do(fn) }
 
-// SetSysctl writes a sysctl of the namespace, "net/ipv4/conf/eth0.1/forwarding"
-// or "net.ipv4.ip_forward".
+// SetSysctl writes a sysctl of the namespace, such as "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.1/forwarding".
 func (h *Host) SetSysctl(key, value string) error {
 	return h.Do(func() error { return writeSysctl(key, value) })
 }
@@ -402,7 +396,7 @@ func writeSysctl(key, value string) error {
 	return os.WriteFile(sysctlPath(key), []byte(value), 0)
 }
 
-// Eventually retries fn until it returns nil. After within, it fails the test with fn's last error.
+// Eventually retries fn until it returns nil. After the time limit, it fails the test with fn's last error.
 func Eventually(t T, within time.Duration, what string, fn func() error) {
 	t.Helper()
 	if err := Poll(within, fn); err != nil {
@@ -410,8 +404,7 @@ func Eventually(t T, within time.Duration, what string, fn func() error) {
 	}
 }
 
-// Poll is like Eventually, but returns the last error instead of failing a test. The longer it waits, the less often it
-// calls fn, whose calls may be expensive.
+// Poll is like Eventually, but returns the last error. The longer it waits, the less often it calls fn.
 func Poll(within time.Duration, fn func() error) error {
 	began := time.Now()
 	deadline := began.Add(within)

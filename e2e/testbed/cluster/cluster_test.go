@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// protocols returns the protocols supported by this kernel. The lab's kernel supports all of them.
+// protocols returns the protocols that this kernel supports.
 func protocols(t testing.TB) []Protocol {
 	if err := Supported(SCTP); err != nil {
 		t.Logf("NOT TESTED, because this needs the lab: %v", err)
@@ -28,8 +28,7 @@ func TestTheLabHasSCTP(t *testing.T) {
 	}
 }
 
-// TestVirtualServer creates one virtual server per family and protocol with ipvsadm, and checks that the network works
-// with IPVS.
+// TestVirtualServer checks that the network works with IPVS.
 func TestVirtualServer(t *testing.T) {
 	labtest.Need(t)
 	for _, bridge := range []bool{false, true} {
@@ -93,12 +92,11 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 						if got.Server != "web" || got.Dest.Addr() != web.Addr(family) || got.Dest.Port() != 8080 {
 							t.Errorf("%s: %+v", where, got)
 						}
-						// Nodes and the router have several addresses to choose from.
 						if client != near.Host && client != c.Router && got.Source != client.Addr(family) {
-							t.Errorf("%s: the server saw %s, not %s", where, got.Source, client.Addr(family))
+							t.Errorf("%s: the server saw the source %s, want %s", where, got.Source, client.Addr(family))
 						}
 						if got.Source != got.Local.Addr() || got.Port != got.Local.Port() {
-							t.Errorf("%s: from %s, but the server saw %s:%d", where, got.Local, got.Source, got.Port)
+							t.Errorf("%s: the client sent from %s, but the server saw %s:%d", where, got.Local, got.Source, got.Port)
 						}
 						if got := client.Get(t, proto, near.At(family, 9090)); got.Server != "node-1" {
 							t.Errorf("%s: %+v", where, got)
@@ -159,7 +157,7 @@ func TestProbeOutcomes(t *testing.T) {
 				t.Errorf("%s %v: timed out: %+v", proto, f, r)
 			}
 			// A router limits the rate of ICMP errors to one host, and a UDP probe is a single packet.
-			Eventually(t, 5*DefaultWithin, fmt.Sprintf("%s %v: nowhere is unreachable", proto, f), func() error {
+			Eventually(t, 5*DefaultWithin, fmt.Sprintf("%s %v: the unused address is unreachable", proto, f), func() error {
 				if got := client.Probe(proto, nowhere[f]); got.Outcome != Unreachable {
 					return errors.New(got.String())
 				}
@@ -176,7 +174,6 @@ func TestProbeOutcomes(t *testing.T) {
 
 }
 
-// TestHelpersFail checks that the helpers fail their test on an unexpected outcome.
 func TestHelpersFail(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
@@ -192,12 +189,11 @@ func TestHelpersFail(t *testing.T) {
 		"run":     func(t T) { node.MustRun(t, "false") },
 	} {
 		if !fails(t, story) {
-			t.Errorf("%s: did not fail", name)
+			t.Errorf("%s: the helper did not fail the test", name)
 		}
 	}
 }
 
-// recorder is a T that records failures.
 type recorder struct {
 	T
 	failed bool
@@ -226,7 +222,7 @@ func TestRoutesToTheServiceRange(t *testing.T) {
 		t.Fatalf("tenth addresses: %v", vip)
 	}
 	c.RouteServiceCIDRVia(t, c.Nodes[0])
-	c.RouteServiceCIDRVia(t, node) // the later call wins
+	c.RouteServiceCIDRVia(t, node) // the later call replaces the route
 	for _, f := range c.FamilyList() {
 		node.AddAddr(t, "lo", vip[f].String())
 	}
@@ -262,7 +258,7 @@ func TestConnections(t *testing.T) {
 		}
 		server.StopListening()
 		if alive := conn.Alive(); alive != (proto != UDP) {
-			t.Errorf("%s: a draining server: alive: %v", proto, alive)
+			t.Errorf("%s: connection to a draining server is alive: %v", proto, alive)
 		}
 		client.MustRefuse(t, proto, web.At(V6, 80))
 		server.Close()
@@ -289,7 +285,6 @@ func TestFlows(t *testing.T) {
 			t.Errorf("%s: %s", proto, r)
 		}
 
-		// The flow must notice a gap of 300 ms.
 		node.MustRun(t, "ip6tables", "-w", "-I", "FORWARD", "-j", "DROP")
 		time.Sleep(300 * time.Millisecond)
 		node.MustRun(t, "ip6tables", "-w", "-D", "FORWARD", "-j", "DROP")
@@ -297,9 +292,8 @@ func TestFlows(t *testing.T) {
 		if r := flows.Report(); r.LongestSilence < 300*time.Millisecond {
 			t.Errorf("%s: after a hole: %s", proto, r)
 		}
-		// The flow must also notice that the server has ended.
 		server.Close()
-		Eventually(t, 5*time.Second, "the flows notice", func() error {
+		Eventually(t, 5*time.Second, "the flows report that the server has ended", func() error {
 			if r := flows.Report(); r.Broken+r.Refused < 20 {
 				return errors.New(r.String())
 			}

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a connection that stays open. For UDP it is a socket that keeps its
-// local port.
+// Conn is a connection that stays open. For UDP, it is a socket that keeps its local port.
 type Conn struct {
 	Server string // the server that answered first
 	Local  netip.AddrPort
@@ -26,7 +25,7 @@ type Conn struct {
 	host   *Host
 	within time.Duration
 
-	mu       sync.Mutex // one exchange at a time
+	mu       sync.Mutex // serializes exchanges
 	file     *os.File
 	rest     []byte // read, but not used yet
 	sent     uint64
@@ -34,8 +33,7 @@ type Conn struct {
 	late     uint64
 }
 
-// Open opens a connection and waits for a first answer over it. The connection is closed at the end of the test or with
-// the cluster.
+// Open opens a connection and waits for a first answer. The connection is closed at the end of the test.
 func (h *Host) Open(t T, proto Protocol, addr string, options ...DialOption) *Conn {
 	t.Helper()
 	c, err := h.Dial(proto, addr, options...)
@@ -87,7 +85,6 @@ func (h *Host) dial(proto Protocol, addr string, o dialOptions) (*Conn, error) {
 	return nil, fmt.Errorf("%s has sent UDP to %s from all its ports", h.Name, to)
 }
 
-// socket returns a connected socket.
 func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline time.Time) (*Conn, error) {
 	var fd int
 	err := h.Do(func() (err error) {
@@ -110,9 +107,9 @@ func (h *Host) socket(proto Protocol, to netip.AddrPort, o dialOptions, deadline
 	return c, nil
 }
 
-// hasAsked reports whether the host has sent UDP between these addresses before, and records them. IPVS and conntrack
-// cannot distinguish a second socket with the same port from the first one. The kernel's random choice of a port must
-// not determine whether a client is new.
+// hasAsked reports whether the host has sent UDP between these addresses before. IPVS and conntrack cannot
+// distinguish a second socket with the same port from the first one. The kernel's random choice of a port must not
+// determine whether a client is new.
 func (h *Host) hasAsked(from, to netip.AddrPort) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +119,7 @@ func (h *Host) hasAsked(from, to netip.AddrPort) bool {
 	return asked
 }
 
-// connect takes ownership of the socket and connects it, waiting in Go's network poller.
+// connect connects the socket, waiting in Go's network poller.
 func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time) (*os.File, error) {
 	err := prepareSocket(fd, proto, to, from)
 	if err == nil {
@@ -148,12 +145,10 @@ func connect(fd int, proto Protocol, to, from netip.AddrPort, deadline time.Time
 	return file, nil
 }
 
-// prepareSocket sets the socket's options and binds it to from, whose address and port are
-// optional.
 func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
 	if proto != TCP {
-		// Without this option, UDP reports only "port unreachable", and SCTP reports an ICMP error only if the error
-		// arrives at the right moment.
+		// Otherwise, UDP reports only "port unreachable", and SCTP reports an ICMP error only if it arrives at the
+		// right moment.
 		level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 		if to.Addr().Is6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
@@ -177,7 +172,6 @@ func prepareSocket(fd int, proto Protocol, to, from netip.AddrPort) error {
 	return nil
 }
 
-// awaitConnected waits until a non-blocking connect has succeeded or failed.
 func awaitConnected(file *os.File) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -236,7 +230,7 @@ func (c *Conn) Alive() bool {
 	return err == nil && r.Server == c.Server
 }
 
-// MustBeDead fails the test unless the connection is reset or closed. Silence is not enough.
+// MustBeDead fails the test unless the connection is reset or closed.
 func (c *Conn) MustBeDead(t T) {
 	t.Helper()
 	r, err := c.Ping()
@@ -249,7 +243,7 @@ func (c *Conn) String() string {
 	return fmt.Sprintf("connection %s -> %s %s with %s", c.host.Name, c.Remote, c.Proto, c.Server)
 }
 
-// ping skips late answers to earlier numbers and counts them.
+// ping skips and counts late answers to earlier numbers.
 func (c *Conn) ping(deadline time.Time) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -319,13 +313,13 @@ func (c *Conn) forgetErrors() {
 	})
 }
 
-// Close closes the connection as a program would. It interrupts a Ping.
+// Close closes the connection as a program would.
 func (c *Conn) Close() {
 	c.host.disown(c)
 	c.file.Close()
 }
 
-// abort resets the connection, which leaves no state in the kernel.
+// abort resets the connection to leave no state in the kernel.
 func (c *Conn) abort() {
 	resetOnClose(c.file)
 	c.Close()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime returns the CPU time used by the processes so far.
+// CPUTime returns the CPU time that the processes have used.
 func CPUTime(t T, pids ...int) time.Duration {
 	t.Helper()
 	var total time.Duration
@@ -24,7 +24,7 @@ func CPUTime(t T, pids ...int) time.Duration {
 	return total
 }
 
-// UsedCPU returns the CPU time used by a process so far, from its CPU-time clock (see clock_getcpuclockid(3)).
+// UsedCPU returns the CPU time that a process has used, from its CPU-time clock (see clock_getcpuclockid(3)).
 func UsedCPU(pid int) (time.Duration, error) {
 	const ofProcess = 2
 	var used unix.Timespec
@@ -41,7 +41,7 @@ func ChildrenTime(t T, pid int) time.Duration {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	// The program's name, in parentheses, may contain anything. The two times are the 14th and 15th fields after it.
+	// The program's name, in parentheses, may contain anything.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	return ticks(t, fields[13:15])
 }
@@ -57,7 +57,6 @@ func IdleTime(t T) time.Duration {
 	return ticks(t, fields[4:6])
 }
 
-// ticks adds up CPU times from /proc.
 func ticks(t T, fields []string) time.Duration {
 	t.Helper()
 	var total time.Duration

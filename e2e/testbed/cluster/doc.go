@@ -2,10 +2,9 @@
 // them and the outside clients are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
 // shows the effect of an agent's virtual servers, sets and rules on real packets.
 //
-// Its 4,100 lines replace virtual machines and container images: topology and
-// addressing, clients and servers for TCP, UDP and SCTP in both families,
-// precise outcomes of connections, long-lived flows that measure interruptions,
-// processes in namespaces, and dumps of the state after a failure.
+// The package replaces virtual machines and container images. It contains clients and servers for TCP, UDP and SCTP
+// in both families, precise outcomes of connections, long-lived flows that measure interruptions, and dumps of the
+// state after a failure.
 //
 // A test looks like this:
 //
@@ -36,20 +35,18 @@
 // Each pod is connected to its node by a routed veth pair (as with Calico), or,
 // with Config.Bridge, by a bridge cni0 with hairpin ports.
 //
-// The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not rate limited, so that every
-// refusal arrives.
+// The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not
+// rate limited, so that every refusal arrives.
 //
-// Everything created by a call works when the call returns. The kernel's acknowledgment is not sufficient: it comes
-// before an interface can send, and before an IPv6 address is local and neighbors can find it (even without duplicate
-// address detection, which is off). [Host.AddAddr] waits for both. A test that runs `ip -6 addr add` must wait until
-// the address works.
+// Everything that a call creates works when the call returns. The kernel's acknowledgment is not sufficient: it
+// comes before an interface can send, and before neighbors can find an IPv6 address. A test that runs `ip -6 addr
+// add` must wait until the address works.
 //
 // # How sockets get into a namespace
 //
-// A socket stays in the namespace where it was created. All servers and clients are therefore goroutines of the calling
-// process: a thread enters the namespace only to create the socket, Go's network poller does the rest, and hundreds of
-// connections need no process. Only [Host.Run] and [Host.Start] start processes. [Cluster.Close] stops everything that
-// a host owns and leaves no namespace, interface, process or goroutine behind.
+// A socket stays in the namespace where it was created. All servers and clients are therefore goroutines of the
+// calling process: a thread enters the namespace only to create the socket. Only [Host.Run] and [Host.Start] start
+// processes. [Cluster.Close] leaves no namespace, interface, process or goroutine behind.
 //
 // /proc/sys/net and /proc/thread-self/net show the thread's namespace. /sys/class/net shows the namespace in which
 // sysfs was mounted.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Commands that show a host's state. Programs that are not installed are skipped.
+// Programs that are not installed are skipped.
 var (
 	dumpHost = [][]string{
 		{"ip", "addr"},
@@ -35,9 +35,7 @@ var (
 	}
 )
 
-// DumpHost writes the state of a host: addresses, routes, virtual servers, sets, rules,
-// connections, and the logs of its programs. For pods and clients it writes only addresses, routes
-// and sockets. Each part is truncated to limit bytes; 0 means no limit.
+// DumpHost writes the state of a host. Each part is truncated to limit bytes; 0 means no limit.
 func (h *Host) DumpHost(w io.Writer, limit int) {
 	fmt.Fprintf(w, "=== %s (%s)\n", h.Name, h.Namespace())
 	commands := dumpHost
@@ -68,7 +66,6 @@ func (h *Host) DumpHost(w io.Writer, limit int) {
 	}
 }
 
-// head returns the first limit bytes of a text.
 func head(s string, limit int) string {
 	if limit > 0 && len(s) > limit {
 		return s[:limit] + fmt.Sprintf("\n[cut: %d more bytes]\n", len(s)-limit)
@@ -115,8 +112,7 @@ func (c *Cluster) dumped(pods bool) []*Host {
 	return hosts
 }
 
-// dumpFor records the state of a failed test: everything in $LAB_OUT/<test>/, or the state of the
-// nodes in the test's log.
+// dumpFor writes the state of a failed test to $LAB_OUT/<test>/, or to the test's log.
 func (c *Cluster) dumpFor(t testing.TB) {
 	if out := os.Getenv("LAB_OUT"); out != "" {
 		dir := filepath.Join(out, strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()))

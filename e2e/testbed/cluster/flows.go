@@ -18,8 +18,8 @@ type FlowConfig struct {
 	Max    time.Duration // flows stop after this time; default 2 min
 }
 
-// Flows are long-lived connections that send at a steady rate in the background, to detect the effects of a change or
-// an agent restart.
+// Flows are long-lived connections that send at a steady rate, to detect the effects of a change or an agent
+// restart.
 type Flows struct {
 	conns  []*Conn
 	config FlowConfig
@@ -55,8 +55,7 @@ type FlowReport struct {
 	Refused  int // requests refused (UDP flows continue)
 	Moved    int // flows whose answers came from more than one server
 
-	// LongestSilence is the longest time between two answers of a flow, or between its last answer and its end. In a
-	// healthy flow, it is about FlowConfig.Every.
+	// LongestSilence is the longest time between two answers of a flow, or between its last answer and its end.
 	LongestSilence time.Duration
 	SilentFlow     string
 
@@ -84,8 +83,7 @@ func (r FlowReport) Unharmed() bool {
 	return r.Lost == 0 && r.Late == 0 && r.Broken == 0 && r.Refused == 0 && r.Moved == 0
 }
 
-// OpenFlows opens n connections, waits for a first answer over each, and keeps sending over them until Stop, the end of
-// the test, or config.Max.
+// OpenFlows opens n connections and keeps sending over them until Stop, the end of the test, or config.Max.
 func (h *Host) OpenFlows(t T, n int, proto Protocol, addr string, config FlowConfig) *Flows {
 	t.Helper()
 	f, err := h.StartFlows(n, proto, addr, config)
@@ -111,7 +109,7 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 		what:  fmt.Sprintf("%d flows %s -> %s %s", n, h.Name, addr, proto),
 		conns: make([]*Conn, n), report: FlowReport{Flows: n, Servers: map[string]int{}}}
 	f.round = sync.NewCond(&f.mu)
-	// Open several at a time, so that a slow path's delays do not add up.
+	// Open several at a time, so that delays do not add up.
 	errs := make([]error, n)
 	slots := make(chan struct{}, 16)
 	var opening sync.WaitGroup
@@ -146,7 +144,6 @@ func (h *Host) StartFlows(n int, proto Protocol, addr string, config FlowConfig)
 
 func (f *Flows) run(i int, begin time.Time) {
 	end := begin.Add(f.config.Max)
-	// Spread the flows over the interval for an even rate.
 	next := begin.Add(f.config.Every * time.Duration(i) / time.Duration(len(f.conns)))
 	timer := time.NewTimer(time.Until(next))
 	defer timer.Stop()
@@ -178,8 +175,7 @@ func (f *Flows) run(i int, begin time.Time) {
 	}
 }
 
-// request sends one request and reports whether the flow is over because its connection broke or
-// was closed.
+// request sends one request and reports whether the flow is over.
 func (f *Flows) request(i int) (over bool) {
 	c := f.conns[i]
 	f.mu.Lock()
@@ -222,7 +218,7 @@ func (f *Flows) request(i int) (over bool) {
 	return broken
 }
 
-// silence records the time since the flow's last answer. The caller holds the lock.
+// The caller must hold the lock.
 func (f *Flows) silence(i int, now time.Time) {
 	if d := now.Sub(f.states[i].last); d > f.report.LongestSilence {
 		f.report.LongestSilence, f.report.SilentFlow = d, f.conns[i].Local.String()
@@ -246,8 +242,8 @@ func (f *Flows) Report() FlowReport {
 	return r
 }
 
-// AwaitRound waits until every flow gets an answer to a request sent after this call. Any
-// disruption by earlier events is visible by then.
+// AwaitRound waits until every flow gets an answer to a request sent after this call. By then, disruptions from
+// earlier events are visible.
 func (f *Flows) AwaitRound(t T, within time.Duration) {
 	t.Helper()
 	f.mu.Lock()
@@ -286,8 +282,7 @@ func (f *Flows) AwaitRound(t T, within time.Duration) {
 	}
 }
 
-// Stop waits for pending answers, stops the flows and returns their report. It can be called more
-// than once.
+// Stop waits for pending answers, stops the flows and returns their report.
 func (f *Flows) Stop() FlowReport {
 	f.once.Do(func() { close(f.stop) })
 	f.wg.Wait()

@@ -35,7 +35,7 @@ func (h *Host) HTTPGet(url string, options ...DialOption) (Page, error) {
 	return Page{Status: response.StatusCode, Header: response.Header, Body: string(body)}, err
 }
 
-// dialContext connects from the host. For an address, package net dials on the calling thread.
+// With an address instead of a name, package net dials on the calling thread.
 func (h *Host) dialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	failed := h.Do(func() error {
 		conn, err = (&net.Dialer{KeepAlive: -time.Second}).DialContext(ctx, network, address)

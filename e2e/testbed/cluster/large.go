@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// GetLarge sends a request of size bytes and fails the test unless the answer contains the same bytes. Over UDP it is
-// one datagram, which is fragmented if it is larger than a packet.
+// GetLarge sends a request of size bytes and fails the test unless the answer contains the same bytes. Over UDP,
+// the request is one fragmented datagram.
 func (h *Host) GetLarge(t T, proto Protocol, addr string, size int, options ...DialOption) {
 	t.Helper()
 	if err := h.ProbeLarge(proto, addr, size, options...); err != nil {
@@ -28,7 +28,6 @@ func (h *Host) ProbeLarge(proto Protocol, addr string, size int, options ...Dial
 	return nil
 }
 
-// exchange sends a line and returns the answer.
 func (h *Host) exchange(proto Protocol, addr, line string, o dialOptions) (string, error) {
 	c, err := h.dial(proto, addr, o)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("ip_forward: %q", out)
 	}
 	if v, err := c.Clients[0].Sysctl("net.ipv4.ip_forward"); v != "0" || err != nil {
-		t.Errorf("the client's ip_forward: %q, %v", v, err)
+		t.Errorf("the client's ip_forward is %q, %v", v, err)
 	}
 	_, err := node.Run("sh", "-c", "echo out; echo err >&2; exit 3")
 	for _, want := range []string{"node-1", "sh -c", "out", "err", "exit status 3"} {
@@ -37,7 +37,7 @@ func TestProcesses(t *testing.T) {
 		}
 	}
 	if _, err := node.Run("no-such-program"); err == nil {
-		t.Error("no-such-program ran")
+		t.Error("starting no-such-program succeeded")
 	}
 	if _, err := node.RunCommand(Command{Args: []string{"sleep", "60"}, Within: 50 * time.Millisecond}); err == nil {
 		t.Error("sleep 60 did not end")
@@ -63,7 +63,7 @@ func TestStoppingProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err, ended := other.Wait(5 * time.Second); !ended || err == nil || other.Log() != "65534\n" {
-		t.Errorf("a process of another user: %v, log %q", err, other.Log())
+		t.Errorf("run a process as another user: %v, log %q", err, other.Log())
 	}
 }
 
@@ -77,7 +77,7 @@ func TestPodsComeAndGo(t *testing.T) {
 		t.Errorf("interfaces %q and %q", long.Veth, longer.Veth)
 	}
 	if _, err := node.AddPod(long.Name); err == nil {
-		t.Error("two pods with one name")
+		t.Error("the node accepts two pods with the same name")
 	}
 	long.Serve(t, TCP, 80)
 	conn := node.Open(t, TCP, long.At(V4, 80))
@@ -92,17 +92,17 @@ func TestPodsComeAndGo(t *testing.T) {
 	}
 	conn.MustBeDead(t)
 	if process.Running() {
-		t.Error("its process still runs")
+		t.Error("the deleted pod's process is still running")
 	}
 	if out := node.MustRun(t, "ip", "link"); strings.Contains(out, long.Veth) {
-		t.Errorf("its interface still exists: %s", out)
+		t.Errorf("the deleted pod's interface still exists: %s", out)
 	}
 	if _, err := long.Listen(TCP, 81); err == nil {
-		t.Error("a deleted pod serves")
+		t.Error("a deleted pod still accepts connections")
 	}
 	again := node.Pod(t, long.Name)
 	if again.V4 == long.V4 {
-		t.Error("its address was reused")
+		t.Error("the deleted pod's address was reused")
 	}
 	again.Serve(t, TCP, 80)
 	node.Get(t, TCP, again.At(V6, 80))
@@ -128,7 +128,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := c.Nodes[0].MustStart(t, "sleep", "600")
-	// This is a daemon: it has its own session, and its parent has exited.
+	// This daemon has its own session, and its parent has exited.
 	web.MustRun(t, "sh", "-c", "setsid sh -c 'sleep 600; true' >/dev/null 2>&1 &")
 	inodes := namespaceInodes(t, c)
 	if len(within(inodes)) < 2 {
@@ -177,8 +177,8 @@ func namespaceInodes(t *testing.T, c *Cluster) map[uint64]bool {
 	return inodes
 }
 
-// newWitness returns a namespace outside the cluster with an interface to each of the cluster's
-// hosts. Such an interface disappears only when the kernel destroys the host's namespace.
+// newWitness returns a namespace with an interface to each of the cluster's hosts. Such an interface disappears
+// only when the kernel destroys the host's namespace.
 func newWitness(t *testing.T, c *Cluster) *namespace {
 	t.Helper()
 	witness, err := newNamespace(c.Prefix + "-witness")
@@ -194,7 +194,6 @@ func newWitness(t *testing.T, c *Cluster) *namespace {
 	return witness
 }
 
-// checkClosed checks that a closed cluster has left no names behind and rejects all operations.
 func checkClosed(t *testing.T, c *Cluster) {
 	t.Helper()
 	names, _ := filepath.Glob(filepath.Join(namesDir, c.Prefix+"*"))
@@ -210,7 +209,7 @@ func checkClosed(t *testing.T, c *Cluster) {
 	}
 }
 
-// within lists the processes in the namespaces without entering them.
+// within lists processes without entering their namespaces.
 func within(inodes map[uint64]bool) (pids []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, l := range links {
@@ -255,7 +254,7 @@ func TestCreateFailsCleanly(t *testing.T) {
 			t.Errorf("%+v: no error", config)
 		}
 	}
-	// Creation fails halfway: the router exists, but its second bridge cannot be created.
+	// The router exists, but its second bridge cannot be created.
 	good := outside
 	outside = Prefixes{}
 	defer func() { outside = good }()
@@ -294,7 +293,7 @@ func TestStaleNamespacesAreSwept(t *testing.T) {
 		t.Errorf("still exists: %v", err)
 	}
 	if _, err := os.Stat(living.Nodes[0].NamespacePath()); err != nil {
-		t.Errorf("a living cluster was swept: %v", err)
+		t.Errorf("the namespaces of a running cluster were removed: %v", err)
 	}
 }
 

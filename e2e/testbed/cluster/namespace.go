@@ -21,15 +21,14 @@ const (
 	locksDir = "/run/kube-ipvs-cluster" // one locked file per living cluster
 )
 
-// namespace is a named network namespace.
 type namespace struct {
 	path string   // its name under /run/netns
 	file *os.File // open while this process uses the namespace
 	nl   *netlink.Handle
 }
 
-// onThread runs fn on a locked thread and then restores the thread's network namespace, which fn may change. A thread
-// whose namespace cannot be restored is never used again.
+// onThread runs fn on a locked thread and then restores the thread's network namespace. A thread whose namespace
+// cannot be restored is never used again.
 func onThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -53,8 +52,8 @@ func onThread(fn func() error) error {
 	return <-done
 }
 
-// newNamespace creates a named namespace and brings up its loopback interface. IPVS refuses all
-// destinations in a namespace that never had an address.
+// newNamespace creates a namespace and brings up its loopback interface. IPVS refuses all destinations in a
+// namespace that never had an address.
 func newNamespace(name string) (_ *namespace, err error) {
 	ns := &namespace{path: filepath.Join(namesDir, name)}
 	defer func() {
@@ -94,7 +93,7 @@ func newNamespace(name string) (_ *namespace, err error) {
 
 func (ns *namespace) fd() int { return int(ns.file.Fd()) }
 
-// do runs fn on a thread inside the namespace. Goroutines that fn starts run outside it.
+// Goroutines that fn starts run outside the namespace.
 func (ns *namespace) do(fn func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {
@@ -113,8 +112,7 @@ func (ns *namespace) inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// remove releases the name and every handle. The kernel destroys the namespace with its interfaces
-// once its last socket is closed.
+// The kernel destroys the namespace and its interfaces once the last socket in it is closed.
 func (ns *namespace) remove() error {
 	if ns.nl != nil {
 		ns.nl.Close()
@@ -143,9 +141,8 @@ func removeName(path string) error {
 	return nil
 }
 
-// prepareNames makes /run/netns a mount that is shared with other mount namespaces, as `ip netns
-// add` does. Otherwise a daemon with a private copy of the mounts would keep removed namespaces
-// alive.
+// prepareNames makes /run/netns a mount that is shared with other mount namespaces, as `ip netns add` does.
+// Otherwise, a daemon with a private copy of the mounts would keep removed namespaces alive.
 func prepareNames() error {
 	if err := os.MkdirAll(namesDir, 0o755); err != nil {
 		return err
@@ -162,8 +159,8 @@ func prepareNames() error {
 	return nil
 }
 
-// claimPrefix reserves a prefix for the names of one cluster and locks it until this process ends.
-// It also removes the namespaces of clusters whose process ended without Close.
+// claimPrefix locks a prefix of namespace names until this process ends. It also removes the namespaces of clusters
+// whose process ended without Close.
 func claimPrefix(prefix string) (release func(), err error) {
 	if err := os.MkdirAll(locksDir, 0o755); err != nil {
 		return nil, err
@@ -199,8 +196,7 @@ func claimPrefix(prefix string) (release func(), err error) {
 	}, nil
 }
 
-// killWithin kills every process that still runs in one of the namespaces (by inode number), such
-// as children that left their parent's process group.
+// killWithin kills every process in the namespaces, such as children that left their parent's process group.
 func killWithin(inodes map[uint64]bool) error {
 	self := os.Getpid()
 	deadline := time.Now().Add(10 * time.Second)

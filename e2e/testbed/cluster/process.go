@@ -29,7 +29,7 @@ type Command struct {
 	SysProcAttr func(*syscall.SysProcAttr)
 }
 
-// Process is a program running in a host's network namespace. It ends with the cluster, or if this process is killed.
+// Process is a program running in a host's network namespace.
 type Process struct {
 	Name string // "node-1: kube-ipvs run"
 	PID  int
@@ -41,8 +41,8 @@ type Process struct {
 	ended bool // the process may have been reaped, and its PID reused
 }
 
-// spawner starts all processes of a cluster from one thread that lives as long as the cluster: a process receives its
-// parent-death signal when the thread that started it ends, and Go may end idle threads at any time.
+// spawner starts all processes of a cluster from one thread. A process receives its parent-death signal when the
+// thread that started it ends, and Go may end idle threads at any time.
 type spawner struct {
 	mu      sync.Mutex
 	stopped bool
@@ -68,8 +68,7 @@ func (s *spawner) start(ns *namespace, cmd *exec.Cmd) error {
 	}
 	done := make(chan error)
 	s.work <- func() {
-		// The next start enters its own namespace, and nothing else runs on this thread, so the
-		// thread need not go back.
+		// Nothing else runs on this thread, so the thread need not return to its namespace.
 		if err := unix.Setns(ns.fd(), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering %s: %w", ns.path, err)
 			return
@@ -93,7 +92,7 @@ func (h *Host) Start(args ...string) (*Process, error) {
 	return h.StartCommand(Command{Args: args})
 }
 
-// MustStart is Start for tests.
+// MustStart is like Start, but fails the test on error.
 func (h *Host) MustStart(t T, args ...string) *Process {
 	t.Helper()
 	p, err := h.Start(args...)
@@ -103,7 +102,7 @@ func (h *Host) MustStart(t T, args ...string) *Process {
 	return p
 }
 
-// StartCommand is Start with all options.
+// StartCommand is like Start, with all options.
 func (h *Host) StartCommand(c Command) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	if err := h.start(p, c, &p.log, &p.log); err != nil {
@@ -149,13 +148,12 @@ func (h *Host) start(p *Process, c Command, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// Run runs a program in the host's network namespace and returns its standard output. An error
-// names the command and includes all output.
+// Run runs a program in the host's network namespace and returns its standard output.
 func (h *Host) Run(args ...string) (string, error) {
 	return h.RunCommand(Command{Args: args})
 }
 
-// MustRun is Run for tests.
+// MustRun is like Run, but fails the test on error.
 func (h *Host) MustRun(t T, args ...string) string {
 	t.Helper()
 	out, err := h.Run(args...)
@@ -165,7 +163,7 @@ func (h *Host) MustRun(t T, args ...string) string {
 	return out
 }
 
-// RunCommand is Run with all options.
+// RunCommand is like Run, with all options.
 func (h *Host) RunCommand(c Command) (string, error) {
 	if c.Within == 0 {
 		c.Within = 60 * time.Second
@@ -189,7 +187,7 @@ func (h *Host) RunCommand(c Command) (string, error) {
 	return stdout.String(), nil
 }
 
-// Signal sends a signal to the program only.
+// Signal sends a signal to the program, but not to its process group.
 func (p *Process) Signal(s syscall.Signal) error { return p.kill(p.PID, s) }
 
 func (p *Process) kill(pid int, s syscall.Signal) error {
@@ -201,8 +199,7 @@ func (p *Process) kill(pid int, s syscall.Signal) error {
 	return syscall.Kill(pid, s)
 }
 
-// Stop sends SIGTERM to the program and kills it if it has not ended within grace. The error is nil
-// if the program exits with status 0.
+// Stop sends SIGTERM to the program and kills it after the grace period.
 func (p *Process) Stop(grace time.Duration) error {
 	_ = p.Signal(syscall.SIGTERM)
 	if err, ended := p.Wait(grace); ended {
@@ -254,9 +251,9 @@ func (p *Process) AwaitLog(t T, within time.Duration, text string) {
 		case strings.Contains(p.Log(), text):
 			return nil
 		case !p.Running():
-			return fmt.Errorf("it ended: %v\n%s", p.err, p.Log()) //nolint:errorlint // nil after exit status 0
+			return fmt.Errorf("the process has ended: %v\n%s", p.err, p.Log()) //nolint:errorlint // nil after exit status 0
 		}
-		return fmt.Errorf("not yet; its log:\n%s", p.Log())
+		return fmt.Errorf("the text is not in the log yet:\n%s", p.Log())
 	})
 }
 

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// ReadAhead reads the files that a proxy will read from disk: the program's files, iptables and the kernel's modules. A
-// guest uses the host's disk. While the CPU waits for the disk, the clock of an instruction-counting guest follows the
-// host's clock.
+// ReadAhead reads the files that a proxy will read from disk. While the CPU waits for the disk, the clock of an
+// instruction-counting guest follows the host's clock.
 func (n *Node) ReadAhead(t T, files ...string) {
 	t.Helper()
 	for _, program := range []string{"iptables-nft-save", "iptables-legacy-save", "modprobe"} {

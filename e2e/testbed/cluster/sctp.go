@@ -16,8 +16,7 @@ const (
 	SCTP Protocol = "SCTP"
 )
 
-// socket creates a socket in the calling thread's namespace. Package net does not support SCTP, so
-// all three protocols use system calls, and one-to-one SCTP sockets then behave like TCP sockets.
+// socket uses system calls, because package net does not support SCTP.
 func (p Protocol) socket(f Family) (int, error) {
 	domain := unix.AF_INET
 	if f == V6 {
@@ -38,7 +37,7 @@ func (p Protocol) socket(f Family) (int, error) {
 		return -1, fmt.Errorf("%s socket: %w", p, err)
 	}
 	if f == V6 {
-		// Use one socket per family, so that addresses are never IPv4-mapped.
+		// With one socket per family, addresses are never IPv4-mapped.
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
 	return fd, nil

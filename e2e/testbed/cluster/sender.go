@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sender sends datagrams from one socket at a steady rate and expects no answer. Only connection tracking can keep such
-// a flow on a removed endpoint.
+// Sender sends datagrams from one socket and expects no answer. Only connection tracking can keep such a flow on a
+// removed endpoint.
 type Sender struct {
 	Local netip.AddrPort
 
@@ -35,7 +35,7 @@ func (s *Sender) run(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		// Write may return an ICMP error about an earlier datagram. The sender ignores it.
+		// Write may return an ICMP error about an earlier datagram.
 		_, _ = s.conn.file.WriteString(strconv.Itoa(n) + "\n")
 		s.conn.forgetErrors()
 		select {
@@ -46,7 +46,7 @@ func (s *Sender) run(every time.Duration) {
 	}
 }
 
-// Stop ends the sender. Stop can be called more than once.
+// Stop ends the sender.
 func (s *Sender) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.wg.Wait()

@@ -41,8 +41,8 @@ type serveOptions struct {
 // As gives the server a name other than its host's, without spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
-// Silent makes the server count requests without answering, like a log or metrics collector. Use a Sender with this
-// server, because a Conn requires an answer to its first request.
+// Silent makes the server count requests without answering. Use it with a Sender, because a Conn requires an
+// answer.
 func Silent() ServeOption { return func(o *serveOptions) { o.silent = true } }
 
 // On binds the server to one address instead of all addresses of the host.
@@ -50,11 +50,9 @@ func On(addr string) ServeOption {
 	return func(o *serveOptions) { o.on = append(o.on, netip.MustParseAddr(addr)) }
 }
 
-// Serve starts an echo server on the host, in all its families. It stops with the test or subtest
-// that started it, or with the cluster.
-//
-// TCP and UDP bind to the wildcard address. SCTP binds to the host's own address, because an SCTP server announces
-// every bound address to its clients, which then bypass NAT by using those addresses.
+// Serve starts an echo server on the host, in all its families. TCP and UDP bind to the wildcard address. SCTP
+// binds to the host's own address, because an SCTP server announces every bound address to its clients, which then
+// bypass NAT by using those addresses.
 func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *Server {
 	t.Helper()
 	s, err := h.Listen(proto, port, options...)
@@ -126,7 +124,6 @@ func (h *Host) listen(proto Protocol, at netip.AddrPort) (*os.File, error) {
 			return err
 		}
 		if proto == UDP {
-			// Answer from the address to which the request was sent.
 			if at.Addr().Is4() {
 				err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 			} else {
@@ -135,9 +132,8 @@ func (h *Host) listen(proto Protocol, at netip.AddrPort) (*os.File, error) {
 			if err != nil {
 				return err
 			}
-			// The default buffer holds 277 datagrams, and hundreds of clients can send that many
-			// before a busy machine runs the server. Without root the buffer keeps its default
-			// size.
+			// The default buffer contains at most 277 datagrams, and hundreds of clients can send that many before
+			// a busy machine runs the server. The buffer keeps this size without root.
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
 		}
 		if err := unix.Bind(fd, sockaddr(at)); err != nil {
@@ -174,7 +170,7 @@ func (s *Server) accept(listen *os.File) {
 			return // closed
 		}
 		if errAccept != nil {
-			// The client left before accept, or the process is out of file descriptors, which would fail forever.
+			// The client left before accept, or the process is out of file descriptors.
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -192,7 +188,6 @@ func (s *Server) accept(listen *os.File) {
 	}
 }
 
-// respond answers the requests of one connection.
 func (s *Server) respond(conn *os.File, from, at netip.AddrPort) {
 	defer func() {
 		s.mu.Lock()
@@ -247,8 +242,8 @@ func (s *Server) answerDatagrams(socket *os.File) {
 	}
 }
 
-// destination returns the address to which a datagram was sent, and the control message for sending the answer from
-// that address.
+// destination returns the address to which a datagram was sent, and the control message for an answer from that
+// address.
 func destination(oob []byte, port uint16) (netip.AddrPort, []byte) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -293,7 +288,6 @@ func (s *Server) Sources() map[netip.Addr]int {
 }
 
 // StopListening refuses new connections and keeps serving open connections, like a draining server.
-// For UDP it is Close.
 func (s *Server) StopListening() {
 	s.mu.Lock()
 	listen := s.listen
@@ -310,7 +304,7 @@ func (s *Server) Close() {
 	s.shut(false)
 }
 
-// abort resets the connections, which leaves no state in the kernel.
+// abort resets the connections to leave no state in the kernel.
 func (s *Server) abort() {
 	s.host.disown(s)
 	s.shut(true)

@@ -31,7 +31,7 @@ func VirtualKey(proto Protocol, at string) string { return string(proto) + " " +
 
 var protocolNumbers = map[Protocol]uint8{TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, SCTP: unix.IPPROTO_SCTP}
 
-// serverReader reads the virtual servers of IPVS or nftables with the agent's own code. Other tests compare it with ipvsadm and nft.
+// serverReader reads virtual servers with the agent's own code. Other tests compare that code with ipvsadm and nft.
 type serverReader interface {
 	Read(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	Close() error
@@ -49,8 +49,7 @@ func (h *Host) VirtualServers() (map[string]VirtualServer, error) {
 	return h.VirtualServersIn(Balancing())
 }
 
-// VirtualServersIn reads the virtual servers in the current namespace: those of nftables if this run balances with
-// nftables, otherwise those of IPVS.
+// VirtualServersIn reads the host's virtual servers in nftables if balancing is true, and otherwise in IPVS.
 func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error) {
 	servers := map[string]VirtualServer{}
 	err := h.Do(func() error {
@@ -70,8 +69,7 @@ func (h *Host) VirtualServersIn(balancing bool) (map[string]VirtualServer, error
 	return servers, err
 }
 
-// SetHolds reports whether a set of addresses and ports contains the entry. It starts a process only if the sets are in
-// nftables.
+// SetHolds reports whether a set of addresses and ports contains the entry.
 func (h *Host) SetHolds(set string, protocol Protocol, at netip.AddrPort) (holds bool, err error) {
 	if NFTables() {
 		out, err := h.Run("nft", "list", "set", "inet", "kube-ipvs", set)
@@ -99,8 +97,8 @@ func (h *Host) Binds(addr netip.Addr) (binds bool, err error) {
 	return binds, err
 }
 
-// Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on
-// the number of other servers.
+// Weights reads the weights of one TCP virtual server by destination. Its cost does not depend on the number of
+// other servers.
 func (h *Host) Weights(at netip.AddrPort) (weights map[netip.AddrPort]int, err error) {
 	if Balancing() {
 		servers, err := h.VirtualServers()

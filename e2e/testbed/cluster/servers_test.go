@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestVirtualServers reads virtual servers that ipvsadm wrote.
 func TestVirtualServers(t *testing.T) {
 	labtest.Need(t)
 	c := New(t, Config{Nodes: 1, Clients: -1})

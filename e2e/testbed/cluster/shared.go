@@ -8,7 +8,7 @@ import (
 )
 
 // Shared is a world that takes a long time to set up. The tests of a package use it in sequence, and the first use
-// creates it. Any type that embeds a *Cluster is a world.
+// creates it.
 type Shared[W world] struct {
 	Make func(t *testing.T) (W, error)
 
@@ -22,8 +22,7 @@ type world interface {
 	Close() error
 }
 
-// On returns the world. If the test fails, On saves the state of the cluster and the logs of its
-// processes.
+// On returns the world. If the test fails, On saves the cluster's state and logs.
 func (s *Shared[W]) On(t *testing.T) W {
 	t.Helper()
 	if !s.made {
@@ -45,7 +44,7 @@ func (s *Shared[W]) make(t *testing.T) {
 	t.Logf("the world took %s to set up", time.Since(began).Round(time.Second))
 }
 
-// Run runs the tests of the package and closes the world. It returns the exit status for TestMain.
+// Run runs the tests of the package, closes the world, and returns the exit status for TestMain.
 func (s *Shared[W]) Run(m *testing.M) int {
 	status := m.Run()
 	if err := s.end(); err != nil {

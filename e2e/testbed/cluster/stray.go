@@ -12,8 +12,7 @@ import (
 // From returns the source address and port that the server saw.
 func (r Reply) From() netip.AddrPort { return netip.AddrPortFrom(r.Source, r.Port) }
 
-// SendStrayTCP sends segments of this host's connection with sequence numbers far outside the window, like segments
-// delayed for a very long time.
+// SendStrayTCP sends segments of this host's connection with sequence numbers far outside the window.
 func (h *Host) SendStrayTCP(from, to netip.AddrPort, n int) error {
 	domain := unix.AF_INET
 	if to.Addr().Is6() {
@@ -39,7 +38,6 @@ func (h *Host) SendStrayTCP(from, to netip.AddrPort, n int) error {
 	})
 }
 
-// strayTCP returns a segment with data and an acknowledgment.
 func strayTCP(from, to netip.AddrPort, sequence uint32) []byte {
 	const headerLen, ackPush, window = 20, 0x18, 1000
 	b := append(make([]byte, headerLen), "stray"...)

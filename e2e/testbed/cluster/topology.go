@@ -12,8 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Host number n of a network has the last byte firstHost+n in IPv4 and 0x10+n in IPv6: node-1 is
-// .11 and ::11.
+// The last byte of a host's address is firstHost+n in IPv4 and 0x10+n in IPv6: node-1 is .11 and ::11.
 const (
 	firstHost = 10
 	maxHosts  = 200
@@ -42,7 +41,6 @@ func (p Prefixes) of(f Family) netip.Prefix {
 	return p.V4
 }
 
-// only removes the families that the cluster lacks.
 func (c *Cluster) only(p Prefixes) Prefixes {
 	if !c.has(V4) {
 		p.V4 = netip.Prefix{}
@@ -91,7 +89,7 @@ func (c *Cluster) build() (err error) {
 	return nil
 }
 
-// prepare sets sysctls, so that tests are reproducible. Otherwise, the machine's IPv4 sysctls would be inherited.
+// prepare sets sysctls, because a new namespace would inherit the machine's IPv4 sysctls.
 func (h *Host) prepare(forward bool, rpFilter int) error {
 	bit := map[bool]string{false: "0", true: "1"}
 	return h.Do(func() error {
@@ -123,8 +121,7 @@ func (h *Host) prepare(forward bool, rpFilter int) error {
 	})
 }
 
-// bridgeNetfilter sets whether iptables sees bridged packets. The sysctls exist only if
-// br_netfilter is loaded.
+// bridgeNetfilter sets whether iptables sees bridged packets. Its sysctls exist only with br_netfilter.
 func (h *Host) bridgeNetfilter(value string) error {
 	return h.Do(func() error {
 		for _, what := range []string{"iptables", "ip6tables"} {
@@ -137,9 +134,8 @@ func (h *Host) bridgeNetfilter(value string) error {
 	})
 }
 
-// bridge creates a bridge on a host with the first address of a network.
 func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) error {
-	// A fixed MAC address. Otherwise the MAC address would change with the ports and leave stale neighbor entries.
+	// Without a fixed MAC address, the address would change with the ports and leave stale neighbor entries.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = name, macOf(h.Name+"/"+name)
 	snoop := false
@@ -161,7 +157,7 @@ func (c *Cluster) bridge(h *Host, name string, net Prefixes, netfilter string) e
 	return nil
 }
 
-// macOf returns a locally administered MAC address, derived from the name only.
+// macOf returns a locally administered MAC address.
 func macOf(name string) net.HardwareAddr {
 	sum := fnv.New64a()
 	sum.Write([]byte(name))
@@ -170,8 +166,8 @@ func macOf(name string) net.HardwareAddr {
 	return mac
 }
 
-// awaitUp waits until an interface that is up and has a carrier can send. The kernel activates the interface's queue in
-// the background and drops packets sent before that. It then also enables a bridge's port.
+// awaitUp waits until an interface can send. The kernel activates its queue in the background and drops packets
+// sent before that.
 func (h *Host) awaitUp(name string) error {
 	return Poll(10*time.Second, func() error {
 		link, err := h.ns.nl.LinkByName(name)
@@ -210,7 +206,6 @@ func veth(a *Host, aName string, b *Host, bName string) (aEnd, bEnd netlink.Link
 	return pair, bEnd, errors.Join(a.awaitUp(aName), b.awaitUp(bName))
 }
 
-// plug attaches an interface to a bridge of its host.
 func (h *Host) plug(port netlink.Link, bridge string) error {
 	br, err := h.ns.nl.LinkByName(bridge)
 	if err != nil {
@@ -219,10 +214,9 @@ func (h *Host) plug(port netlink.Link, bridge string) error {
 	if err := h.ns.nl.LinkSetMaster(port, br); err != nil {
 		return err
 	}
-	return h.awaitUp(bridge) // down without a port
+	return h.awaitUp(bridge) // the bridge is down until it has a port
 }
 
-// attach connects a host's eth0 to one of the router's bridges as its n-th host.
 func (c *Cluster) attach(h *Host, n int, bridge string, net Prefixes) error {
 	if err := h.prepare(bridge == "underlay", c.Config.RPFilter); err != nil {
 		return err
@@ -332,7 +326,7 @@ func (p *Pod) connect() error {
 	return p.connectRouted(port, eth0)
 }
 
-// connectBridged attaches the node's end to the bridge cni0. The pod's gateway is the bridge's address.
+// The pod's gateway is the bridge's address.
 func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
 	n := p.Node
 	if err := n.plug(port, "cni0"); err != nil {
@@ -352,7 +346,6 @@ func (p *Pod) connectBridged(port, eth0 netlink.Link) error {
 	return nil
 }
 
-// connectRouted gives the node a route to the pod through the node's end.
 func (p *Pod) connectRouted(port, eth0 netlink.Link) error {
 	n, c := p.Node, p.cluster
 	if c.has(V4) {
@@ -385,8 +378,7 @@ func (p *Pod) connectRouted(port, eth0 netlink.Link) error {
 	return nil
 }
 
-// Delete removes the pod: it kills processes, resets connections and then removes the interface. It
-// can be called more than once.
+// Delete kills the pod's processes, resets its connections and removes its interface.
 func (p *Pod) Delete() error {
 	c, n := p.cluster, p.Node
 	c.mu.Lock()
@@ -396,7 +388,7 @@ func (p *Pod) Delete() error {
 		return nil
 	}
 	p.end()
-	// The kernel deletes the interface some time after it destroys the namespace.
+	// Delete the interface here: the kernel would delete it only some time after the namespace.
 	if link, err := n.ns.nl.LinkByName(p.Veth); err == nil {
 		if err := n.ns.nl.LinkDel(link); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name, err)

@@ -34,7 +34,7 @@ func TestSenderAndSilentServer(t *testing.T) {
 	}
 }
 
-// TestDatagramsOfNewClients checks that no two sockets send from the same port to the same address, although the kernel chooses ports at random.
+// No two sockets may send from the same port to the same address, although the kernel chooses ports at random.
 func TestDatagramsOfNewClients(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
@@ -95,7 +95,7 @@ func TestHTTPGet(t *testing.T) {
 	<-done
 }
 
-// TestStrayTCPArrives checks that a receiver without the connection answers a stray segment with a reset.
+// A receiver without the connection answers a stray segment with a reset.
 func TestStrayTCPArrives(t *testing.T) {
 	labtest.NeedRoot(t)
 	c := New(t, Config{Nodes: 1})
@@ -108,7 +108,7 @@ func TestStrayTCPArrives(t *testing.T) {
 		}
 		Eventually(t, 5*time.Second, fmt.Sprintf("%s: the client sends resets", f), func() error {
 			if after := client.MustRun(t, "cat", "/proc/net/snmp"); after == before {
-				return errors.New("its counters have not changed")
+				return errors.New("the TCP counters have not changed")
 			}
 			return nil
 		})

@@ -1,13 +1,12 @@
-// Command contain starts a program as a container runtime would: in a new mount namespace with a read-only root, with a
-// few capabilities and no way to gain more, and under a seccomp filter. It executes the program in its own process, so
-// signals and the exit status are the program's. End-to-end tests use it instead of a container runtime.
+// Command contain starts a program as a container runtime would: in a new mount namespace with a read-only root,
+// with a few capabilities, and under a seccomp filter. It executes the program in its own process, so signals and
+// the exit status are the program's.
 //
 //	contain -capabilities NET_ADMIN,NET_RAW -root .cache/image/root -mount /proc/sys/net:/host/proc/sys/net -- /usr/local/bin/kube-ipvs run
 //
 // Without -root, the program sees the machine's own files and can write only to the -mount targets.
 //
-// The caller creates all other namespaces. In a new PID namespace, contain runs as process 1 and mounts that
-// namespace's /proc for the program.
+// The caller creates all other namespaces. In a new PID namespace, contain mounts that namespace's /proc.
 package main
 
 import (
@@ -23,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container contains the settings from the command line.
 type container struct {
 	root         string
 	oomScore     int
@@ -39,8 +37,7 @@ type mount struct {
 }
 
 func main() {
-	// Namespaces, capabilities and no_new_privs are per thread. The program inherits them from the
-	// thread that starts it.
+	// Namespaces, capabilities and no_new_privs are per thread.
 	runtime.LockOSThread()
 	c, err := parse(os.Args[1:])
 	if err != nil {
@@ -83,7 +80,7 @@ func parseMount(text string) (mount, error) {
 	return mount{source, target, option == "ro"}, nil
 }
 
-// become replaces this process with the program. It returns only on failure.
+// become returns only on failure.
 func (c container) become() error {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(c.oomScore)), 0o644); err != nil {
 		return err

@@ -28,8 +28,7 @@ func parseCapabilities(text string) ([]uint, error) {
 	return all, nil
 }
 
-// limit restricts root to these capabilities, with no way to gain more, even in child processes.
-// Like container runtimes, it sets the bounding, permitted and effective sets.
+// limit sets the bounding, permitted and effective capabilities, as container runtimes do.
 func limit(capabilities []uint) error {
 	for c := uint(0); c <= unix.CAP_LAST_CAP; c++ {
 		if slices.Contains(capabilities, c) {

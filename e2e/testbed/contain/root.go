@@ -13,8 +13,7 @@ func (c container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mounts: %w", err)
 	}
-	// Unmounts on the machine must still propagate to this namespace, and mounts in this namespace
-	// must not reach the machine.
+	// Unmounts on the machine must still propagate to this namespace, but its mounts must not reach the machine.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("separate mounts: %w", err)
 	}
@@ -37,7 +36,7 @@ func (c container) lockMachine() error {
 	return nil
 }
 
-// enterImage builds the file system that runtimes build around an image and makes it the root.
+// enterImage builds a container's file system from an image and makes it the root.
 func (c container) enterImage() error {
 	root, err := layer(c.root)
 	if err != nil {
@@ -117,9 +116,8 @@ func devices(root string) error {
 	return nil
 }
 
-// hideMachine hides parts of /proc, or makes them read-only, as container runtimes do, if they exist on this kernel.
-// The fields are maskedPaths and readonlyPaths in https://github.com/opencontainers/runtime-spec; runtimes agree on
-// their values.
+// hideMachine hides parts of /proc, or makes them read-only, as container runtimes do. See maskedPaths and
+// readonlyPaths in https://github.com/opencontainers/runtime-spec.
 func hideMachine(root string) error {
 	var covers []mount
 	for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"} {
@@ -184,12 +182,12 @@ func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is now mounted on top of the new one, so it can be unmounted without a directory of its own.
+	// The old root is now mounted on top of the new one, so it can be unmounted without its own directory.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("leave the machine's files: %w", err)
+		return fmt.Errorf("unmount the machine's files: %w", err)
 	}
 	return os.Chdir("/")
 }

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused lists the system calls that the default profiles of Docker, containerd and CRI-O deny to a container without
-// the necessary capabilities. Those profiles allow about 300 calls. Of the other calls, this list contains those that
-// exist on every machine that runs these tests. See https://docs.docker.com/engine/security/seccomp/ for the reasons.
+// refused lists system calls that the default profiles of Docker, containerd and CRI-O deny to a container. It
+// contains only calls that exist on every machine that runs these tests. See
+// https://docs.docker.com/engine/security/seccomp/ for the reasons.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE,
@@ -26,8 +26,8 @@ var refused = []uint32{
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
 
-// A filter's view of a system call, struct seccomp_data: its number, its architecture, its
-// arguments (lower halves first, because the machines are little-endian).
+// These are offsets in struct seccomp_data, a filter's view of a system call. The lower half of an argument comes
+// first, because the machines are little-endian.
 const (
 	offsetNumber  = 0
 	offsetMachine = 4
@@ -36,7 +36,6 @@ const (
 
 var machines = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// installFilter applies the filter to this thread and its children.
 func installFilter() error {
 	machine, ok := machines[runtime.GOARCH]
 	if !ok {
@@ -53,7 +52,7 @@ func installFilter() error {
 
 func filter(machine uint32) []unix.SockFilter {
 	f := []unix.SockFilter{load(offsetMachine), skipUnless(unix.BPF_JEQ, machine, 1), skip(1), refuse(unix.EPERM), load(offsetNumber)}
-	// Go and C libraries fall back to clone. A filter can inspect its flags.
+	// Go and C libraries fall back to clone, whose flags a filter can inspect.
 	f = append(f, skipUnless(unix.BPF_JEQ, unix.SYS_CLONE3, 1), refuse(unix.ENOSYS))
 	for _, number := range refused {
 		f = append(f, skipUnless(unix.BPF_JEQ, number, 1), refuse(unix.EPERM))
@@ -69,7 +68,7 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// skipUnless skips the next instructions unless the comparison is true.
+// If the comparison is false, skipUnless skips the next instructions.
 func skipUnless(comparison uint16, value uint32, instructions uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | comparison | unix.BPF_K, K: value, Jf: instructions}
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// apiServerGrace is the time that a stopping API server gets to finish its work before it is killed.
+// A stopping API server is killed after apiServerGrace.
 const apiServerGrace = 20 * time.Second
 
-// StartAPIServer starts the API server on the control plane's etcd and address and returns when it
-// is ready. After StopAPIServer, clients find the same objects.
+// StartAPIServer starts the API server and returns when it is ready. After StopAPIServer, clients find the same
+// objects.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if cp.apiServer != nil {
 		return errors.New("start kube-apiserver: already running; call StopAPIServer first")
@@ -37,8 +37,7 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// StopAPIServer stops the API server as an upgrade would and waits for it to exit. Watches end and
-// new connections are refused until StartAPIServer.
+// StopAPIServer stops the API server as an upgrade would.
 func (cp *ControlPlane) StopAPIServer() {
 	if cp.small != nil {
 		cp.small.stop()
@@ -49,8 +48,8 @@ func (cp *ControlPlane) StopAPIServer() {
 	}
 }
 
-// awaitReady waits for readiness, and then for the last objects that a new API server creates on its own. Tests then
-// never observe their creation.
+// awaitReady also waits for the last objects that a new API server creates, so that tests never observe their
+// creation.
 func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.ReadyTimeout)
 	defer cancel()
@@ -60,7 +59,7 @@ func (cp *ControlPlane) awaitReady(ctx context.Context) error {
 	}
 	paths := []string{"/readyz", "/api/v1/namespaces/default/services/kubernetes"}
 	if cp.config.KubernetesEndpoints {
-		// The API server writes this slice after the Service. Its name is fixed.
+		// The API server writes this slice after the Service.
 		paths = append(paths, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
 	}
 	for _, path := range paths {
@@ -99,7 +98,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--service-account-signing-key-file=" + cp.file(tokenKey),
 		"--authorization-mode=RBAC",
 
-		// Tests create thousands of objects; priority, fairness and request limits would only slow them down.
+		// Tests create thousands of objects, and request limits would slow them down.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=0",
 		"--max-mutating-requests-inflight=0",
@@ -109,7 +108,7 @@ func (cp *ControlPlane) apiServerArgs() []string {
 		"--profiling=false",
 	}
 	if !cp.config.Controllers {
-		// Without a controller that creates ServiceAccounts, this plugin would reject all Pods.
+		// No controller creates ServiceAccounts, so this plugin would reject all Pods.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if gates := featureGates(cp.config.FeatureGates); gates != "" {

@@ -17,14 +17,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// rate is a client rate limit that never slows tests down.
+// rate is too high to slow tests down.
 const rate = 5000
 
-// Client returns the administrator's configuration for typed clients: fast, and protobuf as in production.
+// Client returns the administrator's configuration for typed clients.
 func (cp *ControlPlane) Client() *rest.Config { return rest.CopyConfig(cp.admin) }
 
-// ClientFor is Client for any user. Kubernetes reads the user and groups from the certificate, so there are no objects
-// to create: bind roles to the names.
+// ClientFor is like Client, but for any user. Kubernetes reads the user and groups from the certificate.
 func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -50,8 +49,7 @@ func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, 
 	return config, nil
 }
 
-// Kubeconfig writes a kubeconfig for the user in the groups and returns its path. Its users must be able to reach the
-// API server's address, from inside Config.NetNS if that is set.
+// Kubeconfig writes a kubeconfig for the user in the groups and returns its path.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -67,8 +65,7 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("write the kubeconfig of %s: %w", user, err)
 	}
-	// A colon would split the path in $KUBECONFIG, and the same user may be requested again with
-	// other groups.
+	// A colon would split the path in $KUBECONFIG.
 	file, err := os.CreateTemp(cp.config.Dir, "kubeconfig-"+strings.NewReplacer(":", "-", "/", "-").Replace(user)+"-*")
 	if err != nil {
 		return "", fmt.Errorf("write the kubeconfig of %s: %w", user, err)
@@ -85,7 +82,7 @@ func (cp *ControlPlane) AdminKubeconfig() (string, error) {
 	return cp.Kubeconfig("kube-ipvs-e2e-admin", "system:masters")
 }
 
-// restClient returns a client for raw requests by path.
+// restClient is for raw requests by path.
 func restClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
@@ -96,7 +93,7 @@ func restClient(config *rest.Config) (*rest.RESTClient, error) {
 	return client, nil
 }
 
-// dialIn returns a dialer whose connections start in the named network namespace.
+// dialIn returns a dialer whose connections start in a network namespace.
 func dialIn(netns string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		inside := func() { conn, err = new(net.Dialer).DialContext(ctx, network, address) }
@@ -107,8 +104,7 @@ func dialIn(netns string) func(ctx context.Context, network, address string) (ne
 	}
 }
 
-// inNetNS calls f on a thread in the network namespace. A socket stays in the namespace in which it
-// was created, so the thread can then return to its own namespace.
+// inNetNS calls f on a thread in the network namespace. A socket stays in the namespace in which it was created.
 func inNetNS(name string, f func()) error {
 	there, err := os.Open(filepath.Join("/run/netns", name))
 	if err != nil {
@@ -127,7 +123,7 @@ func inNetNS(name string, f func()) error {
 	return <-done
 }
 
-// visit calls f on a thread in a namespace. home reports whether the thread has returned to its original namespace.
+// home reports whether the thread has returned to its original namespace.
 func visit(there *os.File, f func()) (home bool, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {

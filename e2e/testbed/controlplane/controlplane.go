@@ -1,9 +1,6 @@
-// Package controlplane runs a real Kubernetes control plane for tests: etcd and kube-apiserver as
-// child processes, ready in seconds and stopped at the end of the test. No controllers run, so a
-// test must create everything that it needs, including EndpointSlices, Nodes and their status (see
+// Package controlplane runs a real Kubernetes control plane for tests: etcd and kube-apiserver as child processes.
+// No controllers run, so a test must create everything that it needs, including EndpointSlices and Nodes (see
 // Apply).
-//
-// Only tests use it. It runs the programs that package upstream pins and never builds them.
 package controlplane
 
 import (
@@ -26,47 +23,42 @@ import (
 
 // Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
 type Config struct {
-	// Root is the checkout with the programs to run. Default: $KUBE_IPVS_ROOT, or the checkout around the
-	// working directory.
+	// Root is the checkout with the programs to run. By default, it is the checkout around the working directory.
 	Root string
-	// Dir is the directory for data, keys, kubeconfigs and logs. It is kept. Default: a temporary directory, in memory
-	// where possible, which Stop removes.
+	// Dir is the directory for data, keys, kubeconfigs and logs. By default, it is a temporary directory, which
+	// Stop removes.
 	Dir string
 
-	// NetNS is the network namespace (an ip-netns(8) name) in which the programs run; its loopback
-	// must be up. Clients made by this package connect from inside it, so it needs no route.
-	// Default: the namespace of this process.
+	// NetNS is the network namespace (an ip-netns(8) name) in which the programs run. This package's clients
+	// connect from inside it. By default, the programs run in the namespace of this process.
 	NetNS string
-	// BindAddress is the address on which the API server listens, and which kubeconfigs contain. It must be a specific
-	// address. Default: 127.0.0.1.
+	// BindAddress is the address on which the API server listens (default 127.0.0.1).
 	BindAddress netip.Addr
-	// AdvertiseAddress is the address in the default/kubernetes endpoints. Default: BindAddress.
+	// AdvertiseAddress is the address in the default/kubernetes endpoints (default BindAddress).
 	AdvertiseAddress netip.Addr
-	// Port is the API server's port. Default: a free port, or 6443 in a NetNS.
+	// Port is the API server's port. The default is a free port, or 6443 in a NetNS.
 	Port int
 
-	// ServiceCIDRs are one range, or one range per IP family. Default: 10.96.0.0/16 and
-	// fd00:10:96::/112.
+	// ServiceCIDRs are one range, or one range per IP family (default 10.96.0.0/16 and fd00:10:96::/112).
 	ServiceCIDRs []string
-	// KubernetesEndpoints makes the API server write its address into the endpoints of the default/kubernetes Service. The
-	// Service itself always exists. Kubernetes refuses loopback addresses as endpoints.
+	// KubernetesEndpoints makes the API server write its address into the endpoints of the default/kubernetes
+	// Service. Kubernetes refuses loopback addresses as endpoints.
 	KubernetesEndpoints bool
 	FeatureGates        map[string]bool
-	// Controllers is true if the caller starts kube-controller-manager. Pods then need a ServiceAccount, as in any cluster.
+	// Controllers is true if the caller starts kube-controller-manager. Pods then need a ServiceAccount.
 	Controllers bool
 	// Real is true if a test depends on behavior of a real API server. See SmallVariable.
 	Real bool
-	// APIServerArgs are appended to the flags, so they override the others.
+	// APIServerArgs override other flags.
 	APIServerArgs []string
 
-	// ReadyTimeout is the limit for a start of the API server. Default: two minutes, which an emulated machine may
+	// ReadyTimeout limits the start of the API server. The default is two minutes, which an emulated machine may
 	// need.
 	ReadyTimeout time.Duration
-	// Logf receives one line per start, with the duration. Default: none.
+	// Logf receives one line per start.
 	Logf func(format string, args ...any)
 }
 
-// withDefaults sets the defaults of empty fields and rejects invalid ones.
 func (c Config) withDefaults() (Config, error) {
 	if c.Root == "" {
 		root, err := upstream.Root()
@@ -116,8 +108,7 @@ func (c Config) withPort() (Config, error) {
 	return c, nil
 }
 
-// ControlPlane is a running etcd with a kube-apiserver. Its methods are not safe for concurrent use, but rest.Configs
-// and clients created from them are.
+// ControlPlane is a running etcd with a kube-apiserver. Its methods are not safe for concurrent use.
 type ControlPlane struct {
 	config    Config
 	temporary bool // Stop removes the directory
@@ -129,9 +120,8 @@ type ControlPlane struct {
 	small                         *smallServer
 }
 
-// Launch starts etcd and the API server. It returns when the API is ready: the default roles, the namespaces and the
-// default/kubernetes Service exist. Errors include the end of the failed program's log. If the programs are not built,
-// the error is upstream.ErrNotBuilt.
+// Launch starts etcd and the API server, and returns when the API is ready: the default roles, the namespaces and
+// the default/kubernetes Service exist. If the programs are not built, the error is upstream.ErrNotBuilt.
 func Launch(ctx context.Context, config Config) (*ControlPlane, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -174,8 +164,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	return cp.StartAPIServer(ctx)
 }
 
-// makeDir creates the data directory, by default in memory, where etcd and the API server start
-// fastest.
+// makeDir creates the data directory, by default in memory, where etcd and the API server start fastest.
 func (cp *ControlPlane) makeDir() error {
 	if cp.config.Dir != "" {
 		dir, err := filepath.Abs(cp.config.Dir)
@@ -193,8 +182,7 @@ func (cp *ControlPlane) makeDir() error {
 	return nil
 }
 
-// memory returns /dev/shm if it has room for etcd's log, which preallocates 128 MiB, and otherwise
-// the default temporary directory.
+// memory returns /dev/shm if it has room for etcd's log, which preallocates 128 MiB.
 func memory() string {
 	const shm, room = "/dev/shm", 256 << 20
 	var fs unix.Statfs_t
@@ -204,8 +192,7 @@ func memory() string {
 	return os.TempDir()
 }
 
-// Stop kills both programs, waits for them and removes the temporary directory. It may be called
-// more than once.
+// Stop kills both programs and removes the temporary directory.
 func (cp *ControlPlane) Stop() error {
 	for _, p := range []**process{&cp.apiServer, &cp.etcd} {
 		if *p != nil {
@@ -222,8 +209,7 @@ func (cp *ControlPlane) Stop() error {
 	return os.RemoveAll(cp.config.Dir)
 }
 
-// Dir returns the directory with data, keys, kubeconfigs and the logs etcd.log and
-// kube-apiserver.log.
+// Dir returns the directory with data, keys, kubeconfigs and logs.
 func (cp *ControlPlane) Dir() string { return cp.config.Dir }
 
 // Authority returns the path of the certificate that signs all others.
@@ -232,7 +218,7 @@ func (cp *ControlPlane) Authority() string { return cp.file(authorityCert) }
 // TokenKey returns the path of the key that signs service account tokens.
 func (cp *ControlPlane) TokenKey() string { return cp.file(tokenKey) }
 
-// PIDs returns the process IDs of the API server and etcd, for measurements.
+// PIDs returns the process IDs of the API server and etcd.
 func (cp *ControlPlane) PIDs() []int {
 	var pids []int
 	for _, p := range []*process{cp.apiServer, cp.etcd} {
@@ -248,7 +234,6 @@ func (cp *ControlPlane) URL() string {
 	return "https://" + net.JoinHostPort(cp.config.BindAddress.String(), strconv.Itoa(cp.config.Port))
 }
 
-// command returns the arguments that run a program in the control plane's namespace.
 func (cp *ControlPlane) command(program string, args ...string) []string {
 	command := append([]string{program}, args...)
 	if cp.config.NetNS != "" {

@@ -61,7 +61,6 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.244.0.5], nodeName: node-1}]
 `
 
-// client returns a typed client with the administrator's credentials.
 func client(t *testing.T, cp *ControlPlane) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(cp.Client())
@@ -71,7 +70,6 @@ func client(t *testing.T, cp *ControlPlane) *kubernetes.Clientset {
 	return c
 }
 
-// apply applies the documents and fails the test on error.
 func apply(t *testing.T, cp *ControlPlane, documents string) {
 	t.Helper()
 	if err := cp.Apply(t.Context(), documents); err != nil {
@@ -87,7 +85,7 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(cp.apiServerProgram, version.GitVersion) {
-		t.Errorf("the server reports %s but runs from %s", version.GitVersion, cp.apiServerProgram)
+		t.Errorf("the server reports version %s, but its program is %s", version.GitVersion, cp.apiServerProgram)
 	}
 
 	apply(t, cp, shop)
@@ -106,7 +104,6 @@ func TestAppliedObjectsAreListedWithStatus(t *testing.T) {
 	})
 }
 
-// checkShop checks that the objects of shop exist, with status and allocated fields.
 func checkShop(t *testing.T, api *kubernetes.Clientset) {
 	t.Helper()
 	services, err := api.CoreV1().Services("shop").List(t.Context(), metav1.ListOptions{})
@@ -130,7 +127,7 @@ func checkShop(t *testing.T, api *kubernetes.Clientset) {
 	}
 	slices, err := api.DiscoveryV1().EndpointSlices("shop").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
 	if err != nil || len(slices.Items) != 1 || slices.Items[0].Endpoints[0].Addresses[0] != "10.244.0.5" {
-		t.Errorf("EndpointSlices %+v, %v, want the one applied", slices, err)
+		t.Errorf("EndpointSlices %+v, %v, want the applied slice", slices, err)
 	}
 }
 
@@ -168,7 +165,6 @@ func TestWatchersSurviveRestartOfAPIServer(t *testing.T) {
 	awaitService(t, seen, "shop/web")
 }
 
-// watchServices runs an informer and sends the name of each Service that it adds.
 func watchServices(t *testing.T, cp *ControlPlane) <-chan string {
 	t.Helper()
 	seen := make(chan string, 100)
@@ -287,7 +283,7 @@ func TestChildrenDieWithParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = parent.Wait() // reports that it was killed
+	_ = parent.Wait() // returns an error, because the process was killed
 	for _, pid := range pids {
 		for deadline := time.Now().Add(time.Minute); !ended(pid); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -297,7 +293,6 @@ func TestChildrenDieWithParent(t *testing.T) {
 	}
 }
 
-// readPids reads the PIDs that the parent prints when its control plane is ready.
 func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	t.Helper()
 	for lines.Scan() {
@@ -319,8 +314,7 @@ func readPids(t *testing.T, lines *bufio.Scanner) []int {
 	return nil
 }
 
-// ended reports whether a process has ended. A zombie counts as ended, because an orphan may not have a parent that
-// waits for it.
+// A zombie counts as ended, because an orphan may not have a parent that waits for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// etcdDeadline is generous: emulated machines take seconds to load the program.
+// Emulated machines take seconds to load the program.
 const etcdDeadline = time.Minute
 
 // startEtcd starts etcd on a Unix socket, which needs neither a free port nor a working loopback.
@@ -28,7 +28,7 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	return etcd.await(ctx, func(ctx context.Context) error { return healthy(ctx, socket) })
 }
 
-// healthy checks that etcd has elected itself leader. An API server that connects earlier backs off for seconds.
+// An API server that connects before etcd has elected itself leader backs off for seconds.
 func healthy(ctx context.Context, socket string) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -53,15 +53,13 @@ func etcdArgs(data, socket string) []string {
 		"--name=e2e",
 		"--data-dir=" + data,
 		"--listen-client-urls=unix://" + socket,
-		// With an empty host, the kernel chooses a socket name. That is sufficient, because a lone member has no peers
-		// that need to find it.
+		// With an empty host, the kernel chooses a socket name. A lone member has no peers that need to find it.
 		"--listen-peer-urls=unix://",
-		// etcd requires a host and port in the URL that it advertises. No client connects to it.
+		// etcd requires a host and port here, but no client connects to them.
 		"--advertise-client-urls=http://localhost:2379",
 		"--initial-advertise-peer-urls=http://localhost:2380",
 		"--initial-cluster=e2e=http://localhost:2380",
-		// A lone member waits for one election timeout before it serves. Shorter heartbeats only
-		// waste CPU time.
+		// A lone member waits for one election timeout before it serves. Shorter heartbeats only waste CPU time.
 		"--heartbeat-interval=50",
 		"--election-timeout=250",
 		"--unsafe-no-fsync",

@@ -19,20 +19,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fieldManager is the manager of fields that tests apply.
 const fieldManager = "kube-ipvs-e2e"
 
-// together is the maximum number of concurrent requests for objects of one kind.
+// together limits the concurrent requests for objects of one kind.
 const together = 16
 
-// resource is the API resource of a kind.
 type resource struct {
 	plural     string
 	namespaced bool
 	status     bool // the kind has a status, which Apply writes separately
 }
 
-// resources maps the "apiVersion kind" of objects that tests may apply to their resource.
+// The keys of resources are "apiVersion kind".
 var resources = map[string]resource{
 	"v1 Namespace":                      {plural: "namespaces"},
 	"v1 Node":                           {plural: "nodes", status: true},
@@ -50,10 +48,8 @@ var resources = map[string]resource{
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": {plural: "clusterrolebindings"},
 }
 
-// Apply creates or updates the objects of a YAML text with any number of documents, by server-side
-// apply. Fields missing from the text are removed if it contained them before. It also writes a document's status if
-// the kind has one. Objects without a namespace go to "default". Documents are sent in order, but
-// neighbors of the same kind may overtake each other.
+// Apply creates or updates the objects of a YAML text by server-side apply. It also writes a document's status.
+// Documents are sent in order, but adjacent documents of the same kind are sent concurrently.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	if err := cp.each(ctx, documents, false, applyObject); err != nil || cp.small == nil {
 		return err
@@ -61,13 +57,13 @@ func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return remember(documents)
 }
 
-// Delete removes the objects of a YAML text in reverse order and ignores objects that do not exist.
-// A Namespace must be empty, because no controller is running to empty it.
+// Delete removes the objects of a YAML text in reverse order. A Namespace must be empty, because no controller
+// empties it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
 }
 
-// each calls do for every document, concurrently for neighbors of one kind.
+// each handles adjacent documents of one kind concurrently.
 func (cp *ControlPlane) each(ctx context.Context, documents string, backwards bool, do func(context.Context, *rest.RESTClient, object) error) error {
 	objects, err := parse(documents)
 	if err != nil {
@@ -93,13 +89,12 @@ func (cp *ControlPlane) each(ctx context.Context, documents string, backwards bo
 	return nil
 }
 
-// object is one document with its path in the API.
 type object struct {
 	*unstructured.Unstructured
 	resource
 }
 
-// parse reads the documents and rejects kinds that Apply does not support.
+// parse rejects kinds that Apply does not support.
 func parse(documents string) ([]object, error) {
 	var objects []object
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -145,7 +140,6 @@ func runs(objects []object) func(yield func([]object) bool) {
 	}
 }
 
-// path returns the object's path in the API.
 func (o object) path(subresource ...string) string {
 	root := "/apis"
 	if !strings.Contains(o.GetAPIVersion(), "/") {
@@ -176,8 +170,7 @@ func applyStatus(ctx context.Context, client *rest.RESTClient, o object) error {
 	if !o.status || !present {
 		return nil
 	}
-	// Send only the object's identity: labels in a patch of the status would change their
-	// ownership.
+	// Labels in a patch of the status would change their ownership, so send only the object's identity.
 	only := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	only.SetAPIVersion(o.GetAPIVersion())
 	only.SetKind(o.GetKind())
@@ -189,7 +182,7 @@ func applyStatus(ctx context.Context, client *rest.RESTClient, o object) error {
 	return nil
 }
 
-// patch takes over fields that other managers own, so that the test always wins.
+// patch takes over fields that other managers own.
 func patch(ctx context.Context, client *rest.RESTClient, path string, u *unstructured.Unstructured) error {
 	body, err := u.MarshalJSON()
 	if err != nil {
@@ -214,7 +207,7 @@ func deleteObject(ctx context.Context, client *rest.RESTClient, o object) error 
 	return nil
 }
 
-// finalize acts as the namespace controller for a deleted Namespace, which would otherwise stay forever.
+// finalize acts as the namespace controller. Otherwise, a deleted Namespace would stay forever.
 func finalize(ctx context.Context, client *rest.RESTClient, o object) error {
 	var namespace corev1.Namespace
 	if err := client.Get().AbsPath(o.path()).Do(ctx).Into(&namespace); err != nil {

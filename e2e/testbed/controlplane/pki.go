@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Files with credentials, in the control plane's directory.
+// These files are in the control plane's directory.
 const (
 	authorityCert = "ca.crt"
 	servingCert   = "apiserver.crt"
@@ -23,10 +23,10 @@ const (
 	tokenKey      = "service-account.key"
 )
 
-// lifetime is the validity period of certificates. It starts an hour early, because guest clocks are not exact.
+// A certificate's lifetime starts an hour early, because guest clocks are not exact.
 const lifetime = 30 * 24 * time.Hour
 
-// keyPair is a certificate and its key, both in PEM format.
+// cert and key are in PEM format.
 type keyPair struct{ cert, key []byte }
 
 // authority signs the certificates of the server and of its clients.
@@ -58,7 +58,7 @@ func newAuthority() (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
 }
 
-// client returns credentials with which the API server accepts the user in the groups.
+// client returns credentials for a user.
 func (a *authority) client(user string, groups []string) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *authority) client(user string, groups []string) (keyPair, error) {
 	return a.sign(template)
 }
 
-// server returns credentials for the names by which nodes and pods reach an API server.
+// server returns the API server's credentials.
 func (a *authority) server(addresses []netip.Addr) (keyPair, error) {
 	template, err := template(pkix.Name{CommonName: "kube-apiserver"})
 	if err != nil {
@@ -117,7 +117,7 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// keyPEM uses the older of two formats, because the API server does not accept a service account key in PKCS #8.
+// The API server does not accept a service account key in PKCS #8.
 func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -126,7 +126,7 @@ func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// makeCredentials creates the authority, the API server's credentials and the administrator.
+// makeCredentials creates all keys and certificates.
 func (cp *ControlPlane) makeCredentials() error {
 	authority, err := newAuthority()
 	if err != nil {
@@ -159,8 +159,7 @@ func (cp *ControlPlane) makeCredentials() error {
 	return err
 }
 
-// servingAddresses returns every address at which a client may reach the API server, including the
-// default/kubernetes ClusterIPs.
+// servingAddresses returns every address at which a client may reach the API server.
 func (cp *ControlPlane) servingAddresses() ([]netip.Addr, error) {
 	addresses := []netip.Addr{cp.config.BindAddress, cp.config.AdvertiseAddress}
 	for _, cidr := range cp.config.ServiceCIDRs {

@@ -22,7 +22,7 @@ type process struct {
 	err  error         // reason for the exit; read after done
 }
 
-// startProcess runs argv with its output appended to the log file.
+// startProcess appends the output of argv to the log file.
 func startProcess(log string, argv []string) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -33,7 +33,7 @@ func startProcess(log string, argv []string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = file, file
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, // so that even a crashed test leaves nothing behind
-		Setpgid:   true,            // Ctrl-C goes to the test, which then stops the child cleanly
+		Setpgid:   true,            // so that Ctrl-C reaches only the test, which then stops the child
 	}
 	started := make(chan error)
 	go p.run(started)
@@ -43,8 +43,8 @@ func startProcess(log string, argv []string) (*process, error) {
 	return p, nil
 }
 
-// run starts the child and waits for it, all on one thread. The kernel sends the death signal when
-// the forking *thread* ends, and tests that switch namespaces do end threads.
+// run starts the child and waits for it on one thread. The kernel sends the death signal when the forking thread
+// ends, and tests that switch namespaces do end threads.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -57,8 +57,7 @@ func (p *process) run(started chan<- error) {
 	close(p.done)
 }
 
-// await calls probe until it succeeds, the child dies or ctx ends. Its errors include the end of
-// the log.
+// await calls probe until it succeeds, the child dies or ctx ends.
 func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
 	const pause = 20 * time.Millisecond
 	for {
@@ -76,14 +75,13 @@ func (p *process) await(ctx context.Context, probe func(context.Context) error) 
 	}
 }
 
-// failure returns an error with the end of the log.
 func (p *process) failure(format string, args ...any) error {
 	return errors.Join(fmt.Errorf(format, args...), fmt.Errorf("end of %s:\n%s", p.log, tail(p.log)))
 }
 
 func (p *process) name() string { return strings.TrimSuffix(filepath.Base(p.log), ".log") }
 
-// stop terminates the child, and kills it if it does not exit within grace.
+// stop kills the child if it does not exit within grace.
 func (p *process) stop(grace time.Duration) {
 	p.signal(syscall.SIGTERM)
 	select {
@@ -93,13 +91,13 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// kill kills the child and everything it started, and waits.
+// kill also kills everything that the child started.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// signal sends a signal to the child's process group, unless the child has exited: its PID may have been reused.
+// signal does nothing if the child has exited, because its PID may have been reused.
 func (p *process) signal(s syscall.Signal) {
 	select {
 	case <-p.done:
@@ -108,7 +106,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// tail returns the last lines of a log, or the reason why there are none.
+// tail returns the last lines of a log, or why there are none.
 func tail(path string) string {
 	const most = 4 << 10
 	content, err := os.ReadFile(path)

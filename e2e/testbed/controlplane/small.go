@@ -20,9 +20,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// SmallVariable names the variable that, if set to "small", replaces the real API server with one in this process that
-// only stores objects. It neither validates objects nor fills in defaults, and it grants every user all rights. Stories
-// that need only stored objects and real packets are several times as fast with it.
+// SmallVariable names the variable that, if set to "small", replaces the real API server with one that only stores
+// objects. The small server neither validates objects nor fills in defaults, and it grants every user all rights,
+// but it is several times as fast.
 const SmallVariable = "KUBE_IPVS_API"
 
 // NeedReal fails the test unless the API server is a real one.
@@ -38,13 +38,13 @@ func (c Config) small() bool {
 	return os.Getenv(SmallVariable) == "small" && !c.KubernetesEndpoints && !c.Controllers && !c.Real && len(c.FeatureGates)+len(c.APIServerArgs) == 0
 }
 
-// smallServer is an API server in this process. Its objects survive a stop.
+// smallServer keeps its objects after a stop.
 type smallServer struct {
 	*watchtest.Server
 	running *http.Server
 }
 
-// launchSmall starts the small API server with the objects that a real API server creates on startup.
+// launchSmall creates the objects that a real API server creates on startup.
 func (cp *ControlPlane) launchSmall() error {
 	if err := errors.Join(cp.makeDir(), cp.makeCredentials()); err != nil {
 		return err
@@ -86,7 +86,6 @@ func (cp *ControlPlane) startSmall() error {
 	return nil
 }
 
-// listen opens the API server's port in the control plane's namespace.
 func (cp *ControlPlane) listen() (listener net.Listener, err error) {
 	open := func() {
 		listener, err = net.Listen("tcp", netip.AddrPortFrom(cp.config.BindAddress, uint16(cp.config.Port)).String())
@@ -101,7 +100,7 @@ func (cp *ControlPlane) listen() (listener net.Listener, err error) {
 	return listener, err
 }
 
-// rememberedFile contains the objects sent to the small API server, so that TestRealServerAccepts can send them to a real one.
+// TestRealServerAccepts sends the objects in this file to a real API server.
 const rememberedFile = "applied.yaml"
 
 func remember(documents string) error {

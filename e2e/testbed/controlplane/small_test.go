@@ -16,11 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// appliedVariable is the environment variable that lists directories where labs left the objects sent to their small API servers.
+// appliedVariable lists directories with objects that stories sent to small API servers.
 const appliedVariable = "KUBE_IPVS_APPLIED"
 
-// TestRealServerAccepts sends every object that the stories sent to a small API server to a real one, one after the
-// other.
+// TestRealServerAccepts sends a real API server every object that the stories sent to a small one.
 func TestRealServerAccepts(t *testing.T) {
 	dirs := filepath.SplitList(os.Getenv(appliedVariable))
 	if len(dirs) == 0 {
@@ -47,9 +46,8 @@ func TestRealServerAccepts(t *testing.T) {
 	t.Logf("%d objects", len(all))
 }
 
-// create creates an object. applyObject could find a just-deleted object of the same name in the API server's cache.
-// The API server would then allocate a Service's addresses twice, once for the deleted object and once for the new
-// object, and the second allocation would fail.
+// create does not use applyObject, which could find a just-deleted object of the same name in the API server's
+// cache. The API server would then allocate a Service's addresses twice, and the second allocation would fail.
 func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	body, err := o.MarshalJSON()
 	if err != nil {
@@ -57,7 +55,7 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	}
 	err = client.Post().AbsPath(path.Dir(o.path())).SetHeader("Content-Type", "application/json").Param("fieldValidation", "Strict").
 		Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) { // such as the namespace default
+	if apierrors.IsAlreadyExists(err) { // for example, the namespace default
 		return applyObject(ctx, client, o)
 	}
 	if err != nil {
@@ -66,9 +64,8 @@ func create(ctx context.Context, client *rest.RESTClient, o object) error {
 	return applyStatus(ctx, client, o)
 }
 
-// renumber gives a Service ClusterIPs that no other object of the test uses. The API server repairs allocations
-// concurrently. If it finds a Service that is being deleted, it may allocate the addresses again and free them only a
-// minute later.
+// renumber gives a Service unique ClusterIPs. The API server repairs allocations concurrently. If it finds a
+// Service that is being deleted, it may allocate the addresses again and free them only a minute later.
 func renumber(t *testing.T, o object, i int) {
 	t.Helper()
 	ips, _, err := unstructured.NestedStringSlice(o.Object, "spec", "clusterIPs")
@@ -89,7 +86,7 @@ func renumber(t *testing.T, o object, i int) {
 	}
 }
 
-// remembered returns the objects in the files of small API servers below the directories, in order and without duplicates.
+// remembered returns the objects in order and without duplicates.
 func remembered(t *testing.T, dirs []string) (all []object) {
 	t.Helper()
 	seen := map[string]bool{}

@@ -8,12 +8,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// RequireVariable names the variable that makes tests fail, instead of being skipped, if the programs are not built.
-// Set it to 1 where end-to-end tests must run.
+// RequireVariable names the variable that makes tests fail, instead of being skipped, if the programs are not
+// built.
 const RequireVariable = "KUBE_IPVS_E2E"
 
-// Start launches a control plane that stops with the test. If the programs are not built, it skips
-// the test and names the build command. If the test fails, it prints the end of both logs.
+// Start launches a control plane that stops with the test. If the programs are not built, Start skips the test.
 func Start(t testing.TB, config Config) *ControlPlane {
 	t.Helper()
 	if config.Logf == nil {

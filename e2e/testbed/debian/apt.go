@@ -1,5 +1,4 @@
-// Package debian extracts files from Debian packages of any suite and architecture without
-// installing anything.
+// Package debian extracts files from Debian packages without installing them.
 package debian
 
 import (
@@ -18,11 +17,11 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 // ErrNotHere is returned on machines where apt cannot fetch Debian packages.
 var ErrNotHere = errors.New("this machine cannot fetch Debian packages")
 
-// Apt is an apt configuration with its own sources and state, which leaves the system's unchanged. It still reads
-// /etc/apt/apt.conf.d and auth.conf.d, which contain proxies and passwords.
+// Apt is an apt configuration with its own sources and state. It still reads /etc/apt/apt.conf.d and auth.conf.d,
+// which contain proxies and passwords.
 type Apt struct{ dir, architecture string }
 
-// New creates an Apt in a directory, for a Debian suite and an architecture. It uses the mirror of the system's apt.
+// New creates an Apt in a directory. It uses the mirror of the system's apt.
 func New(dir, suite, architecture string) (Apt, error) {
 	apt := Apt{dir, architecture}
 	if err := apt.configure(suite); err != nil {
@@ -31,7 +30,6 @@ func New(dir, suite, architecture string) (Apt, error) {
 	return apt, apt.update()
 }
 
-// configure writes the sources.
 func (a Apt) configure(suite string) error {
 	dir := a.dir
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial"} {
@@ -57,8 +55,8 @@ func (a Apt) configure(suite string) error {
 	return os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// sources returns a sources.list for the suite. targets contains the system's apt sources, in lines of URI, suite and
-// component. The main and security archives are taken from it.
+// sources returns a sources.list for the suite. Each line of targets, the system's apt sources, contains a URI, a
+// suite and a component.
 func sources(targets, suite string) (string, error) {
 	archive, security := "", ""
 	for line := range strings.Lines(targets) {
@@ -81,14 +79,13 @@ func sources(targets, suite string) (string, error) {
 		return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, uri, suite)
 	}
 	list := source(archive, suite)
-	// Only a stable release has a security suite, which contains its newest kernel.
+	// Only a stable release has a security suite.
 	if security != "" && !strings.Contains(suite, "-") && suite != "sid" {
 		list += source(security, suite+"-security")
 	}
 	return list, nil
 }
 
-// command prepares an apt tool in the private directory.
 func (a Apt) command(tool string, args ...string) *exec.Cmd {
 	set := []string{
 		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"),
@@ -175,7 +172,7 @@ func (a Apt) Unpack(dir string, packages []string) error {
 	return nil
 }
 
-// UnpackWhole unpacks packages into tree. The tree appears atomically, after finish has accepted it.
+// UnpackWhole unpacks packages into tree, which appears atomically after finish has accepted it.
 func (a Apt) UnpackWhole(tree string, packages []string, finish func(unfinished string) error) error {
 	unfinished := tree + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {

@@ -13,8 +13,7 @@ import (
 // The nft of the next stable release shows some rules differently, or not at all.
 const nextSuite = "trixie"
 
-// NextNFT returns a command that runs the next Debian release's nft with that release's libraries. FetchNextNFT has
-// unpacked it.
+// NextNFT returns a command that runs the next Debian release's nft. FetchNextNFT has unpacked it.
 func NextNFT(root string) ([]string, error) {
 	tree := cachedir.Path(root, "nft", nextSuite)
 	loaders, err := filepath.Glob(filepath.Join(tree, "usr/lib/*/ld-linux-*.so.*"))
@@ -27,7 +26,7 @@ func NextNFT(root string) ([]string, error) {
 	return []string{loaders[0], "--library-path", filepath.Dir(loaders[0]), filepath.Join(tree, "usr/sbin/nft")}, nil
 }
 
-// FetchNextNFT downloads and unpacks the nft of the next Debian release, if it is not in the cache.
+// FetchNextNFT downloads and unpacks the next Debian release's nft.
 func FetchNextNFT(root, architecture string) error {
 	tree := cachedir.Path(root, "nft", nextSuite)
 	if _, err := os.Stat(tree); !errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 
 var families = []cluster.Family{cluster.V4, cluster.V6}
 
-// complete returns the Service with all fields that the API server and a cloud controller would add.
+// complete adds all fields that the API server and a cloud controller would add.
 func (s Service) complete() corev1.Service {
 	o := *s.user.DeepCopy()
 	o.APIVersion, o.Kind = "v1", "Service"
@@ -68,7 +68,7 @@ func (s Service) allocateClusterIPs(spec *corev1.ServiceSpec) {
 	}
 }
 
-// ingress returns the addresses in the Service's status, or unique addresses if the status has none.
+// ingress returns unique addresses if the Service's status has none.
 func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	given := s.user.Status.LoadBalancer.Ingress
 	if len(given) == 0 {
@@ -88,7 +88,7 @@ func (s Service) ingress() (all []corev1.LoadBalancerIngress) {
 	return all
 }
 
-// host finds a host by name. Without a cluster, every name must be an address.
+// Without a cluster, every name must be an address.
 func (m *Maker) host(name string) *cluster.Host {
 	if m.Cluster == nil {
 		return nil
@@ -96,7 +96,6 @@ func (m *Maker) host(name string) *cluster.Host {
 	return m.Cluster.Host(name)
 }
 
-// addresses replaces host names with addresses.
 func (m *Maker) addresses(list []string) (all []string) {
 	for _, name := range list {
 		if h := m.host(name); h != nil {
@@ -108,7 +107,6 @@ func (m *Maker) addresses(list []string) (all []string) {
 	return all
 }
 
-// ranges replaces host names with one-address ranges.
 func (m *Maker) ranges(list []string) (all []string) {
 	for _, name := range list {
 		if h := m.host(name); h != nil {
@@ -120,7 +118,7 @@ func (m *Maker) ranges(list []string) (all []string) {
 	return all
 }
 
-// resolve fills in the addresses, nodes and conditions of the endpoints in one family's slice.
+// resolve fills in the endpoints of one family's slice.
 func (m *Maker) resolve(slice discoveryv1.EndpointSlice, f cluster.Family) discoveryv1.EndpointSlice {
 	endpoints := []discoveryv1.Endpoint{}
 	for _, e := range slice.Endpoints {
@@ -148,7 +146,7 @@ func (m *Maker) nodeOf(h *cluster.Host) string {
 	panic(h.Name + " is on no node")
 }
 
-// slice completes a family's EndpointSlice as the slice controller would.
+// slice completes an EndpointSlice as the slice controller would.
 func (s Service) slice(f cluster.Family, suffix string) discoveryv1.EndpointSlice {
 	given := s.slices[f]
 	slice := given.DeepCopy()

@@ -5,10 +5,10 @@
 //	---
 //	endpoints: [{addresses: [web-1]}, {addresses: [web-2], conditions: {ready: false}}]
 //
-// The first document is a Service, the second its EndpointSlices; either may be absent. Documents need no apiVersion
-// and kind: a document with top-level endpoints or ports, or with kind EndpointSlice, is an EndpointSlice. The name of
-// a node, pod or client stands for its addresses. The package adds what Kubernetes would add: ClusterIPs, node ports,
-// the load balancer's addresses, and one EndpointSlice for each family, with the Service's target ports.
+// The first document is a Service, the second its EndpointSlices; either may be absent. A document with top-level
+// endpoints or ports is an EndpointSlice. The name of a node, pod or client represents its addresses. The package
+// adds what Kubernetes would add: ClusterIPs, node ports, the load balancer's addresses, and one EndpointSlice for
+// each family.
 package manifest
 
 import (
@@ -38,8 +38,7 @@ type Maker struct {
 	made int
 }
 
-// Service is a Service as stored by the API server, with its EndpointSlices. Methods panic on
-// invalid YAML.
+// Service is a Service as the API server stores it, with its EndpointSlices. Methods panic on invalid YAML.
 type Service struct {
 	corev1.Service
 
@@ -49,15 +48,14 @@ type Service struct {
 	slices map[cluster.Family]discoveryv1.EndpointSlice
 }
 
-// Service reads a new Service and gives it unique addresses and a unique node port.
+// Service reads a new Service and gives it unique addresses.
 func (m *Maker) Service(text string) Service {
 	m.made++
 	s := Service{maker: m, number: m.made, slices: map[cluster.Family]discoveryv1.EndpointSlice{cluster.V4: {}, cluster.V6: {}}}
 	return s.With(text)
 }
 
-// With returns the Service after a change, a JSON merge patch in YAML: lists are replaced, null
-// removes a field.
+// With returns the Service after a JSON merge patch: lists are replaced, and null removes a field.
 func (s Service) With(text string) Service {
 	s.slices = maps.Clone(s.slices)
 	for _, patch := range documents(text) {
@@ -91,7 +89,6 @@ func isSlice(fields map[string]any) bool {
 	return fields["endpoints"] != nil || fields["ports"] != nil || fields["kind"] == "EndpointSlice"
 }
 
-// patched returns the object after a merge patch.
 func patched[T any](object T, patch map[string]any) T {
 	var fields map[string]any
 	convert(object, &fields)
@@ -116,7 +113,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// convert converts from to the type of to, by way of YAML.
+// convert copies a value to another type through YAML.
 func convert(from, to any) {
 	if err := yaml.UnmarshalStrict([]byte(marshal(from)), to); err != nil {
 		panic(fmt.Sprintf("%v in\n%s", err, marshal(from)))

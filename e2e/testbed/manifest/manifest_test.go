@@ -42,7 +42,6 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestChange checks that a change replaces lists, removes null fields and leaves the original unchanged.
 func TestChange(t *testing.T) {
 	m := &Maker{Ports: "ports: [{name: http, port: 80, targetPort: 8080}]"}
 	before := m.Service(web)

@@ -45,13 +45,13 @@ func (s Service) has(f cluster.Family) bool {
 
 func text(object any) string { return "---\n" + marshal(object) }
 
-// At returns the address of a port at the ClusterIP of a family.
+// At returns the ClusterIP of a family, with a port.
 func (s Service) At(f cluster.Family, p Port) string { return at(s.Spec.ClusterIPs, f, p) }
 
-// AtBalancer is At for the load balancer's address.
+// AtBalancer is like At, but for the load balancer's address.
 func (s Service) AtBalancer(f cluster.Family, p Port) string { return at(s.Balancer(), f, p) }
 
-// AtExternal is At for the external IP.
+// AtExternal is like At, but for the external IP.
 func (s Service) AtExternal(f cluster.Family, p Port) string { return at(s.Spec.ExternalIPs, f, p) }
 
 // AtNode returns the node's address with the node port.
@@ -94,8 +94,8 @@ func (s Service) SameOnEveryNode() bool {
 	return !strings.Contains(text, "TrafficPolicy: Local") && !strings.Contains(text, "hints:")
 }
 
-// Destinations returns the endpoints of a family that receive new connections: the ready endpoints or, if there are
-// none, the terminating endpoints that still serve.
+// Destinations returns the ready endpoints of a family or, if there are none, the terminating endpoints that still
+// serve.
 func (s Service) Destinations(f cluster.Family, p Port) []string {
 	ready, terminating := []string{}, []string{}
 	for _, e := range s.slices[f].Endpoints {

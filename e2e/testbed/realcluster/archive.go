@@ -13,7 +13,6 @@ import (
 	"runtime"
 )
 
-// archive is a container image with one layer.
 type archive struct {
 	names       []string
 	root        string // directory of its files
@@ -22,8 +21,7 @@ type archive struct {
 	environment []string
 }
 
-// write writes the image in the format of "docker save", and returns its digest. The same files always produce the same
-// bytes.
+// write writes the image in the format of "docker save". The same files always produce the same bytes.
 func (i archive) write(file string) (digest string, err error) {
 	layer := file + ".layer"
 	defer os.Remove(layer)
@@ -75,7 +73,7 @@ func (i archive) write(file string) (digest string, err error) {
 	})
 }
 
-// writeLayer archives the files below root, owned by root and without times.
+// In the layer, files belong to root and have no times.
 func writeLayer(file, root string) (digest string, err error) {
 	return writeArchive(file, func(w *tar.Writer) error {
 		return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -123,7 +121,6 @@ func addFile(w *tar.Writer, root, path string, entry fs.DirEntry) error {
 	return err
 }
 
-// writeArchive returns the digest of an archive that fill writes.
 func writeArchive(file string, fill func(*tar.Writer) error) (digest string, err error) {
 	out, err := os.Create(file)
 	if err != nil {

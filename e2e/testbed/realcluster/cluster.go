@@ -17,8 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Addresses of every cluster. The gateway is the control plane's machine. From the nodes' point of view, it is outside
-// the cluster.
+// The gateway is the control plane's machine, which is outside the cluster.
 const (
 	Gateway    = "192.168.50.1"
 	gatewayV6  = "fd00:50::1"
@@ -54,7 +53,7 @@ type Cluster struct {
 	logf        func(format string, args ...any)
 }
 
-// Up starts a cluster. It returns when all nodes are ready, the agent serves on them, and DNS answers. After an error, Stop stops
+// Up starts a cluster. It returns when the agent serves on all nodes, and DNS answers. After an error, Stop stops
 // everything that Up has started.
 func Up(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{Checkout: config.Checkout, zones: config.Zones, out: config.Out, logf: config.Logf}
@@ -73,8 +72,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 			return c, err
 		}
 	}
-	// Each program waits for the previous one: on a slow CPU, an API server that starts at the same time as other
-	// programs gives up after a minute.
+	// On a slow CPU, an API server that starts at the same time as other programs gives up after a minute.
 	if err := c.startControlPlane(ctx); err != nil {
 		return c, err
 	}
@@ -97,7 +95,7 @@ func Up(ctx context.Context, config Config) (*Cluster, error) {
 	return c, c.awaitServices()
 }
 
-// connect loads the kernel modules that pods need, and creates the network that connects all machines.
+// connect creates the network that connects all machines.
 func (c *Cluster) connect() error {
 	if err := run(
 		"modprobe -a overlay br_netfilter bridge veth nf_conntrack ip_vs",
@@ -112,7 +110,6 @@ func (c *Cluster) connect() error {
 	return divideCPU("")
 }
 
-// join creates a node's network and cgroup.
 func (c *Cluster) join() (*Node, error) {
 	n := newNode(c, len(c.Nodes)+1)
 	if err := n.connect(); err != nil {
@@ -145,7 +142,7 @@ func (c *Cluster) RemoveNode(n *Node) error {
 	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
 }
 
-// divideCPU enables the controllers that pods need in the children of a cgroup.
+// divideCPU enables the controllers that pods need in a cgroup.
 func divideCPU(group string) error {
 	const top = "/sys/fs/cgroup"
 	text, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
@@ -169,7 +166,6 @@ func (c *Cluster) bootNodes() error {
 	return nil
 }
 
-// startControlPlane starts etcd, the API server, the controller manager and the scheduler.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := c.startAPIServer(ctx); err != nil {
 		return err
@@ -198,8 +194,8 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	)
 }
 
-// startAPIServer starts etcd and the API server. The API server exits if etcd does not respond within a minute. This
-// can happen in an emulated guest on a busy machine, so there are three attempts.
+// The API server exits if etcd does not respond within a minute. This can happen in an emulated guest on a busy
+// machine, so there are three attempts.
 func (c *Cluster) startAPIServer(ctx context.Context) (err error) {
 	for attempt := 1; attempt <= 3; attempt++ {
 		c.API, err = controlplane.Launch(ctx, controlplane.Config{
@@ -237,16 +233,15 @@ func (c *Cluster) Env() []string {
 		}
 	}
 	path = append(path, os.Getenv("PATH"))
-	// If a variable is set twice, the last value applies.
 	return append(os.Environ(), "PATH="+strings.Join(path, ":"), "KUBECONFIG="+c.kubeconfig)
 }
 
-// Kubectl runs kubectl as the administrator. It returns stdout and stderr.
+// Kubectl runs kubectl as the administrator.
 func (c *Cluster) Kubectl(args ...string) (string, error) { return c.Run("kubectl", args...) }
 
 // Run runs a command on the control plane's machine, in the root of the checkout.
 func (c *Cluster) Run(program string, args ...string) (string, error) {
-	// Search the cluster's PATH; exec.Command would search the PATH of this process.
+	// exec.Command would search the PATH of this process.
 	cmd := exec.Command("/usr/bin/env", append([]string{program}, args...)...)
 	cmd.Dir, cmd.Env = c.Checkout, c.Env()
 	text, err := cmd.CombinedOutput()
@@ -274,12 +269,11 @@ func (c *Cluster) Stop() error {
 	return errors.Join(append(errs, run("ip link delete "+lan))...)
 }
 
-// keepLogs copies the control plane's logs to the directory of the nodes' logs.
 func (c *Cluster) keepLogs() error {
 	return run("cp " + filepath.Join(c.API.Dir(), "etcd.log") + " " + filepath.Join(c.API.Dir(), "kube-apiserver.log") + " " + c.out)
 }
 
-// run runs commands without a shell. It stops at the first failure.
+// run stops at the first command that fails.
 func run(commands ...string) error {
 	for _, command := range commands {
 		args := strings.Fields(command)

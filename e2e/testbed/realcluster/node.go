@@ -21,7 +21,6 @@ import (
 //go:embed files
 var files embed.FS
 
-// render executes a template in the directory files.
 func render(name string, values any) ([]byte, error) {
 	parsed, err := template.ParseFS(files, "files/"+name)
 	if err != nil {
@@ -58,7 +57,7 @@ func newNode(c *Cluster, index int) *Node {
 	}
 }
 
-// connect creates the node's network: one interface on the bridge that connects all machines.
+// A node has one interface, on the bridge that connects all machines.
 func (n *Node) connect() error {
 	return run(
 		"ip netns add "+n.Name,
@@ -77,7 +76,6 @@ func (n *Node) connect() error {
 	)
 }
 
-// routeTo adds a route to another node's pods.
 func (n *Node) routeTo(other *Node) error {
 	return run(
 		"ip -n "+n.Name+" route replace "+other.PodsV4+" via "+other.IPv4,
@@ -85,7 +83,6 @@ func (n *Node) routeTo(other *Node) error {
 	)
 }
 
-// boot starts the node's first process, and containerd with the store's images.
 func (n *Node) boot(store string) error {
 	own := n.containers()
 	if err := os.Mkdir(own, 0o711); err != nil {
@@ -95,7 +92,7 @@ func (n *Node) boot(store string) error {
 		return err
 	}
 	if err := useStore(store, own); err != nil {
-		return fmt.Errorf("give %s the images: %w", n.Name, err)
+		return fmt.Errorf("copy the images to %s: %w", n.Name, err)
 	}
 	script, err := files.ReadFile("files/node.sh")
 	if err != nil {
@@ -112,7 +109,6 @@ func (n *Node) boot(store string) error {
 	return n.StartContainerd()
 }
 
-// configure waits for the mounts of the node, and writes its configuration files.
 func (n *Node) configure() error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.holder.cmd.Process.Pid))
@@ -147,7 +143,7 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// root is the path of the node's root directory as seen from outside. The node has its own /run.
+// root is the path of the node's root directory as seen from outside.
 func (n *Node) root() string { return fmt.Sprintf("/proc/%d/root", n.holder.cmd.Process.Pid) }
 
 // Command returns a command that runs on the node.
@@ -158,8 +154,7 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartContainerd starts containerd, which finds the containers of its previous run. It returns when containerd listens, because a
-// kubelet that cannot connect exits.
+// StartContainerd returns when containerd listens, because a kubelet that cannot connect exits.
 func (n *Node) StartContainerd() (err error) {
 	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
 	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to release it
@@ -205,7 +200,6 @@ func (n *Node) KillKubelet() error { return n.kubelet.kill() }
 // KillContainerd simulates a crash of containerd. Pods keep running.
 func (n *Node) KillContainerd() error { return n.containerd.kill() }
 
-// stop kills everything on the node.
 func (n *Node) stop() error {
 	if n.holder == nil {
 		return nil
@@ -216,7 +210,7 @@ func (n *Node) stop() error {
 	return run("umount " + n.containers())
 }
 
-// containers is the path of containerd's directory as seen from outside the node. It is a separate file system.
+// containers is the path of containerd's directory as seen from outside the node.
 func (n *Node) containers() string { return filepath.Join(n.cluster.dir, n.Name) }
 
 func (n *Node) log(program string) string {

@@ -14,9 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// Prepare builds, on the host, everything that a cluster needs: programs, images, and a directory in which containerd
-// has unpacked the images. It does not rebuild existing files. It writes its progress to out. agent is the directory
-// with the agent's image from "make image".
+// Prepare builds everything that a cluster needs, on the host. It does not rebuild existing files. agent is the
+// directory with the agent's image from "make image".
 func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("unpacking images needs root")
@@ -53,12 +52,10 @@ func Prepare(ctx context.Context, checkout, agent string, out io.Writer) error {
 	return buildHere(ctx, checkout, filepath.Join(checkout, "e2e", "chart"), "helm.sh/helm/v4/cmd/helm", "helm")
 }
 
-// folder is the directory into which Prepare builds.
 func folder(checkout string) string { return filepath.Join(checkout, ".cache", "realcluster") }
 
 func pauseProgram(checkout string) string { return filepath.Join(folder(checkout), "bin", "pause") }
 
-// buildHere builds programs of this repository: pause, and the Helm of the chart's tests.
 func buildHere(ctx context.Context, checkout, dir, pkg, name string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(folder(checkout), "bin", name), pkg)
 	build.Dir = dir
@@ -68,7 +65,7 @@ func buildHere(ctx context.Context, checkout, dir, pkg, name string) error {
 	return nil
 }
 
-// Names of images. Kubernetes' tests of this version pull images with these names.
+// Kubernetes' tests pull images with these names.
 const (
 	AgnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 	pauseImage   = "registry.k8s.io/pause:3.10.2"
@@ -76,7 +73,7 @@ const (
 	invalidImage = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4" // sends packets outside the window
 	// AgentImage is the default image of the chart.
 	AgentImage = "docker.io/kube-ipvs/kube-ipvs:v0.1.0"
-	// KubeProxyImage is the kube-proxy image for migrations to the agent and back.
+	// KubeProxyImage is for migrations to the agent and back.
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
@@ -86,7 +83,6 @@ var toolImages = []string{
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",
 }
 
-// makeImages writes the archives of all images below work.
 func makeImages(checkout, agent, work string) ([]archive, error) {
 	root := func(name string) string { return filepath.Join(work, name) }
 	if err := copyFile(pauseProgram(checkout), root("pause")+"/pause"); err != nil {

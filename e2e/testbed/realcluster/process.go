@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// process is a daemon of the cluster. Its log file has the daemon's name.
+// process is a daemon of the cluster.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the daemon has exited
 }
 
-// start starts a daemon and appends its output to log.
 func start(log string, cmd *exec.Cmd) (*process, error) {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return nil, err
@@ -50,13 +49,13 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// kill kills the process group of the daemon. Processes in other groups, such as containerd's shims, keep running.
+// kill kills the daemon's process group. Processes in other groups, such as containerd's shims, keep running.
 func (p *process) kill() error {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only if the daemon has exited
 	select {
 	case <-p.done:
 		return nil
 	case <-time.After(time.Minute):
-		return fmt.Errorf("%s still runs a minute after SIGKILL", p.cmd.Path)
+		return fmt.Errorf("%s is still running a minute after SIGKILL", p.cmd.Path)
 	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// toolbox contains the programs, besides agnhost, that the pods of Kubernetes' tests run, by path in the image. The
-// tests need bash, a shell with builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports
-// timeouts. The wget in Debian 12's busybox crashes.
+// toolbox contains the programs, besides agnhost, that the pods of Kubernetes' tests run. The tests need bash, a
+// shell with builtin printf and kill (dash), the options of OpenBSD's nc, and a wget that supports timeouts. The
+// wget in Debian 12's busybox crashes.
 var toolbox = map[string]string{
 	"/bin/bash": "bash", "/bin/sh": "dash", "/bin/ip": "ip", "/bin/ss": "ss",
 	"/bin/nc": "nc.openbsd", "/usr/bin/curl": "curl", "/usr/bin/dig": "dig", "/usr/bin/getent": "getent",
 	"/bin/wget": "wget", "/usr/sbin/conntrack": "conntrack",
 }
 
-// agnhostRoot writes the files of agnhost's image, in which Kubernetes' tests run servers and clients.
+// In agnhost's image, Kubernetes' tests run servers and clients.
 func agnhostRoot(checkout, root string) error {
 	if err := makeFolders(root, "bin", "usr/bin", "etc", "uploads", "proc", "sys", "dev", "home", "root", "var"); err != nil {
 		return err
@@ -52,7 +52,7 @@ func agnhostRoot(checkout, root string) error {
 	return errors.Join(installUpstream(checkout, root, "/agnhost", upstream.Agnhost), installUpstream(checkout, root, "/coredns", upstream.CoreDNS))
 }
 
-// kubeProxyRoot writes the files of an image with kube-proxy, the iptables programs of the agent's image, and ipset.
+// kubeProxyRoot adds kube-proxy and ipset to the agent's image.
 func kubeProxyRoot(checkout, agent, root string) error {
 	if err := os.CopyFS(root, os.DirFS(agent)); err != nil {
 		return err
@@ -88,7 +88,6 @@ func makeTmp(root string) error {
 	return os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky)
 }
 
-// busybox installs busybox and a link for each of its commands.
 func busybox(root string) error {
 	if err := installProgram(root, "/bin/busybox", "busybox"); err != nil {
 		return err
@@ -119,7 +118,7 @@ func installProgram(root, place, program string) error {
 	if err := copyFile(path, filepath.Join(root, place)); err != nil {
 		return err
 	}
-	libraries, _ := exec.Command("ldd", path).Output() // fails for a static program
+	libraries, _ := exec.Command("ldd", path).Output() // ldd fails for a static program
 	for _, match := range libraryPath.FindAllStringSubmatch(string(libraries), -1) {
 		if err := copyFile(match[1], filepath.Join(root, match[1])); err != nil {
 			return err
@@ -128,7 +127,7 @@ func installProgram(root, place, program string) error {
 	return nil
 }
 
-// copyFile copies a file. It replaces the target, even if the target is a link.
+// copyFile also replaces a link.
 func copyFile(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err != nil {
@@ -143,7 +142,6 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-// certificates copies the certificates of agnhost's HTTPS server.
 func certificates(checkout, root string) error {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
 	list.Dir = filepath.Join(checkout, "e2e", "testbed", "upstream", "node")

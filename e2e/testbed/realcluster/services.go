@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// startTime is the limit for each wait during startup. An emulated guest on a busy machine needs minutes.
+// An emulated guest on a busy machine needs minutes for each wait during startup.
 const startTime = 15 * time.Minute
 
-// InstallArgs are Helm's arguments to install the agent. They do not set the conntrack limit: it is global, and a
-// network namespace must not set it.
+// InstallArgs are Helm's arguments to install the agent. They set no conntrack limit, because a network namespace
+// cannot set it.
 func InstallArgs(more ...string) []string {
 	return append([]string{
 		"install", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "-f", "charts/kube-ipvs/presets/no-kube-proxy.yaml",
@@ -26,7 +26,7 @@ func InstallArgs(more ...string) []string {
 	}, more...)
 }
 
-// installServices installs the agent as docs/install.md describes, and CoreDNS.
+// installServices installs CoreDNS, and the agent as docs/install.md describes.
 func (c *Cluster) installServices() error {
 	if _, err := c.Run("helm", InstallArgs()...); err != nil {
 		return err

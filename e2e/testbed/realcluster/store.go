@@ -20,8 +20,7 @@ const namespace = "k8s.io"
 // store is the directory of a containerd that has unpacked all images.
 func store(checkout string) string { return filepath.Join(folder(checkout), "store") }
 
-// unpack makes containerd import the archives on this host. It does nothing if the store already contains the same
-// archives.
+// unpack makes containerd import the archives on this host, unless the store already contains them.
 func unpack(ctx context.Context, checkout string, archives []string, sum string, out io.Writer) error {
 	made := filepath.Join(store(checkout), "made-from")
 	if text, err := os.ReadFile(made); err == nil && string(text) == sum {
@@ -51,7 +50,6 @@ func unpack(ctx context.Context, checkout string, archives []string, sum string,
 	return os.WriteFile(made, []byte(sum), 0o644)
 }
 
-// startDaemon starts a containerd that can only import images.
 func startDaemon(ctx context.Context, checkout, state string) (*exec.Cmd, error) {
 	program, err := upstream.Path(checkout, upstream.Containerd)
 	if err != nil {
@@ -109,9 +107,8 @@ func importAll(ctx context.Context, checkout, state string, archives []string) e
 	return nil
 }
 
-// useStore creates the directory of a node's containerd with the store's images. It copies the databases, because
-// containerd writes to them. It links the unpacked images, because nothing writes to them: each container has a
-// separate upper layer.
+// useStore creates the directory of a node's containerd. It copies the databases, because containerd writes to
+// them. It links the unpacked images, because each container has a separate upper layer.
 func useStore(store, own string) error {
 	return filepath.WalkDir(store, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heartbeat is the interval at which a running compilation prints a line.
+// A running compilation prints a line at each heartbeat.
 const heartbeat = 20 * time.Second
 
 // Fetch downloads the modules that Build needs.
@@ -47,8 +47,8 @@ func wanted(set Set) (all []release) {
 	return all
 }
 
-// command returns a go command in the release's module. Programs are linked statically, so that they run in any guest.
-// The caller's workspace and flags must not affect the pinned versions.
+// Programs are linked statically, so that they run in any guest. The caller's workspace and flags must not affect
+// the pinned versions.
 func (r release) command(ctx context.Context, root string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.source(root)
@@ -56,9 +56,8 @@ func (r release) command(ctx context.Context, root string, args []string) *exec.
 	return cmd
 }
 
-// Build builds the missing programs of a set for the checkout at root and writes a line for each step to out.
-// Concurrent calls are safe: the second call waits and then finds everything built. The compiler also writes to out, so
-// out must support concurrent writes, as files do.
+// Build builds the missing programs of a set for the checkout at root. The compiler also writes to out, so out must
+// support concurrent writes, as files do.
 func Build(ctx context.Context, root string, set Set, out io.Writer) error {
 	return build(ctx, root, wanted(set), out)
 }
@@ -72,7 +71,7 @@ func build(ctx context.Context, root string, releases []release, out io.Writer) 
 	return nil
 }
 
-// lock prevents other builds of the release until unlock is called. The kernel releases the lock when the process ends.
+// The kernel releases the lock when the process ends.
 func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(cache(root), 0o755); err != nil {
 		return nil, fmt.Errorf("create the build cache: %w", err)
@@ -92,7 +91,7 @@ func (r release) lock(root string, out io.Writer) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// build creates the release's directory with all its programs atomically.
+// build creates the release's directory atomically.
 func (r release) build(ctx context.Context, root string, out io.Writer) error {
 	unlock, err := r.lock(root, out)
 	if err != nil {
@@ -124,7 +123,6 @@ func (r release) build(ctx context.Context, root string, out io.Writer) error {
 	return nil
 }
 
-// compile builds one program and reports how long it took.
 func (r release) compile(ctx context.Context, root string, p program, version, file string, out io.Writer) error {
 	args := []string{"build"}
 	if p.isTest() {
@@ -153,7 +151,6 @@ func (r release) compile(ctx context.Context, root string, p program, version, f
 	return nil
 }
 
-// beat prints a line every heartbeat until stop returns.
 func beat(out io.Writer, name string, start time.Time) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

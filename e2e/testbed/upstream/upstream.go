@@ -1,5 +1,4 @@
-// Package upstream builds the programs that the end-to-end tests run against and returns their paths. Most tests need only etcd,
-// kube-apiserver and kube-proxy. A cluster with kubelets also needs the programs of a node, and Kubernetes' own tests need e2e.test.
+// Package upstream builds the programs that the end-to-end tests run against and returns their paths.
 //
 // Each directory below this one is a separate Go module. This keeps Kubernetes out of the agent's
 // go.mod and builds every program with exactly the dependency versions of its release: a common
@@ -47,20 +46,20 @@ const BuildCommand = "go run github.com/kube-ipvs/kube-ipvs/e2e/testbed/cmd/upst
 // Set selects programs by the tests that need them. Each set includes the previous ones.
 type Set int
 
-// The sets. Only the first set builds quickly.
+// Only the first set builds quickly.
 const (
 	ControlPlane    Set = iota
 	Cluster             // nodes with kubelets
 	KubernetesTests     // Kubernetes' own tests
 )
 
-// RootVariable names the environment variable with the checkout's directory, for test binaries that run outside it.
+// RootVariable names the environment variable with the checkout's directory.
 const RootVariable = "KUBE_IPVS_ROOT"
 
-// ErrNotBuilt means that a program is missing from the cache, or that the cache contains only builds of other versions.
+// ErrNotBuilt means that the cache lacks a program of the pinned version.
 var ErrNotBuilt = errors.New("not built")
 
-// release is one module below this directory, with the programs that it pins.
+// release is one module below this directory.
 type release struct {
 	folder   string // under e2e/testbed/upstream
 	part     string // name in the cache, if two releases share a module; otherwise empty
@@ -72,12 +71,12 @@ type release struct {
 	programs []program
 }
 
-// program is a main package, or the tests of a package if the name ends in ".test".
+// If the name of a program ends in ".test", the program contains the tests of a package.
 type program struct{ name, pkg string }
 
 func (p program) isTest() bool { return strings.HasSuffix(p.name, ".test") }
 
-// Kubernetes' own release build sets these variables: hack/lib/golang.sh and hack/lib/version.sh.
+// These tags and variables are from Kubernetes' release build: hack/lib/golang.sh and hack/lib/version.sh.
 const kubernetesTags = "selinux,notest,grpcnotrace"
 
 var kubernetesStamp = []string{"k8s.io/component-base/version.gitVersion", "k8s.io/client-go/pkg/version.gitVersion"}
@@ -162,13 +161,11 @@ var releases = []release{
 	},
 }
 
-// command builds the set.
 func (s Set) command() string {
 	return BuildCommand + [...]string{"", " -cluster", " -tests"}[s]
 }
 
-// Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest checkout above the working
-// directory.
+// Root returns the checkout's directory: $KUBE_IPVS_ROOT, or the nearest checkout above the working directory.
 func Root() (string, error) {
 	if root := os.Getenv(RootVariable); root != "" {
 		return root, nil
@@ -187,8 +184,7 @@ func Root() (string, error) {
 	}
 }
 
-// Path returns the path of the named program in the checkout at root. It never builds: if the
-// program is missing, the error is ErrNotBuilt and names the build command.
+// Path returns the path of the named program. It never builds: if the program is missing, the error is ErrNotBuilt.
 func Path(root, name string) (string, error) {
 	r, pin, err := find(root, name)
 	if err != nil {
@@ -203,13 +199,12 @@ func Path(root, name string) (string, error) {
 	return path, nil
 }
 
-// Version returns the release of the named program that is pinned in the checkout at root.
+// Version returns the pinned release of the named program.
 func Version(root, name string) (string, error) {
 	_, pin, err := find(root, name)
 	return pin.version, err
 }
 
-// find returns the release with the named program.
 func find(root, name string) (release, pin, error) {
 	for _, r := range releases {
 		if slices.ContainsFunc(r.programs, func(p program) bool { return p.name == name }) {
@@ -220,14 +215,13 @@ func find(root, name string) (release, pin, error) {
 	return release{}, pin{}, fmt.Errorf("no module of e2e/testbed/upstream pins a program called %q", name)
 }
 
-// pin is the version that a release's module files require.
 type pin struct {
 	version string
 	dir     string // directory of the programs; exists only when all are built
 }
 
-// pin reads the module files. The directory's name contains a digest of everything that affects the build's output. A
-// changed pin therefore leads to a new directory, and two branches keep separate builds.
+// pin reads the module files. The directory's name contains a digest of everything that affects the build's output,
+// so two branches keep separate builds.
 func (r release) pin(root string) (pin, error) {
 	goMod, err := os.ReadFile(filepath.Join(r.source(root), "go.mod"))
 	if err != nil {
@@ -267,7 +261,6 @@ func (r release) flags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-tags=" + r.tags, "-ldflags=" + ldflags}
 }
 
-// name returns the release's name in the cache.
 func (r release) name() string { return cmp.Or(r.part, r.folder) }
 
 func (r release) source(root string) string {

@@ -21,7 +21,7 @@ var greeter = release{
 	programs: []program{{"greet", "example.com/greeter/cmd"}},
 }
 
-// checkout creates a checkout with the greeter's module, which can be built without a network.
+// checkout creates a checkout that can be built without a network.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -156,11 +156,11 @@ func TestRootOutsideCheckout(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv(RootVariable, "")
 	if _, err := Root(); err == nil || !strings.Contains(err.Error(), RootVariable) {
-		t.Errorf("error %v, want one that names %s", err, RootVariable)
+		t.Errorf("error %v, want an error that names %s", err, RootVariable)
 	}
 	t.Setenv(RootVariable, "/somewhere")
 	if root, err := Root(); err != nil || root != "/somewhere" {
-		t.Errorf("root %q, %v, want the variable's", root, err)
+		t.Errorf("root %q, %v, want the variable's value", root, err)
 	}
 }
 

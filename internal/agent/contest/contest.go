@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// often is the number of audits that must find an object changed before the object is contested. Operators change an object less often.
+	// often is the number of audits that must find an object changed before the object is contested. Operators change
+	// objects less often.
 	often = 3
-	// quiet is the time without changes after which an object is no longer contested, or longer if audits are rare.
+	// quiet is the minimum time without changes after which an object is no longer contested.
 	quiet = 10 * time.Minute
-	// firstDistance is the initial minimum time between two audits triggered by kernel changes while an object is contested. Each further
-	// repair doubles it, up to the audit interval.
+	// firstDistance is the initial minimum time between two audits triggered by kernel changes while an object is
+	// contested. Each repair doubles it, up to the audit interval.
 	firstDistance = 2 * time.Second
 )
 
-// Contests records which objects another program keeps changing. The zero value has none.
+// Contests records which objects another program keeps changing.
 type Contests struct {
 	objects map[string]*object
 }
@@ -30,7 +31,7 @@ type object struct {
 	first, last time.Time
 }
 
-// Audit records kernel changes that no change in the cluster explains; period is the time between two audits.
+// Audit records kernel changes that no change in the cluster explains. period is the time between two audits.
 func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 	maps.DeleteFunc(c.objects, func(_ string, o *object) bool { return now.Sub(o.last) > max(quiet, 5*period) })
 	if c.objects == nil {
@@ -43,14 +44,13 @@ func (c *Contests) Audit(now time.Time, period time.Duration, found []Finding) {
 			c.objects[f.Object] = o
 		}
 		f.KubeProxy = f.KubeProxy || o.KubeProxy
-		if o.Finding = f; !o.last.Equal(now) { // count an audit once, even with two kinds of findings
+		if o.Finding = f; !o.last.Equal(now) {
 			o.repairs++
 		}
 		o.last = now
 	}
 }
 
-// contested returns the objects that change often, sorted by name.
 func (c *Contests) contested() (list []*object) {
 	for _, name := range slices.Sorted(maps.Keys(c.objects)) {
 		if o := c.objects[name]; o.repairs >= often {
@@ -60,19 +60,20 @@ func (c *Contests) contested() (list []*object) {
 	return list
 }
 
-// Distance returns the minimum time between two audits triggered by kernel changes; 0 if no object is contested. The minimum keeps the
-// agent from racing the other program. Periodic audits continue, because without repairs Services would stay broken.
+// Distance returns the minimum time between two audits triggered by kernel changes; 0 if no object is contested. It
+// prevents a race with the other program. Periodic audits continue, because without repairs Services would stay
+// broken.
 func (c *Contests) Distance(period time.Duration) time.Duration {
 	distance := time.Duration(0)
 	for _, o := range c.contested() {
-		const doublings = 10 // enough for the longest period
+		const doublings = 10
 		distance = max(distance, firstDistance<<min(o.repairs-often, doublings))
 	}
 	return min(distance, period)
 }
 
-// Problems returns one Problem per contested object. The Problem's text stays the same while the object is contested, so that the Problem
-// is reported once.
+// Problems returns one Problem per contested object. Its text does not change during the contest, so that it is
+// reported once.
 func (c *Contests) Problems(node string) (list []model.Problem) {
 	for _, o := range c.contested() {
 		p := model.Problem{

@@ -52,7 +52,6 @@ func TestFewChangesAreNoContest(t *testing.T) {
 	}
 }
 
-// TestContest: a contest is reported once. Audits that it triggers become less frequent. It ends when the object stays unchanged.
 func TestContest(t *testing.T) {
 	var c Contests
 	now, text := start, ""
@@ -91,7 +90,7 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestDistance: the distance never decreases while the changes continue, and never exceeds the period, so the periodic audits always repair.
+// The distance never decreases during a contest, and never exceeds the period, so periodic audits always repair.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Contests
@@ -109,7 +108,6 @@ func TestDistance(t *testing.T) {
 	})
 }
 
-// TestFindNamesEveryKind: the number of findings does not grow with the number of Services.
 func TestFindNamesEveryKind(t *testing.T) {
 	nat := kernel.ChainID{Table: "nat", Chain: "KUBE-SERVICES"}
 	rules := kernel.Ruleset{Family: inet.IPv4, Chains: []kernel.Chain{{ChainID: nat, Rules: []kernel.Rule{{Verdict: kernel.Return}}}}}
@@ -140,7 +138,6 @@ func TestFindNamesEveryKind(t *testing.T) {
 	}
 }
 
-// Each finding uses the terms of the tool that shows it, and its kind is a valid kind of its part.
 func TestFindingTexts(t *testing.T) {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	other := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
@@ -192,7 +189,6 @@ func TestFindingTexts(t *testing.T) {
 	}
 }
 
-// TestTroubleshootingPage: the page names the same parts and kinds of findings as the metric's labels.
 func TestTroubleshootingPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/troubleshooting.md")
 	if err != nil {

@@ -21,12 +21,10 @@ const (
 
 // Kinds of findings.
 const (
-	// Missing objects were deleted; Unexpected objects were added.
 	Missing    = "missing"
 	Unexpected = "unexpected"
 	Changed    = "changed"
-	// Emptied chains have no rules left.
-	Emptied = "emptied"
+	Emptied    = "emptied"
 )
 
 // Kinds are the possible kinds of findings in each part.
@@ -38,17 +36,15 @@ var Kinds = map[string][]string{
 	Device:  {Missing, Unexpected},
 }
 
-// Finding describes changes that an audit found: changes to one chain or sysctl, or all changes of one kind to a set, to virtual servers or
-// to addresses. The number of findings does not depend on the number of Services.
+// Finding describes changes to one chain or sysctl, or all changes of one kind to a set, to virtual servers or to
+// addresses. The number of findings does not depend on the number of Services.
 type Finding struct {
-	// Object names what another program may keep changing. Findings of several kinds can have the same object.
+	// Object names the object that another program may keep changing. Several findings can have the same object.
 	Object     string
 	Part, Kind string
-	// What describes the finding in the terms of the tool that shows it.
-	What string
-	// Count is the number of differences.
-	Count int
-	// KubeProxy is true for a chain if kube-proxy has written to any chain that this audit found, because kube-proxy writes all its chains
+	What       string
+	Count      int
+	// KubeProxy is true for a chain if kube-proxy has written any chain, because kube-proxy writes all its chains
 	// together.
 	KubeProxy bool
 }
@@ -82,7 +78,6 @@ func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls m
 	return found
 }
 
-// nameOf returns the name of an object in findings.
 func nameOf(object kernel.Object) string {
 	switch o := object.(type) {
 	case kernel.Server, kernel.ServerDestination:
@@ -115,7 +110,6 @@ func partOf(op kernel.Op) string {
 	return Servers
 }
 
-// kindOf returns the kind of finding that a repair implies.
 func kindOf(op kernel.Op) string {
 	switch op.Verb {
 	case kernel.Create:
@@ -126,7 +120,6 @@ func kindOf(op kernel.Op) string {
 	return Changed
 }
 
-// describe describes the finding behind one group of repairs.
 func describe(ops []kernel.Op, sysctls map[string]string) string {
 	switch o := ops[0].Object.(type) {
 	case kernel.SysctlSetting:
@@ -142,7 +135,7 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 	case kernel.BoundAddress:
 		return counted(kernel.Device+": address", "es", ops)
 	}
-	if slices.ContainsFunc(ops, isServer) { // the changes to the server's destinations follow from this
+	if slices.ContainsFunc(ops, isServer) { // changes to the server's destinations are a consequence
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op kernel.Op) bool { return !isServer(op) })
 		return counted("ipvs: virtual server", "s", ops)
 	}
@@ -151,13 +144,11 @@ func describe(ops []kernel.Op, sysctls map[string]string) string {
 
 func isServer(op kernel.Op) bool { return op.KindOf() == kernel.KindServer }
 
-// fates describe what happened to one object of a kind; manyFates describe several.
 var (
 	fates     = map[string]string{Missing: "is missing", Changed: "was changed", Unexpected: "was added"}
 	manyFates = map[string]string{Missing: "are missing", Changed: "were changed", Unexpected: "were added"}
 )
 
-// counted describes what happened to the objects, and names the first object.
 func counted(what, plural string, ops []kernel.Op) string {
 	first, kind := short(ops[0].Object), kindOf(ops[0])
 	if len(ops) == 1 {

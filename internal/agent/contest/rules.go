@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// findRules compares the kernel's rules with the wanted rules, chain by chain.
 func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	lacking := read.Lacks(wanted.View())
 	byKubeProxy := slices.ContainsFunc(lacking, func(id kernel.ChainID) bool { return slices.ContainsFunc(read.Foreign[id], fromKubeProxy) })
@@ -25,7 +24,6 @@ func findRules(wanted kernel.Ruleset, read kernel.RulesView) (found []Finding) {
 	return found
 }
 
-// findChain describes what happened to a chain: one of the agent's chains, or the agent's jumps in a built-in chain.
 func findChain(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) (kind, what string) {
 	if !slices.ContainsFunc(wanted.Chains, func(c kernel.Chain) bool { return c.ChainID == id }) {
 		return findJumps(wanted, read, id)
@@ -53,19 +51,20 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	return Missing, fmt.Sprintf("the jump from %s to %s is missing", id.Chain, strings.Join(targets, ", "))
 }
 
-// kubeProxyTexts are comments, sets and chains that occur in kube-proxy's rules, in chains whose names kube-proxy and the agent share.
+// kubeProxyTexts are texts that occur only in kube-proxy's rules, in chains whose names kube-proxy and the agent
+// share.
 var kubeProxyTexts = []string{
 	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
 	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",
 }
 
-// ChainOfKubeProxy names a chain that kube-proxy has written in ipvs mode since the agent did; empty if there is none. Only this mode uses
-// sets.
+// ChainOfKubeProxy returns a chain that kube-proxy wrote in ipvs mode after the agent; empty if there is none. Only
+// this mode uses sets.
 func ChainOfKubeProxy(read kernel.RulesView) string {
 	return chainWith(read, func(rule string) bool { return strings.Contains(rule, "--match-set "+kernel.ProxySets) })
 }
 
-// ChainOfAnyKubeProxy names a chain that kube-proxy has written in any mode since the agent did; empty if there is none.
+// ChainOfAnyKubeProxy returns a chain that kube-proxy wrote in any mode after the agent; empty if there is none.
 func ChainOfAnyKubeProxy(read kernel.RulesView) string { return chainWith(read, fromKubeProxy) }
 
 func chainWith(read kernel.RulesView, match func(rule string) bool) string {
@@ -77,7 +76,6 @@ func chainWith(read kernel.RulesView, match func(rule string) bool) string {
 	return ""
 }
 
-// fromKubeProxy reports whether kube-proxy wrote a rule, in any of its modes.
 func fromKubeProxy(rule string) bool {
 	return slices.ContainsFunc(kubeProxyTexts, func(text string) bool { return strings.Contains(rule, text) })
 }

@@ -1,8 +1,8 @@
-// Package drain tracks how long destinations have been draining, and which endpoints have no connections left after an operator has set
-// their weight to 0.
+// Package drain tracks how long destinations have been draining, and which endpoints with weight 0 have no
+// connections left.
 //
-// The kernel's state alone shows whether a destination is draining: it has weight 0 and is not wanted. Only the clocks are kept in memory;
-// a restart resets them (I9).
+// The kernel's state alone shows which destinations are draining: they have weight 0 and are not wanted. Only the
+// start times are kept in memory, and a restart resets them (I9).
 //
 // May import: diff, kernel, want. The package has no clock: callers pass the time.
 package drain
@@ -24,7 +24,6 @@ type Clock map[netip.AddrPort]time.Time
 // wholeServer represents all destinations of a lingering virtual server, which also waits for its last connection.
 var wholeServer netip.AddrPort
 
-// destinations returns the number of draining destinations.
 func (c Clock) destinations() int {
 	if _, lingers := c[wholeServer]; lingers {
 		return len(c) - 1
@@ -35,14 +34,13 @@ func (c Clock) destinations() int {
 // Clocks are the clocks of all virtual servers with draining destinations.
 type Clocks struct {
 	servers map[kernel.ServerKey]Clock
-	// count is the number of draining destinations.
-	count int
-	// next is the time at which connections of draining destinations are counted next; turn has the virtual servers of the last count.
+	count   int
+	// next is the time of the next count. turn contains the virtual servers of the last count.
 	next time.Time
 	turn []kernel.ServerKey
 }
 
-// NewClocks returns an empty set of clocks.
+// NewClocks returns empty Clocks.
 func NewClocks() *Clocks { return &Clocks{servers: map[kernel.ServerKey]Clock{}} }
 
 // Pass is the part of a sync's result that Clocks uses.
@@ -51,12 +49,10 @@ type Pass struct {
 	// Have is the kernel's state after the sync; nil if it was never read.
 	Have *kernel.State
 	Plan diff.Plan
-	// Full is true if the whole kernel was read.
 	Full bool
 }
 
-// Update starts and stops clocks after a sync. A full sync updates every virtual server. An incremental sync updates the virtual servers
-// in the plan, new lingering ones and, if a count was due, the virtual servers of the turn.
+// Update starts and stops clocks after a sync. A full sync updates every virtual server.
 func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	if p.Have == nil {
 		return
@@ -70,7 +66,6 @@ func (c *Clocks) Update(now time.Time, interval time.Duration, p Pass) {
 	}
 }
 
-// affected returns the virtual servers whose clocks a sync may have changed.
 func (c *Clocks) affected(p Pass, counted bool) map[kernel.ServerKey]struct{} {
 	affected := map[kernel.ServerKey]struct{}{}
 	add := func(key kernel.ServerKey) { affected[key] = struct{}{} }
@@ -114,7 +109,6 @@ func (c *Clocks) updateServer(now time.Time, p Pass, key kernel.ServerKey) {
 	}
 }
 
-// draining lists the draining destinations of a virtual server.
 func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
 	server := p.Target.Server(key)
 	if server == nil {
@@ -132,7 +126,6 @@ func draining(p Pass, key kernel.ServerKey) []netip.AddrPort {
 	return addrs
 }
 
-// continued returns the clock for the currently draining destinations: the same clock if they have not changed.
 func (c Clock) continued(now time.Time, draining []netip.AddrPort) Clock {
 	if len(draining) == len(c) && !slices.ContainsFunc(draining, func(a netip.AddrPort) bool { return !c.runs(a) }) {
 		return c
@@ -155,7 +148,7 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 // maxDraining is the maximum number of draining destinations of a Service, however often its endpoints change.
 const maxDraining = 1 << 16
 
-// Room returns a function that returns the number of further destinations that may drain for a virtual server's Service.
+// Room returns a function that returns how many more destinations may drain for a virtual server's Service.
 func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {
@@ -177,7 +170,7 @@ func (c *Clocks) Of(key kernel.ServerKey) Clock { return c.servers[key] }
 // Count returns the number of draining destinations.
 func (c *Clocks) Count() int { return c.count }
 
-// Next returns the time at which connections of draining destinations are counted next; zero if no destination is draining.
+// Next returns the time of the next count of connections; zero if no destination is draining.
 func (c *Clocks) Next() time.Time {
 	if len(c.servers) == 0 {
 		return time.Time{}
@@ -185,14 +178,14 @@ func (c *Clocks) Next() time.Time {
 	return c.next
 }
 
-// Due reports whether it is time to count the connections of draining destinations.
+// Due reports whether connections must be counted now.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// maxCounted is the maximum number of virtual servers in a turn: each requires a separate request to the kernel, and changes in the cluster
-// wait for the turn to end.
+// maxCounted is the maximum number of virtual servers in a turn. Each requires a request to the kernel, and changes
+// in the cluster wait for the turn to end.
 const maxCounted = 100
 
-// Turn returns the virtual servers whose draining destinations' connections are counted now. More than maxCounted take turns.
+// Turn returns at most maxCounted virtual servers whose connections are counted now.
 func (c *Clocks) Turn() []kernel.ServerKey {
 	keys := slices.SortedFunc(maps.Keys(c.servers), kernel.ServerKey.Compare)
 	if len(keys) > maxCounted {
@@ -209,10 +202,10 @@ func (c *Clocks) Turn() []kernel.ServerKey {
 	return keys
 }
 
-// minBetweenTurns is the minimum time between two turns. It limits the cost of counting while many destinations drain.
+// minBetweenTurns limits the cost of counting while many destinations drain.
 const minBetweenTurns = time.Second
 
-// distance returns the time between two turns. If possible, every virtual server is counted once per interval.
+// distance returns the time between two turns. If possible, every virtual server has a turn in each interval.
 func (c *Clocks) distance(interval time.Duration) time.Duration {
 	turns := max((len(c.servers)+maxCounted-1)/maxCounted, 1)
 	return min(interval, max(interval/time.Duration(turns), minBetweenTurns))

@@ -26,7 +26,6 @@ func wanting(destinations ...kernel.Destination) *diff.Target {
 	return diff.NewTarget(w)
 }
 
-// holding returns a kernel state with one destination.
 func holding(weight, connections uint32) *kernel.State {
 	d := kernel.ObservedDestination{Destination: kernel.Destination{Addr: pod, Weight: weight}}
 	d.Stats.Active = connections
@@ -42,7 +41,7 @@ func TestClockRunsWhileADestinationDrains(t *testing.T) {
 		t.Errorf("%d draining, since %v", c.Count(), c.Of(key)[pod])
 	}
 	if now := start.Add(time.Minute); !c.Expired(now, time.Minute, key, pod) || c.Expired(now, time.Hour, key, pod) || c.Expired(now, 0, key, pod) {
-		t.Error("a clock expires after its timeout; without a timeout it never does")
+		t.Error("a clock must expire after its timeout, and must not expire without a timeout")
 	}
 	c.Update(start.Add(time.Hour), interval, Pass{Target: wanting(kernel.Destination{Addr: pod, Weight: 1}), Have: holding(1, 3), Full: true})
 	if c.Count() != 0 || c.Of(key) != nil || !c.Next().IsZero() {
@@ -75,7 +74,6 @@ func TestDrainedIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestDrainingServersTakeTurns: the number of virtual servers in a turn is bounded, and each virtual server gets a turn.
 func TestDrainingServersTakeTurns(t *testing.T) {
 	for _, servers := range []int{1, 100, 101, 1000} {
 		t.Run(fmt.Sprint(servers), func(t *testing.T) {

@@ -5,14 +5,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Stopped tracks the destinations whose wanted weight is 0: operators drain endpoints by annotation before they remove them. An endpoint is
-// drained when it has no connection left through this node. The zero value is ready to use.
+// Stopped tracks the destinations whose wanted weight is 0, because operators drain endpoints by annotation before
+// they remove them. An endpoint is drained when it has no connections left through this node.
 type Stopped struct {
 	drained map[kernel.ServerDestination]struct{}
 	count   int
 }
 
-// Update records a full read of the kernel. It returns the destinations that have become drained since the previous read.
+// Update records a full read of the kernel. It returns the destinations drained since the previous read.
 func (s *Stopped) Update(w *diff.Target, have *kernel.State) []kernel.ServerDestination {
 	before := s.drained
 	s.drained, s.count = map[kernel.ServerDestination]struct{}{}, 0
@@ -42,5 +42,5 @@ func (s *Stopped) Update(w *diff.Target, have *kernel.State) []kernel.ServerDest
 // Count returns the number of destinations with a wanted weight of 0.
 func (s *Stopped) Count() int { return s.count }
 
-// Drained returns the number of these destinations that have no connection left.
+// Drained returns how many of these destinations have no connections left.
 func (s *Stopped) Drained() int { return len(s.drained) }

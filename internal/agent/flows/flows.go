@@ -1,9 +1,9 @@
-// Package flows finds tracked connections that may be stale: they send a client's packets to a deleted endpoint, or on the path that the
-// packets took before the Service existed. UDP and SCTP clients that keep sending stay on that path until the entry is deleted. A TCP
-// client whose first packet has no answer also stays, because it retransmits that packet for minutes. The agent never ends answered TCP
-// connections (I13).
+// Package flows finds tracked connections that may be stale. They send a client's packets to a deleted endpoint, or
+// along the path that the packets took before their Service existed. UDP and SCTP clients that keep sending stay on a
+// stale connection until it is deleted. A TCP client whose first packet has no answer also stays, because it
+// retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
 //
-// May import: inet, kernel. The package performs no I/O and has no clock: the agent does both.
+// May import: inet, kernel. The package performs no I/O and has no clock.
 package flows
 
 import (
@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// Interval is the minimum time between two checks, because each walks the connection tracking table.
+	// Interval is the minimum time between two checks, because each check walks the connection tracking table.
 	Interval = time.Second
-	// share limits the time that checks take: after a check, the agent waits this multiple of the check's duration before the next one.
+	// share limits the cost of checks. After a check, the agent waits for this multiple of the check's duration.
 	share = 10
 )
 
 // Flows records the virtual servers whose tracked connections must be checked.
 type Flows struct {
 	todo scope
-	// unverified virtual servers had a failed operation. The next full read shows whether the operation took effect.
+	// unverified are virtual servers with a failed operation. The next full read shows whether the operation took
+	// effect.
 	unverified scope
 	// ended maps each client to the endpoints of the flows that the last check ended.
 	ended   map[client]kernel.ServerKey
@@ -48,14 +49,14 @@ func New(withoutIPVS bool) *Flows {
 	return f
 }
 
-// Verified records a full read of the kernel, after which virtual servers with failed operations are also checked.
+// Verified records a full read of the kernel. Afterwards, virtual servers with failed operations are also checked.
 func (f *Flows) Verified() {
 	f.todo.add(f.unverified)
 	f.unverified = newScope()
 }
 
-// Note records an attempted operation. Flows may be stale after a virtual server was created or deleted, lost a destination or a port, or
-// had its address bound.
+// Note records an attempted operation. An operation can make flows stale if it creates or deletes a virtual server,
+// binds its address, or removes a destination or port.
 func (f *Flows) Note(op kernel.Op, err error, have *kernel.State) {
 	if err == nil {
 		f.todo.note(op, have, f.withoutIPVS)
@@ -77,19 +78,18 @@ func (f *Flows) Next() time.Time {
 // Due reports whether a check is due.
 func (f *Flows) Due(now time.Time) bool { return f.pending() && !now.Before(f.next) }
 
-// Defer schedules the next check at Interval after the given time.
+// Defer schedules the next check one Interval after the given time.
 func (f *Flows) Defer(from time.Time) { f.next = from.Add(Interval) }
 
 // Surroundings are the state that flows are compared with.
 type Surroundings struct {
 	Have *kernel.State
-	// Ours reports whether a virtual server is ours. Flows of foreign virtual servers are never touched.
 	Ours func(kernel.ServerKey) bool
 	// Ports returns the ports that an all-ports server should serve.
 	Ports func(kernel.ServerKey) []uint16
 }
 
-// Begin begins a check. Checks run one at a time: no other check is due until Finished is called.
+// Begin begins a check. No other check is due until Finished is called.
 func (f *Flows) Begin(s Surroundings) *Check {
 	c := &Check{scope: f.todo, before: f.ended, ended: map[client]kernel.ServerKey{}}
 	c.servers = c.copyServers(s)
@@ -97,8 +97,8 @@ func (f *Flows) Begin(s Surroundings) *Check {
 	return c
 }
 
-// Finished records the result of a check. After a failure, the check's virtual servers are checked again. If it ended flows, another check
-// finds the answers that were still in flight.
+// Finished records the result of a check. After a failure, the check is repeated. If the check ended flows, another
+// check finds the answers that were still in flight.
 func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
 	f.running = false
 	f.next = now.Add(max(Interval, share*took))
@@ -109,20 +109,19 @@ func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error)
 	}
 }
 
-// Check is one check of the tracked connections. It works on copies, so it may run while the kernel and the wanted state change.
+// Check is one check of the tracked connections. It works on copies, because the kernel and the wanted state may
+// change in the meantime.
 type Check struct {
 	scope scope
-	// before are the flows that the previous check ended; ended are the flows that this check ended.
+	// before are the flows that the previous check ended. ended are the flows that this check ended.
 	before, ended map[client]kernel.ServerKey
 	// servers are all virtual servers at the addresses in the scope of this check.
 	servers map[kernel.ServerKey]server
 }
 
-// server is the part of a virtual server's state that a check compares with flows.
 type server struct {
 	kernel.ObservedServer
-	ours bool
-	// ports are the ports that an all-ports server should serve.
+	ours  bool
 	ports []uint16
 }
 
@@ -174,7 +173,6 @@ func (c *Check) Stale(flow kernel.Flow) bool {
 	return c.blocks(flow)
 }
 
-// match returns the virtual server that new connections to a port match.
 func (c *Check) match(port kernel.ServerKey) (server, bool) {
 	key := kernel.MatchKey(port, func(key kernel.ServerKey) bool {
 		_, exists := c.servers[key]
@@ -184,7 +182,6 @@ func (c *Check) match(port kernel.ServerKey) (server, bool) {
 	return s, exists
 }
 
-// strayed reports whether a flow leads to an endpoint that is not in its virtual server.
 func (c *Check) strayed(flow kernel.Flow) bool {
 	s, exists := c.match(flow.Key)
 	if !exists {
@@ -215,7 +212,6 @@ func (c *Check) blocks(flow kernel.Flow) bool {
 	return exists && s.ours && s.leadsTo(port, flow.Client)
 }
 
-// leadsTo reports whether the virtual server forwards connections from a port to an endpoint.
 func (s server) leadsTo(port kernel.ServerKey, endpoint netip.AddrPort) bool {
 	if s.Key == s.Key.AllPorts() {
 		if endpoint.Port() != port.Addr.Port() {

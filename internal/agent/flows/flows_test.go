@@ -20,7 +20,6 @@ var (
 	gone  = netip.MustParseAddrPort("10.244.0.2:53")
 )
 
-// with returns a kernel with one virtual server and one destination.
 func with(key kernel.ServerKey, destination netip.AddrPort) *kernel.State {
 	server := kernel.ObservedServer{Server: kernel.Server{Key: key}, Destinations: []kernel.ObservedDestination{
 		{Destination: kernel.Destination{Addr: destination, Weight: 1}},
@@ -46,7 +45,6 @@ func bound(addr netip.Addr) kernel.Op {
 	return kernel.Op{Verb: kernel.Create, Object: kernel.BoundAddress{Addr: addr}}
 }
 
-// quiet returns Flows after the first check.
 func quiet() *Flows {
 	f := New(false)
 	f.succeed(f.Begin(around(&kernel.State{}, true)))
@@ -54,7 +52,6 @@ func quiet() *Flows {
 	return f
 }
 
-// succeed finishes a check that took no time.
 func (f *Flows) succeed(c *Check) { f.Finished(c, start, 0, nil) }
 
 func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
@@ -71,7 +68,7 @@ func TestAllFlowsAreCheckedAfterStart(t *testing.T) {
 	}
 	check = quiet().Begin(around(with(dns, pod), true))
 	if f := quiet(); f.Due(start) || !f.Next().IsZero() || check.Stale(kernel.Flow{Key: dns, Endpoint: gone}) || len(check.Protocols()) > 0 {
-		t.Error("nothing is left to check")
+		t.Error("flows are still checked after the first check")
 	}
 }
 
@@ -111,11 +108,10 @@ func TestAllPortsServerMapsNoPorts(t *testing.T) {
 		t.Error("the flow is stale although the endpoint still serves the port")
 	}
 	if !check.Stale(kernel.Flow{Key: dns, Endpoint: netip.AddrPortFrom(pod.Addr(), 5353)}) {
-		t.Error("the all-ports server does not map ports")
+		t.Error("the flow is not stale, although an all-ports server does not map ports")
 	}
 }
 
-// A port with its own virtual server never matches the all-ports server, whichever of the two has changed.
 func TestPortBesideAnAllPortsServer(t *testing.T) {
 	have := with(dns.AllPorts(), netip.AddrPortFrom(pod.Addr(), 0))
 	have.Servers[dns] = with(dns, gone).Servers[dns]
@@ -143,8 +139,8 @@ func TestFailedOperationIsCheckedAfterAFullRead(t *testing.T) {
 	}
 }
 
-// Answered TCP connections are never ended (I13). An unanswered one is ended if it began before its virtual server existed. IPVS itself
-// ends connections to a deleted destination.
+// Answered TCP connections are never ended (I13). An unanswered connection is ended if it began before its virtual
+// server existed. IPVS itself ends connections to a deleted destination.
 func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -170,7 +166,7 @@ func TestOnlyUnansweredTCPConnections(t *testing.T) {
 	}
 }
 
-// If nftables balances connections, nothing else ends connections to a deleted destination. One with an answer continues.
+// Without IPVS, nothing else ends connections to a deleted destination.
 func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -189,7 +185,7 @@ func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	}
 }
 
-// A check reads only the protocols that it needs, because each protocol costs a walk.
+// Each protocol requires another walk of the connection tracking table.
 func TestProtocols(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -211,7 +207,6 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// While a check runs, the kernel, the wanted state and the scope of the next check may change.
 func TestChangesDuringACheck(t *testing.T) {
 	have := with(dns, pod)
 	f := quiet()
@@ -223,15 +218,14 @@ func TestChangesDuringACheck(t *testing.T) {
 	have.Advance(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: dns}})
 	f.Note(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: dns}}, nil, have)
 	if check.Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
-		t.Error("the check follows a change")
+		t.Error("a later change affects the running check")
 	}
 	f.succeed(check)
 	if !f.Due(start.Add(Interval)) || !f.Begin(around(have, true)).Stale(kernel.Flow{Key: dns, Endpoint: pod}) {
-		t.Error("the change is not checked")
+		t.Error("the next check ignores the change")
 	}
 }
 
-// A failed check is repeated with the same scope.
 func TestFailedCheck(t *testing.T) {
 	have := with(dns, pod)
 	f := quiet()
@@ -248,7 +242,6 @@ func TestChecksAreSpaced(t *testing.T) {
 	if f.Due(start.Add(Interval-1)) || !f.Due(start.Add(Interval)) {
 		t.Errorf("next check at %v", f.Next())
 	}
-	// Walking a large table takes a long time, so checks may use at most a tenth of the time.
 	f.Finished(f.Begin(around(with(dns, pod), true)), start, time.Second, errors.New("no memory"))
 	if f.Due(start.Add(9*time.Second)) || !f.Due(start.Add(10*time.Second)) {
 		t.Errorf("after a check that took one second, the next is at %v", f.Next())
@@ -290,8 +283,8 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	}
 }
 
-// A check does not compare a flow with every endpoint of its virtual server: a Service's author can open many flows, and the flows of other
-// Services wait for the walk.
+// A check must not compare a flow with every endpoint of its virtual server. The author of a Service can open many
+// flows, and the flows of other Services wait for the walk.
 func TestEndpointsAreNotSearched(t *testing.T) {
 	port := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
 	server := kernel.ObservedServer{Server: kernel.Server{Key: port.AllPorts()}}
@@ -310,6 +303,6 @@ func TestEndpointsAreNotSearched(t *testing.T) {
 	}
 	strayed := stays
 	if strayed.Endpoint = netip.MustParseAddrPort("10.244.1.1:54"); !check.Stale(strayed) {
-		t.Error("a flow to another port stays")
+		t.Error("a flow to another port of the endpoint is not stale")
 	}
 }

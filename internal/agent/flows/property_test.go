@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The values are few, so that virtual servers, endpoints and flows often share them.
+// There are few values, so virtual servers, endpoints and flows often share them.
 var (
 	anyAddr     = rapid.Map(rapid.IntRange(0, 3), func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}) })
 	anyPort     = rapid.SampledFrom([]uint16{0, 53, 80})
@@ -36,7 +36,6 @@ var (
 	})
 )
 
-// A flow stays if its virtual server is foreign or still leads to its endpoint, or if it is an answered TCP connection.
 func TestGoodFlowsStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		have, foreign := kernel.NewState(), map[kernel.ServerKey]bool{}

@@ -8,11 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// scope selects the flows of a check.
 type scope struct {
-	// all is true until the flows of every virtual server have been checked once: earlier changes are unknown to a new agent.
+	// all is true until all flows have been checked once, because a new agent does not know earlier changes.
 	all bool
-	// servers are the changed virtual servers. addresses are addresses at which all virtual servers were unreachable.
+	// servers are the changed virtual servers. addresses are addresses at which no virtual server was reachable.
 	servers   map[kernel.ServerKey]struct{}
 	addresses map[netip.Addr]struct{}
 }
@@ -29,7 +28,6 @@ func (s *scope) add(other scope) {
 	maps.Copy(s.addresses, other.addresses)
 }
 
-// note adds the flows that an operation may have made stale. Without IPVS, TCP clients also fail to notice that their endpoint was deleted.
 func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -53,11 +51,10 @@ func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	}
 }
 
-// silent reports whether clients of a protocol do not notice that their endpoint was deleted. TCP clients do: IPVS itself ends all
-// connections to a deleted destination, answered or not.
+// silent reports whether clients of a protocol do not notice that their endpoint was deleted. TCP clients notice it,
+// because IPVS ends all connections to a deleted destination.
 func silent(p inet.Protocol) bool { return p != inet.TCP }
 
-// noted reports whether a virtual server was changed or unreachable.
 func (s *scope) noted(key kernel.ServerKey) bool {
 	_, changed := s.servers[key]
 	_, bound := s.addresses[key.Addr.Addr()]
@@ -66,7 +63,6 @@ func (s *scope) noted(key kernel.ServerKey) bool {
 
 func (s *scope) has(key kernel.ServerKey) bool { return s.all || s.noted(key) }
 
-// concerned returns the addresses in the scope. They are incomplete if all is true.
 func (s *scope) concerned() map[netip.Addr]struct{} {
 	list := maps.Clone(s.addresses)
 	for key := range s.servers {

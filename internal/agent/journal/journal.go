@@ -1,6 +1,6 @@
-// Package journal remembers past syncs. Its memory is bounded, in entries and in bytes: the oldest entries make room for new ones.
+// Package journal remembers past syncs. Its memory is bounded: the oldest entries are dropped.
 //
-// May import: view. It has no clock: entries have their time.
+// May import: view. It has no clock.
 package journal
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// The bounds of a Ring from New.
+// The bounds of a Ring.
 const (
 	MaxEntries = 1000
 	MaxBytes   = 1 << 20
@@ -22,7 +22,7 @@ const (
 // maxText bounds each text of an entry, in bytes.
 const maxText = 512
 
-// Ring has the last entries.
+// Ring contains the latest entries.
 type Ring struct {
 	entries    []*view.PastSync
 	bytes, ids int
@@ -32,7 +32,8 @@ type Ring struct {
 // New returns an empty ring.
 func New() *Ring { return &Ring{} }
 
-// Add adds an entry, which nobody may change any more. If it repeats the failure or the repair of the last one, both become one.
+// Add adds an entry, which must not change later. If the entry repeats the previous failure or repair, Add merges the
+// two.
 func (r *Ring) Add(e *view.PastSync) {
 	if last := len(r.entries) - 1; last >= 0 && repeats(r.entries[last], e) {
 		merged := *r.entries[last]
@@ -54,12 +55,11 @@ func (r *Ring) Add(e *view.PastSync) {
 	r.dropped += gone
 }
 
-// History returns a copy of the list, whose entries are immutable.
+// History returns the entries, which are immutable.
 func (r *Ring) History() *view.History {
 	return &view.History{Dropped: r.dropped, Entries: append([]*view.PastSync{}, r.entries...)}
 }
 
-// repeats reports whether an entry differs from the one before only in its times.
 func repeats(before, now *view.PastSync) bool {
 	if !now.Failed() && now.Kind != view.SyncRepair && now.Waiting == "" {
 		return false
@@ -71,7 +71,7 @@ func repeats(before, now *view.PastSync) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Size is about the memory of an entry, in bytes.
+// Size returns the approximate memory of an entry, in bytes.
 func Size(e *view.PastSync) int {
 	n := sizeOf[view.PastSync](1) + sizeOf[time.Time](1) + len(e.Kind) + len(e.Error) + len(e.Waiting)
 	for _, list := range [][]string{e.Services.Items, e.Drift.Items, e.Problems.Items, e.Resolved.Items} {
@@ -85,7 +85,7 @@ func Size(e *view.PastSync) int {
 	for _, f := range e.Failures.Items {
 		n += len(f.Operation) + len(f.Error)
 	}
-	return n + sizeOf[view.OperationCount](len(e.Operations)) // whose texts are constants
+	return n + sizeOf[view.OperationCount](len(e.Operations))
 }
 
 func sizeOfTexts(list []string) int {
@@ -98,7 +98,7 @@ func sizeOfTexts(list []string) int {
 
 func sizeOf[T any](count int) int { return count * int(reflect.TypeFor[T]().Size()) }
 
-// Text returns a text, or the beginning of a long one. It shares no memory with a longer text.
+// Text returns at most the first maxText bytes of a text. The result shares no memory with a longer text.
 func Text(text string) string {
 	if len(text) <= maxText {
 		return text

@@ -13,7 +13,6 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// entry draws an entry of any size.
 func entry(t *rapid.T) *view.PastSync {
 	texts := rapid.Map(rapid.SliceOfN(rapid.IntRange(0, 5000), 0, 40), func(lengths []int) (s view.Some[string]) {
 		for _, n := range lengths {
@@ -31,7 +30,6 @@ func entry(t *rapid.T) *view.PastSync {
 	return e
 }
 
-// TestBounds: whatever is added, the ring has the last entries, in order, and never exceeds its bounds.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := New()
@@ -55,8 +53,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestRepetition: a failure or a repair that happens again and again is one entry. Other syncs stay apart, and a list that was handed out
-// does not change.
+// Repetitions of a failure or repair are one entry.
 func TestRepetition(t *testing.T) {
 	r := New()
 	fails := func(after time.Duration) *view.PastSync {
@@ -77,7 +74,6 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// TestText: a long text is cut between two characters.
 func TestText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 2*maxText, -1).Draw(t, "text")

@@ -10,15 +10,15 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// written records the objects that the agent has written, tried to write or looked up since an audit began. The audit may have read them
-// before or after the write, so only the next audit's result counts for them.
+// written records the objects that the agent has written, tried to write or looked up since an audit began. Only the
+// next audit's result counts for them, because this audit may have read them before the write.
 type written struct {
 	servers   keySet
 	members   map[kernel.Member]struct{}
 	sets      map[string]struct{}
 	addresses map[netip.Addr]struct{}
 	rules     map[inet.Family]struct{}
-	// base covers sysctls, timeouts and the device. Deleting the device deletes its addresses.
+	// base covers sysctls, timeouts and the device.
 	base, device bool
 }
 
@@ -29,7 +29,7 @@ func newWritten() written {
 	}
 }
 
-// Writes counts changes of the known state by part. While a count stays the same, nothing has been written to that part.
+// Writes counts changes of the known state by part.
 type Writes struct{ Servers, Sets, Rules, Sysctls uint64 }
 
 func (w *Writes) note(object kernel.Object) {
@@ -85,7 +85,8 @@ func (k *Kernel) BeginAudit(limited []kernel.ServerKey) kernel.Audit {
 	return audit
 }
 
-// Unseen returns the known virtual servers that an audit did not see. A dump can miss some; only a lookup shows whether they exist.
+// Unseen returns the known virtual servers that an audit did not see. A dump can miss some of them, so only a lookup
+// shows whether they exist.
 func (k *Kernel) Unseen(d *kernel.Differences) []kernel.ServerKey {
 	var unseen []kernel.ServerKey
 	for key, server := range d.Servers {
@@ -122,8 +123,8 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	return unseen
 }
 
-// Exist records that a lookup found members that the audit missed. The next audit must return their sets: it reports only differences from
-// this audit, which lacks the members, so it would miss their deletion.
+// Exist records that a lookup found members that the audit missed. The next audit must return their sets: otherwise
+// it reports only differences from this audit, and misses the deletion of these members.
 func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
 
 // AskAgain makes the next audit return these virtual servers. Call it after Merge.
@@ -136,8 +137,8 @@ func (k *Kernel) AskAgain(lookedUp []kernel.ServerKey) {
 // Written reports whether the agent has written a virtual server since the audit began.
 func (k *Kernel) Written(key kernel.ServerKey) bool { return has(k.written.servers, key) }
 
-// Merge updates the known state with the result of an audit, except for objects written in the meantime. It reports whether everything must
-// be compared, because the kernel differs from the known state or unverified objects are now verified.
+// Merge updates the known state with the result of an audit, except for objects written since the audit began. It
+// reports whether a full comparison is necessary.
 func (k *Kernel) Merge(d *kernel.Differences) bool {
 	m := merge{have: k.have, written: &k.written, differs: k.skipped || len(k.unverified) > 0}
 	m.base(&d.Base)
@@ -155,8 +156,8 @@ func (k *Kernel) Merge(d *kernel.Differences) bool {
 	return m.differs
 }
 
-// TouchSkipped adds two kinds of objects to touched: those whose writes were refused or skipped since the last full comparison, and all
-// other objects at their addresses. No other code would touch these objects.
+// TouchSkipped touches the objects whose writes were refused or skipped since the last full comparison, and all other
+// objects at their addresses.
 func (k *Kernel) TouchSkipped(w *diff.Target, touched *want.Touched) {
 	if waiting := k.waiting; len(waiting.Servers)+len(waiting.Members)+len(waiting.Addresses) == 0 {
 		return
@@ -182,14 +183,12 @@ func (k *Kernel) TouchSkipped(w *diff.Target, touched *want.Touched) {
 	k.waiting = want.NewTouched()
 }
 
-// merge changes the known state of the kernel.
 type merge struct {
 	have    *kernel.State
 	written *written
 	differs bool
 }
 
-// base updates the objects that do not depend on Services, which every sync compares.
 func (m *merge) base(read *kernel.State) {
 	if !m.written.base {
 		m.differs = m.differs || !maps.Equal(m.have.Sysctls, read.Sysctls) // a sysctl can prevent the agent from binding addresses
@@ -244,7 +243,6 @@ func (m *merge) addresses(read map[netip.Addr]struct{}) {
 	m.differs = follow(m.have.Addresses, read, written) || m.differs
 }
 
-// follow makes a set of keys equal to those read, except for keys written in the meantime, and reports whether the set changed.
 func follow[K comparable](have, read map[K]struct{}, written func(K) bool) (changed bool) {
 	for key := range have {
 		if _, exists := read[key]; !exists && !written(key) {

@@ -1,7 +1,5 @@
-// Package known keeps the known state of the kernel: the objects that the agent has read and written, the virtual servers that are ours,
-// the operations that failed or were refused, and the schedulers that the kernel has.
-//
-// The known state is only a copy: a restarted agent reads everything from the kernel again (I9).
+// Package known keeps a copy of the kernel's state and what the agent knows about it, such as failed operations. A
+// restarted agent reads everything from the kernel again (I9).
 //
 // May import: diff, inet, kernel, model, want. The package performs no I/O and has no clock: callers pass the time.
 package known
@@ -21,25 +19,19 @@ type keySet = map[kernel.ServerKey]struct{}
 
 // Kernel is the known state of the kernel.
 type Kernel struct {
-	// Schedulers records which schedulers the kernel has.
 	Schedulers *Schedulers
-	// Refusals records which objects the kernel refuses.
-	Refusals *Refusals
+	Refusals   *Refusals
 
-	// have is nil until the kernel has been read. Lookups and successful operations update it.
-	have *kernel.State
-	// inexact is true if have may differ from the kernel although no operation failed.
+	have    *kernel.State
 	inexact bool
-	// ours are the virtual servers known to be ours, even if another program empties the ledger.
+	// ours contains the virtual servers known to be ours, even if another program empties the ledger.
 	ours keySet
-	// contested are foreign virtual servers for which the ledger may still have an owner record.
+	// contested contains foreign virtual servers for which the ledger may still have an owner record.
 	contested  keySet
 	unverified Unverified
-	// skipped is true if an operation failed or was skipped since the last full comparison.
-	skipped bool
-	// waiting are the objects refused or skipped since the last full comparison.
-	waiting *want.Touched
-	// written, failed and skippedLater record such events since the last audit began.
+	skipped    bool
+	waiting    *want.Touched
+	// written, failed and skippedLater record events since the last audit began.
 	written      written
 	failed       Unverified
 	skippedLater bool
@@ -47,11 +39,10 @@ type Kernel struct {
 	// ipv4Servers is the number of known IPv4 virtual servers when writes.Servers was ipv4ServersAt.
 	ipv4Servers   int
 	ipv4ServersAt uint64
-	// lost is true if the next audit must return everything: there was no audit since the last full read, or its result was lost.
-	lost bool
-	// unsettable are optional sysctls that the kernel refuses permanently.
+	// lost is true if the next audit must return everything, because there is no earlier audit to compare with.
+	lost       bool
 	unsettable map[kernel.SysctlSetting]bool
-	// failures are the failures since the last full read; nil if no plan has been applied since then.
+	// failures is nil if no plan has been applied since the last full read.
 	failures *diff.Failures
 }
 
@@ -66,7 +57,7 @@ func New() *Kernel {
 // State returns the known state of the kernel; nil if the kernel has never been read.
 func (k *Kernel) State() *kernel.State { return k.have }
 
-// Replace replaces the known state with a full read of the kernel, which verifies everything.
+// Replace replaces the known state with a full read of the kernel.
 func (k *Kernel) Replace(fresh *kernel.State) {
 	k.have, k.unverified, k.skipped, k.lost = fresh, Unverified{}, false, true
 	k.writes.all()
@@ -81,10 +72,11 @@ func (k *Kernel) Forget() {
 // Servers returns the virtual servers known to be ours.
 func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 
-// Compared records that everything was compared with the known state, so earlier failures no longer count.
+// Compared records a full comparison, after which earlier failures no longer count.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
-// ForgetContested ends the contest for virtual servers that a full read no longer finds, or whose owner records it no longer finds.
+// ForgetContested ends the contest for virtual servers that a full read no longer finds, or that have no owner record
+// any more.
 func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
@@ -101,7 +93,8 @@ func (k *Kernel) LookedUp(keys []kernel.ServerKey, found map[kernel.ServerKey]ke
 	k.have.LookedUp(keys, found)
 }
 
-// SetOurs replaces the set of our virtual servers after a full read. Virtual servers with unverified writes stay, because they may exist.
+// SetOurs replaces the set of our virtual servers after a full read. It keeps virtual servers with unverified writes,
+// because they may exist.
 func (k *Kernel) SetOurs(keys map[kernel.ServerKey]struct{}) {
 	for key := range k.ours {
 		if k.unverified.Has(key) {
@@ -117,8 +110,8 @@ func (k *Kernel) Own(key kernel.ServerKey) { k.ours[key] = struct{}{} }
 // Ours reports whether a virtual server is known to be ours.
 func (k *Kernel) Ours(key kernel.ServerKey) bool { return has(k.ours, key) }
 
-// Contest records that a virtual server belongs to another program although the ledger has an owner record for it. It stays contested until
-// a full read shows that the virtual server or the record has been deleted.
+// Contest records that a virtual server is foreign although the ledger has an owner record for it. It stays contested
+// until a full read no longer finds the virtual server or the record.
 func (k *Kernel) Contest(key kernel.ServerKey) {
 	k.contested[key] = struct{}{}
 	delete(k.ours, key)
@@ -146,17 +139,17 @@ func (k *Kernel) IPv4Servers() int {
 	return k.ipv4Servers
 }
 
-// Unverified returns the places whose state is unverified.
+// Unverified returns the unverified places.
 func (k *Kernel) Unverified() Unverified { return k.unverified }
 
-// Postpone leaves touched objects for the next full comparison.
+// Postpone leaves touched objects to the next full comparison.
 func (k *Kernel) Postpone(touched *want.Touched) {
 	k.unverified.Add(touched)
 	k.failed.Add(touched)
 }
 
-// BeginPlan prepares the known state for applying a plan. For the first plan after a full read, there are no earlier failures. Later plans
-// do not recheck the base that all Services depend on, so failures of the base stay.
+// BeginPlan prepares the known state for a plan. The first plan after a full read has no earlier failures. Later
+// plans do not recheck the base that all Services depend on, so failures of the base stay.
 func (k *Kernel) BeginPlan(w *diff.Target) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)
@@ -165,8 +158,7 @@ func (k *Kernel) BeginPlan(w *diff.Target) {
 	}
 }
 
-// Blocks returns an error if an operation must be skipped, because it depends on a failed operation (I8) or because the kernel has just
-// refused it.
+// Blocks returns an error if an operation depends on a failed one (I8), or if the kernel has just refused it.
 func (k *Kernel) Blocks(now time.Time, op kernel.Op) error {
 	if err := k.failures.Blocks(op); err != nil {
 		return err
@@ -205,7 +197,7 @@ func (k *Kernel) succeeded(op kernel.Op) {
 	}
 }
 
-// Failed records an operation that failed. Unless the kernel refused the operation, it may have taken effect.
+// Failed records a failed operation. Unless the kernel refused the operation, it may have taken effect.
 func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	if sysctl, ok := op.Object.(kernel.SysctlSetting); ok && sysctl.Optional && !kernel.Passing(err) {
 		k.unsettable[sysctl] = true
@@ -218,8 +210,8 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// The virtual server may exist nevertheless. In that case it is ours, but only its owner record shows that, and another program
-			// may remove the record.
+			// The virtual server may exist nevertheless. In that case it is ours, even if another program removes the
+			// owner record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)
@@ -231,7 +223,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 	k.failures.Add(op, err)
 }
 
-// TakeInexact reports whether the state may differ from the kernel although no operation failed, and resets that flag.
+// TakeInexact reports whether the state may differ from the kernel although no operation failed. It resets that flag.
 func (k *Kernel) TakeInexact() bool {
 	inexact := k.inexact
 	k.inexact = false

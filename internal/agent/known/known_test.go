@@ -17,14 +17,12 @@ import (
 )
 
 var (
-	base  = want.Base{Ledger: map[inet.Family]string{inet.IPv4: "LEDGER"}}
-	web   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
-	other = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.2:80"), Protocol: inet.TCP}
-	// sibling has the same address as web, as two node ports do.
+	base    = want.Base{Ledger: map[inet.Family]string{inet.IPv4: "LEDGER"}}
+	web     = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
+	other   = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.2:80"), Protocol: inet.TCP}
 	sibling = kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:443"), Protocol: inet.TCP}
 )
 
-// holding returns a kernel state with these virtual servers and owner records.
 func holding(servers []kernel.ServerKey, entries ...kernel.ServerKey) *kernel.State {
 	state := &kernel.State{
 		Servers:   map[kernel.ServerKey]kernel.ObservedServer{},
@@ -45,7 +43,6 @@ func create(key kernel.ServerKey) kernel.Op {
 	return kernel.Op{Verb: kernel.Create, Object: kernel.Server{Key: key}}
 }
 
-// reading returns a Kernel that has just read this state and has begun a plan.
 func reading(state *kernel.State) *Kernel {
 	k := New()
 	k.Replace(state)
@@ -74,13 +71,12 @@ func TestFailureMakesOnlyItsPlaceUnverified(t *testing.T) {
 	touched := want.NewTouched()
 	touched.Servers[web], touched.Servers[other], touched.Servers[sibling] = struct{}{}, struct{}{}, struct{}{}
 	if !k.Unverified().Concerns(touched) {
-		t.Error("a touched virtual server is unverified")
+		t.Error("an unverified virtual server does not have to wait")
 	}
 	k.Unverified().Withhold(touched)
 	if len(touched.Servers) != 2 || k.Unverified().Concerns(touched) {
 		t.Errorf("left to compare: %+v", touched)
 	}
-	// The address and all its virtual servers must wait.
 	touched.Addresses[web.Addr.Addr()] = struct{}{}
 	k.Unverified().Withhold(touched)
 	if _, left := touched.Servers[other]; len(touched.Servers) != 1 || !left || len(touched.Addresses) != 0 {
@@ -154,7 +150,8 @@ func TestSchedulers(t *testing.T) {
 	}
 }
 
-// The agent does not retry an optional sysctl that the kernel refuses. A lack of memory or file descriptors is not a refusal.
+// The agent does not retry an optional sysctl that the kernel refuses. A lack of memory or file descriptors is not a
+// refusal.
 func TestOptionalSysctlIsSetAgain(t *testing.T) {
 	sysctl := kernel.SysctlSetting{Name: "net/netfilter/nf_conntrack_max", Value: "1", Optional: true}
 	for err, again := range map[error]bool{

@@ -13,22 +13,20 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// firstRetry is the delay before the first retry after a refusal. Each further refusal of the same object doubles the delay, up to
+// firstRetry is the delay after the first refusal of an object. Each further refusal doubles the delay, up to
 // lastRetry.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// Refusals are operations that the kernel refused because of their object (kernel.Refused): a Service requires something that the kernel
-// cannot do. A refusal had no effect, so the known state stays valid. Each refusal is a Problem of the object's Services. The agent retries
-// each object with exponential backoff, and no other object waits (I14).
+// Refusals are operations that the kernel refused because of their object (kernel.Refused), such as an address that
+// the kernel does not accept. A refusal has no effect, so the known state stays valid. The agent retries each object
+// with exponential backoff, and no other object waits (I14).
 type Refusals struct {
 	byObject map[any]*refusal
-	// changed are the Services whose Problems may have changed.
-	changed map[model.ServiceID]struct{}
-	// problems and prevailing are computed on demand and cached until the refusals change. Computing them in every sync would be slow with
-	// many refusals.
+	changed  map[model.ServiceID]struct{}
+	// problems and prevailing are caches: computing them is slow if there are many refusals.
 	problems   map[model.ServiceID][]model.Problem
 	prevailing *Prevailing
 }
@@ -38,8 +36,8 @@ type refusal struct {
 	err    error
 	owners []model.ServiceID
 	tries  int
-	// retryAt is the time at which the same operation may be retried. A different operation on the object does not wait, because it may be
-	// the remedy.
+	// Until retryAt, the same operation may not be retried. A different operation on the object does not wait,
+	// because it may be the remedy.
 	retryAt time.Time
 }
 
@@ -47,13 +45,12 @@ func newRefusals() *Refusals {
 	return &Refusals{byObject: map[any]*refusal{}, changed: map[model.ServiceID]struct{}{}}
 }
 
-// destination identifies a destination.
 type destination struct {
 	server kernel.ServerKey
 	addr   netip.AddrPort
 }
 
-// identityOf returns the part of an object that never changes; nil for objects that are never refused.
+// identityOf returns the immutable part of an object; nil for objects that are never refused.
 func identityOf(object kernel.Object) any {
 	switch o := object.(type) {
 	case kernel.Server:
@@ -66,7 +63,6 @@ func identityOf(object kernel.Object) any {
 	return nil
 }
 
-// note records a refusal.
 func (r *Refusals) note(now time.Time, op kernel.Op, err error, w *diff.Target) {
 	id := identityOf(op.Object)
 	entry := r.byObject[id]
@@ -84,7 +80,8 @@ func (e *refusal) wait(now time.Time) {
 	e.retryAt = now.Add(min(firstRetry<<min(e.tries-1, 20), lastRetry))
 }
 
-// Postpone ends a sync that began at the given time. If another failure prevented the retry of a refused object, that object waits again.
+// Postpone ends a sync that began at the given time. If another failure prevented the retry of an object, the object
+// waits again.
 func (r *Refusals) Postpone(now time.Time) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -100,7 +97,6 @@ func (r *Refusals) change(entry *refusal) {
 	}
 }
 
-// succeeded records that the kernel accepted an object.
 func (r *Refusals) succeeded(object kernel.Object) {
 	if len(r.byObject) > 0 { // rare
 		r.forget(identityOf(object))
@@ -148,8 +144,7 @@ func touch(op kernel.Op, touched *want.Touched) {
 	}
 }
 
-// Objects returns the objects of a plan that was applied in part. It includes written objects, because objects that depend on a failed
-// operation must be compared together with its object.
+// Objects returns the objects of a plan that was applied in part, including the written objects.
 func Objects(plan diff.Plan) *want.Touched {
 	touched := want.NewTouched()
 	for _, op := range plan.Ops() {
@@ -173,8 +168,8 @@ func isTouched(op kernel.Op, touched *want.Touched) bool {
 	return exists
 }
 
-// Settle drops refusals of objects for which a plan has no operation, because the objects are no longer wanted. touched are the objects
-// that the plan compares; nil means all.
+// Settle drops refusals of objects that are no longer wanted: the plan has no operation for them. touched are the
+// objects that the plan compares; nil means all.
 func (r *Refusals) Settle(plan diff.Plan, touched *want.Touched) {
 	if len(r.byObject) == 0 {
 		return
@@ -208,8 +203,8 @@ func (r *Refusals) TakeChanged() []model.ServiceID {
 	return ids
 }
 
-// Problems returns the Problems by Service. The zero ID has the node's Problems: those of objects without a Service, such as an object that
-// cannot be deleted. The returned map is never modified.
+// Problems returns the Problems by Service. The zero ID stands for objects without a Service. The returned map is
+// never modified.
 func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	if r.problems != nil {
 		return r.problems
@@ -231,14 +226,14 @@ func (r *Refusals) Problems() map[model.ServiceID][]model.Problem {
 	return problems
 }
 
-// Prevailing is the kernel error that affects the most Services.
+// Prevailing is the refusal that affects the most Services.
 type Prevailing struct {
 	Err error
 	// Services and Namespaces are the numbers of Services and namespaces with a refused object.
 	Services, Namespaces int
 }
 
-// Prevailing returns the most frequent refusal. If it affects most Services, the node is at fault, not the Services.
+// Prevailing returns the most frequent refusal. If it affects most Services, the node is at fault.
 func (r *Refusals) Prevailing() Prevailing {
 	if r.prevailing == nil {
 		r.prevailing = r.countPrevailing()

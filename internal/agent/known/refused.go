@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// problem describes a refusal as a Problem of a Service.
 func (e *refusal) problem(id model.ServiceID) model.Problem {
 	p := model.Problem{Object: id.Ref(), Service: id}
 	consequence := "not served there"
@@ -35,7 +34,6 @@ func (e *refusal) problem(id model.ServiceID) model.Problem {
 	return p
 }
 
-// ownersOf returns the Services that require an object.
 func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	var keys []kernel.ServerKey
 	switch o := op.Object.(type) {
@@ -57,8 +55,7 @@ func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
 }
 
-// serversWith returns the virtual servers that require a set entry. Most entries name their virtual server; entries for endpoints need a
-// search.
+// Entries for endpoints do not name their virtual server.
 func serversWith(m kernel.Member, w *diff.Target) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
 	if server := w.Server(named); server != nil && slices.Contains(server.Members, m) {

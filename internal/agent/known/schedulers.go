@@ -9,10 +9,9 @@ import (
 
 // Schedulers records which schedulers the kernel has.
 type Schedulers struct {
-	// missing are schedulers that the kernel has refused in operations since the last call of Take.
+	// missing contains schedulers that the kernel has refused since the last call of Take.
 	missing map[string]struct{}
-	// probed are the schedulers that were probed at least once.
-	probed map[string]struct{}
+	probed  map[string]struct{}
 }
 
 func newSchedulers() *Schedulers {
@@ -36,8 +35,8 @@ func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Take combines the result of a probe with the schedulers that were missing in failed operations. It reports for each scheduler whether the
-// kernel has it.
+// Take combines the result of a probe with the schedulers that operations found missing. It reports for each
+// scheduler whether the kernel has it.
 func (s *Schedulers) Take(answered map[string]bool) map[string]bool {
 	available := map[string]bool{}
 	for name := range s.missing {

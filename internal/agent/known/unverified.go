@@ -11,14 +11,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Unverified are the places where an operation has failed since the last read of the kernel. The operation may have taken effect although
-// its reply was lost, so the agent must not rely on the known state of these places. Otherwise a virtual server could outlive its owner
-// record, or an address its virtual server. All operations at these places wait for the next full read. Other places, such as other node
-// ports of the same address, do not wait. Places of skipped and refused operations do not wait, because such operations have no effect.
+// Unverified are the places where an operation has failed since the last read of the kernel. The operation may have
+// taken effect although its reply was lost. If the agent relied on the known state there, a virtual server could
+// outlive its owner record, or an address its virtual server. All operations at these places wait for the next full
+// read. Skipped and refused operations have no effect, so nothing waits for them.
 type Unverified map[netip.Addr]map[place]struct{}
 
-// place is a unit of dependent objects: a virtual server, or a whole address if the port is 0. Objects of a whole address (the address
-// itself, an all-ports server) affect every virtual server there.
+// place is a virtual server, or a whole address if the port is 0. Objects of a whole address, such as an all-ports
+// server, affect every virtual server there.
 type place struct {
 	addr     netip.Addr
 	port     uint16
@@ -38,15 +38,13 @@ func newPlace(addr netip.Addr, port uint16, protocol inet.Protocol) place {
 	return place{addr, port, protocol}
 }
 
-// addOp adds the place of a failed operation.
 func (u Unverified) addOp(op kernel.Op) {
 	if p, ok := placeOf(op); ok {
 		u.add(p)
 	}
 }
 
-// placeOf returns the place of an operation's object. Sets, rules and the device have no place, because operations that depend on them are
-// skipped.
+// Sets, rules and the device have no place. Operations that depend on them are skipped after a failure.
 func placeOf(op kernel.Op) (place, bool) {
 	switch o := op.Object.(type) {
 	case kernel.Server:
@@ -68,7 +66,7 @@ func (u Unverified) add(p place) {
 	u[p.addr][p] = struct{}{}
 }
 
-// Add adds the places of touched objects that could not be compared with the kernel.
+// Add adds the places of touched objects that were not compared with the kernel.
 func (u Unverified) Add(touched *want.Touched) {
 	for p := range places(touched) {
 		u.add(p)
@@ -98,8 +96,8 @@ func (u Unverified) Concerns(touched *want.Touched) bool {
 	return false
 }
 
-// Withhold removes the objects that must wait from the touched objects. If a whole address must wait, all its virtual servers must wait
-// until the next full read: the address must be deleted before its last virtual server.
+// Withhold removes the objects that must wait. If a whole address must wait, all its virtual servers also wait for
+// the next full read: the address must be deleted before its last virtual server.
 func (u Unverified) Withhold(touched *want.Touched) {
 	if len(u) == 0 {
 		return
@@ -114,7 +112,7 @@ func (u Unverified) Withhold(touched *want.Touched) {
 	maps.DeleteFunc(touched.Members, func(m kernel.Member, _ struct{}) bool { return u.has(memberPlace(m.Element)) })
 }
 
-// Without removes the operations at these places from a plan that compares everything, like Withhold.
+// Without removes the operations at these places from a plan.
 func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	if len(u) == 0 {
 		return plan
@@ -130,7 +128,6 @@ func (u Unverified) Without(plan diff.Plan) diff.Plan {
 	})
 }
 
-// places iterates over the places of touched objects.
 func places(touched *want.Touched) iter.Seq[place] {
 	return func(yield func(place) bool) {
 		for addr := range touched.Addresses {

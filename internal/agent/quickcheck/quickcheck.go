@@ -1,6 +1,6 @@
-// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by another program. A quick
-// check reads a summary of the kernel. A difference from the known state requests an audit. If an audit cannot explain the difference, it
-// requests no further audit.
+// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by
+// another program. A difference from the known state requests an audit. If the audit cannot explain the difference,
+// later checks ignore it.
 //
 // May import: inet, kernel. The package performs no I/O and has no clock: callers pass the time.
 package quickcheck
@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	// ServersAtATime is the number of virtual servers that a check compares in full; they are most of its cost. With one check per second,
-	// comparing 10,000 virtual servers takes 42 minutes, and a change to one of them is found after at most 84 minutes.
+	// ServersAtATime is the number of virtual servers that a check compares in full, which is most of its cost. With
+	// one check per second, comparing 10,000 virtual servers takes 42 minutes.
 	ServersAtATime = 4
 	// minDistance is the initial time between two audits without findings; each further audit without findings doubles it.
 	minDistance = 2 * time.Second
-	// quiet is the time after which earlier audits without findings no longer count.
-	quiet = 2 * time.Minute
+	quiet       = 2 * time.Minute
 )
 
 // Part is a part of the kernel.
@@ -34,7 +33,7 @@ const (
 	Sets
 	Rules
 	Sysctls
-	Parts // the number of parts
+	Parts
 )
 
 // Subject is an object that a check compares.
@@ -43,25 +42,22 @@ type Subject struct {
 	Name string
 }
 
-// Mismatches describe how subjects differ from the known state. The values are used only for comparison with each other.
+// Mismatches describe how subjects differ from the known state.
 type Mismatches map[Subject]string
 
-// gone is the value of a subject that does not exist.
 const gone = "gone"
 
 // Checks evaluates the results of checks. The zero value is ready to use.
 type Checks struct {
-	// accepted are mismatches to ignore, because an audit could not explain them. suspected are mismatches that an audit must explain.
+	// accepted are mismatches that an audit could not explain. suspected are mismatches that an audit must explain.
 	accepted, suspected Mismatches
-	// round counts sets of suspected mismatches. asked is the round in which the running audit began; audited is the last round that a
-	// finished audit covers.
+	// round counts sets of suspected mismatches. asked is the round in which the running audit began. audited is the
+	// last round that a finished audit covers.
 	round, asked, audited uint64
 
-	// vain counts consecutive audits without findings; last is the time of the latest one.
 	vain int
 	last time.Time
 
-	// turn lists the virtual servers that have not been compared in this round.
 	turn []kernel.ServerKey
 }
 
@@ -82,8 +78,8 @@ type Known struct {
 	IPv4Servers int
 }
 
-// Compare returns the mismatches between the known state and the result of a check of the given virtual servers. It omits the parts for
-// which skip is true.
+// Compare returns the mismatches between the known state and a check of the given virtual servers. It omits the parts
+// for which skip is true.
 func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
 	if !skip[Servers] {
@@ -155,13 +151,13 @@ func (m Mismatches) sysctls(known, read map[string]string) {
 	}
 }
 
-// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of the rules, because
-// they have just been read or written.
+// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of
+// the rules, because the agent has just read or written them.
 func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) bool {
 	if c.accepted == nil {
 		c.accepted, c.suspected = Mismatches{}, Mismatches{}
 	}
-	// A mismatch that has ended is no longer accepted: if it recurs, it is a new change.
+	// If a mismatch has ended and recurs, it is a new change.
 	maps.DeleteFunc(c.accepted, func(s Subject, _ string) bool {
 		_, still := found[s]
 		return !still && !skipped[s.Part] && s.Part != Rules
@@ -192,7 +188,6 @@ func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) boo
 	return true
 }
 
-// explained reports whether a mismatch can be ignored: an audit covered it and found nothing, or it is the first value of the rules.
 func (c *Checks) explained(subject Subject, value string) bool {
 	_, known := c.accepted[subject]
 	suspect, suspected := c.suspected[subject]
@@ -205,8 +200,8 @@ func (c *Checks) explained(subject Subject, value string) bool {
 // AuditBegins records that an audit begins to read the kernel.
 func (c *Checks) AuditBegins() { c.asked = c.round }
 
-// AuditEnds records that an audit's result has been compared, and whether it showed drift. An audit with drift accepts no mismatch, because
-// the same mismatch may be a new change.
+// AuditEnds records that an audit's result has been compared, and whether it showed drift. After drift, no mismatch
+// is accepted, because the same mismatch may be a new change.
 func (c *Checks) AuditEnds(drift bool) {
 	switch {
 	case drift:
@@ -217,9 +212,9 @@ func (c *Checks) AuditEnds(drift bool) {
 	c.audited = c.asked
 }
 
-// Distance returns the minimum time between two audits requested because of mismatches; 0 unless several of them found nothing.
+// Distance returns the minimum time between two audits requested because of mismatches.
 func (c *Checks) Distance() time.Duration {
-	const doublings = 10 // enough for the longest interval
+	const doublings = 10
 	if c.vain < 2 {
 		return 0
 	}

@@ -12,14 +12,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// For any sequence of mismatches and audits, a new mismatch requests an audit, and a mismatch that an audit could not explain requests no
-// further audit.
+// A new mismatch requests an audit. A mismatch that an audit could not explain requests no further audit.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Checks
 		now := time.Unix(0, 0)
 		found := Mismatches{}
-		// explained are the mismatches that an audit without findings has covered.
 		explained := Mismatches{}
 		judge := func() {
 			now = now.Add(time.Second)
@@ -35,10 +33,10 @@ func TestJudge(t *testing.T) {
 				}
 			}
 			if wanted && !due {
-				t.Fatalf("%v is not found; explained are %v", found, explained)
+				t.Fatalf("no audit requested for %v, although only %v are explained", found, explained)
 			}
 			if !wanted && due {
-				t.Fatalf("%v is found although %v are explained", found, explained)
+				t.Fatalf("audit requested for %v, although %v are explained", found, explained)
 			}
 		}
 		subject := func() Subject { return Subject{Sets, fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "set"))} }
@@ -75,7 +73,6 @@ func clone(m Mismatches) Mismatches {
 	return c
 }
 
-// Each virtual server has a turn before any has a second one.
 func TestNextTakesTurns(t *testing.T) {
 	known := map[kernel.ServerKey]kernel.ObservedServer{}
 	for i := range 10*ServersAtATime + 3 {
@@ -101,7 +98,6 @@ func TestNextTakesTurns(t *testing.T) {
 	}
 }
 
-// A number that the kernel does not report is not a mismatch.
 func TestUncounted(t *testing.T) {
 	set := kernel.Set{Name: "S"}
 	state := kernel.NewState()

@@ -1,4 +1,5 @@
-// Package schedule decides when the agent works: when it reads the whole kernel, retries after a failure, or wakes up without a change.
+// Package schedule decides when the agent reads the whole kernel, retries after a failure, or wakes up although
+// nothing has changed.
 //
 // May import: no other kube-ipvs packages. The package has no clock: callers pass the time.
 package schedule
@@ -10,8 +11,8 @@ const (
 	minBackoff = 100 * time.Millisecond
 	// minBetweenReads is the minimum time between two full reads, however often other programs change the kernel.
 	minBetweenReads = time.Second
-	// share and longest limit the time between audits that find nothing while quick checks succeed. Reading takes at most 1/share of the
-	// time, and a change that only audits detect is found within minutes.
+	// While quick checks succeed, audits that find nothing become less frequent, so that reads take at most 1/share
+	// of the time. longest is the maximum time between two audits, because some changes can only be found by audits.
 	share   = 500
 	longest = 5 * time.Minute
 )
@@ -24,27 +25,27 @@ type Intervals struct {
 	Min time.Duration
 }
 
-// Schedule tracks when the next full read is due. The zero value is ready to use after its Intervals are set.
+// Schedule tracks when the next full read is due. It is ready to use after its Intervals are set.
 type Schedule struct {
 	Intervals
 
-	// auditAt is zero until a sync has ended. distance is the time between the last audit and the next regular one.
+	// auditAt is zero until a sync has ended. distance is the interval that auditAt is based on.
 	auditAt  time.Time
 	distance time.Duration
-	// retryAt is the time at which the failed sync is retried; zero if the last sync succeeded.
+	// retryAt is zero if the last sync succeeded.
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
-	// reading is true until the result of a full read has been compared. While it is true, next is the requested time of the following read,
-	// and failed is true if a sync failed.
+	// reading is true until the result of a full read has been compared. In that time, next is the requested time of
+	// the next read, and failed is true if a sync failed.
 	reading, failed bool
 	next            time.Time
-	// notBefore is the earliest time for the next sync; requested is true if a sync was requested without a deadline.
+	// notBefore is the earliest time for the next sync.
 	notBefore time.Time
 	requested bool
 }
 
-// Request asks for a sync as soon as possible.
+// Request requests a sync as soon as possible.
 func (s *Schedule) Request() { s.requested = true }
 
 // Requested reports whether a sync was requested since the last one began.
@@ -56,7 +57,7 @@ func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.M
 // Wait returns the time that the next sync must wait; zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
-// Started reports whether a sync has ended, successfully or not.
+// Started reports whether a sync has ended.
 func (s *Schedule) Started() bool { return !s.auditAt.IsZero() }
 
 // Retrying reports whether a failed sync is waiting for its retry.
@@ -75,7 +76,7 @@ func (s *Schedule) Read(now time.Time) {
 	s.lastRead, s.reading, s.failed, s.next = now, true, false, time.Time{}
 }
 
-// Reading returns the time since the current full read began, until its result is compared; 0 if there is none.
+// Reading returns the time since the current full read began; 0 if no read is waiting for its comparison.
 func (s *Schedule) Reading(now time.Time) time.Duration {
 	if !s.reading {
 		return 0
@@ -86,17 +87,15 @@ func (s *Schedule) Reading(now time.Time) time.Duration {
 // Outcome describes a completed sync.
 type Outcome struct {
 	Started, Ended time.Time
-	// Full is true if the sync read the whole kernel, or tried to.
-	Full, Failed bool
-	// Calm is true if the audit found nothing and quick checks would find most later changes. Took is the duration of the read.
+	Full, Failed   bool
+	// Calm is true if the audit found nothing and quick checks would find most later changes.
 	Calm bool
 	Took time.Duration
 }
 
-// Distance is the time from the start of the last full sync to the next regular one; 0 before the first.
+// Distance returns the time from the start of the last full sync to the next regular one; 0 before the first sync.
 func (s *Schedule) Distance() time.Duration { return s.distance }
 
-// distanceAfter is the time until the next audit.
 func (s *Schedule) distanceAfter(o Outcome) time.Duration {
 	if !o.Calm || o.Failed {
 		return s.Audit
@@ -114,7 +113,7 @@ func (s *Schedule) Finish(o Outcome) {
 		}
 		s.next = time.Time{}
 	}
-	unread := s.failed // no read since the failure
+	unread := s.failed
 	s.reading, s.failed = s.reading && !o.Full, s.reading && !o.Full && (s.failed || o.Failed)
 	switch {
 	case o.Failed && (o.Full || !s.retryAt.After(o.Started)): // an incremental sync fails here only if it cannot read the node's addresses
@@ -129,7 +128,8 @@ func (s *Schedule) Finish(o Outcome) {
 // AuditNow requests an immediate audit.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
-// AuditSoon moves the next audit forward, but keeps it at least a second and at least the given distance after the last full read.
+// AuditSoon moves the next audit forward, but to no earlier than a second, or the given distance, after the last full
+// read.
 func (s *Schedule) AuditSoon(distance time.Duration) {
 	soon := s.lastRead.Add(max(minBetweenReads, distance))
 	if s.reading && (s.next.IsZero() || soon.Before(s.next)) {
@@ -140,7 +140,8 @@ func (s *Schedule) AuditSoon(distance time.Duration) {
 	}
 }
 
-// RetrySoon moves the pending retry forward because a change waits for it, but keeps it at least a second after the last full read.
+// RetrySoon moves the pending retry forward because a change waits for it, but to no earlier than a second after the
+// last full read.
 func (s *Schedule) RetrySoon() {
 	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
 		s.retryAt = soon
@@ -150,8 +151,8 @@ func (s *Schedule) RetrySoon() {
 // RetryStep returns the time at which a failed step is retried.
 func RetryStep(now time.Time) time.Time { return now.Add(minBackoff) }
 
-// NextSync returns the start time of the next sync: as soon as possible if a sync is requested, otherwise at the earliest deadline; zero if
-// there is none. Zero deadlines do not count.
+// NextSync returns the start time of the next sync: as soon as possible if requested, otherwise the earliest nonzero
+// deadline; zero if there is none.
 func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	at := now
 	if !s.requested {
@@ -163,8 +164,8 @@ func (s *Schedule) NextSync(now time.Time, deadlines ...time.Time) time.Time {
 	return s.notBefore
 }
 
-// NextWake returns the time at which the agent must wake up without a change: the next audit or retry, or the earliest other deadline; zero
-// if there is none. Zero deadlines do not count. While a read runs, its result wakes the agent.
+// NextWake returns the time at which the agent must wake up without a change: the next audit, retry or nonzero
+// deadline; zero if there is none. The result of a running read wakes the agent.
 func (s *Schedule) NextWake(deadlines ...time.Time) time.Time {
 	if !s.reading {
 		deadlines = append(deadlines, s.auditAt, s.retryAt)

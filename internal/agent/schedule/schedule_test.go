@@ -13,7 +13,6 @@ func newSchedule() *Schedule {
 	return &Schedule{Intervals: Intervals{Audit: time.Minute, Min: time.Second}}
 }
 
-// finish records the end of a sync that took no time.
 func (s *Schedule) finish(at time.Time, full, failed bool) {
 	s.Finish(Outcome{Started: at, Ended: at, Full: full, Failed: failed})
 }
@@ -29,7 +28,6 @@ func TestFirstSyncReads(t *testing.T) {
 	}
 }
 
-// Long audits that find nothing become less frequent, so that they use little CPU.
 func TestLongAuditsAreRare(t *testing.T) {
 	for _, c := range []struct {
 		took         time.Duration
@@ -68,7 +66,7 @@ func TestBackoffDoublesUpToTheAuditInterval(t *testing.T) {
 	}
 	s.finish(now, true, false)
 	if s.Retrying() {
-		t.Error("a successful full sync ends the retries")
+		t.Error("a successful full sync must end the retries")
 	}
 	s.finish(now, true, true)
 	if got := s.RetryAt().Sub(now); got != minBackoff {
@@ -96,7 +94,7 @@ func TestEventsDoNotReadMoreOftenThanOnceASecond(t *testing.T) {
 	s.finish(start, true, true)
 	s.finish(s.RetryAt(), true, true)
 	s.finish(s.RetryAt(), true, true)
-	s.finish(s.RetryAt(), true, true) // the backoff is 800 ms
+	s.finish(s.RetryAt(), true, true)
 	s.Read(after(700 * time.Millisecond))
 	s.AuditSoon(0)
 	if s.ReadDue(after(1400 * time.Millisecond)) {
@@ -112,7 +110,7 @@ func TestEventsDoNotReadMoreOftenThanOnceASecond(t *testing.T) {
 func TestWaitBetweenSyncs(t *testing.T) {
 	s := newSchedule()
 	if s.Wait(start) > 0 {
-		t.Error("the first sync does not wait")
+		t.Error("the first sync must not wait")
 	}
 	s.Begin(start)
 	if w := s.Wait(after(300 * time.Millisecond)); w != 700*time.Millisecond {
@@ -131,7 +129,6 @@ func TestNextWakeIsTheEarliestDeadline(t *testing.T) {
 	}
 }
 
-// While a read runs, no other read is due. A request or a failure during that time causes one more read.
 func TestReadsOutsideTheLoop(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(*Schedule)
@@ -149,7 +146,7 @@ func TestReadsOutsideTheLoop(t *testing.T) {
 			s.Read(start)
 			test.meanwhile(s)
 			if s.ReadDue(after(time.Hour)) || !s.NextWake().IsZero() {
-				t.Error("another read is due")
+				t.Error("another read is due while one runs")
 			}
 			s.finish(after(time.Second), true, false)
 			if at := s.NextWake(); !at.Equal(after(test.next)) {

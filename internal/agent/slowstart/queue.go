@@ -7,17 +7,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// rising is a virtual server with a rising weight.
 type rising struct {
-	key  kernel.ServerKey
-	ramp Ramp
-	step time.Duration
-	// next is the time of the next step; index is the position in the queue.
+	key   kernel.ServerKey
+	ramp  Ramp
+	step  time.Duration
 	next  time.Time
 	index int
 }
 
-// stepAfter returns the time of the earliest step after now.
 func (s *rising) stepAfter(now time.Time) (next time.Time) {
 	for _, began := range s.ramp {
 		if at := began.Add((now.Sub(began)/s.step + 1) * s.step); next.IsZero() || at.Before(next) {
@@ -27,7 +24,6 @@ func (s *rising) stepAfter(now time.Time) (next time.Time) {
 	return next
 }
 
-// queue is a heap in which the virtual server with the earliest step comes first.
 type queue []*rising
 
 func (q queue) Len() int { return len(q) }

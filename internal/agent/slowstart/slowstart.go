@@ -1,5 +1,5 @@
-// Package slowstart raises the weights of new endpoints step by step if their Service requests a slow start. It computes the weight of a
-// destination at a given time; the agent writes that weight.
+// Package slowstart raises the weights of new endpoints step by step if their Service requests a slow start. It
+// computes the weights; the agent writes them.
 //
 // The kernel keeps the state (I9): after a restart, a ramp continues from the weight in the kernel.
 //
@@ -18,10 +18,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp maps each destination of a virtual server whose weight is still rising to the start time of its slow start. It is immutable.
+// Ramp contains the start times of the slow starts of one virtual server's destinations. It is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
-// Weight returns the weight that a destination should have now. The weight rises in equal steps, and the first step takes effect
+// Weight returns the weight that a destination should have now. The first of the equal steps takes effect
 // immediately.
 func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) uint32 {
 	began, rising := r[d.Addr]
@@ -35,14 +35,14 @@ func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) u
 	return max(uint32(uint64(d.Weight)*uint64(step)/compile.SlowStartSteps), 1)
 }
 
-// Ramps are the ramps of all virtual servers.
+// Ramps contains the ramps of all virtual servers.
 type Ramps struct {
 	servers map[kernel.ServerKey]*rising
-	// queue has the same virtual servers, ordered by time: a Service may have thousands whose steps are not due.
+	// queue orders the virtual servers by their next step, because there may be thousands whose steps are not due.
 	queue queue
 }
 
-// New returns an empty set of ramps.
+// New returns empty Ramps.
 func New() *Ramps { return &Ramps{servers: map[kernel.ServerKey]*rising{}} }
 
 // Of returns the ramp of a virtual server; nil if none of its weights is rising.
@@ -94,8 +94,8 @@ func (r *Ramps) UpdateAll(now time.Time, wanted iter.Seq2[kernel.ServerKey, *wan
 	}
 }
 
-// Update finds the destinations of a virtual server that are below their wanted weight. server is nil if the virtual server is not wanted.
-// In a virtual server that does not exist yet, all destinations are new, so they start with their full weight.
+// Update finds the destinations of a virtual server that are below their wanted weight. server is nil if the virtual
+// server is not wanted. In a new virtual server, all destinations start with their full weight.
 func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server, have *kernel.State) {
 	var ramp Ramp
 	observed, exists := have.Servers[key]
@@ -111,7 +111,6 @@ func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server,
 	}
 }
 
-// replace replaces the ramp of a virtual server, and schedules its next step.
 func (r *Ramps) replace(key kernel.ServerKey, ramp Ramp, step time.Duration, now time.Time) {
 	s, known := r.servers[key]
 	if !known {
@@ -146,7 +145,7 @@ func (r *Ramps) rampOf(now time.Time, server *want.Server, observed kernel.Obser
 	return ramp
 }
 
-// startOf returns the time at which a ramp to the wanted weight must have begun to have the given weight now.
+// startOf returns the start time of a ramp that has the given weight now.
 func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time.Time {
 	passed := time.Duration(float64(slowStart)*float64(weight)/float64(wanted)) - stepOf(slowStart)
 	return now.Add(-max(passed, 0))
@@ -154,7 +153,7 @@ func startOf(now time.Time, weight, wanted uint32, slowStart time.Duration) time
 
 func stepOf(slowStart time.Duration) time.Duration { return slowStart / compile.SlowStartSteps }
 
-// IsStep reports whether an operation is a step of a ramp and therefore not a repair.
+// IsStep reports whether an operation is a step of a ramp. A step is not a repair.
 func (r *Ramps) IsStep(op kernel.Op) bool {
 	d, ok := op.Object.(kernel.ServerDestination)
 	if !ok || op.Verb != kernel.Update {

@@ -21,7 +21,8 @@ var (
 	added = netip.MustParseAddrPort("10.244.0.2:80")
 )
 
-// wanted has two endpoints of weight 10 and a slow start of ten seconds, which means one step per second.
+// wanted returns a virtual server with two endpoints of weight 10 and a slow start of ten seconds: one step per
+// second.
 func wanted() (*want.State, *want.Server) {
 	w := want.New(want.Base{})
 	server := want.Server{
@@ -32,7 +33,6 @@ func wanted() (*want.State, *want.Server) {
 	return w, w.Servers[key]
 }
 
-// holding returns a kernel state in which the added endpoint has this weight.
 func holding(weight uint32) *kernel.State {
 	server := kernel.ObservedServer{Server: kernel.Server{Key: key}, Destinations: []kernel.ObservedDestination{
 		{Destination: kernel.Destination{Addr: first, Weight: 10}},
@@ -90,7 +90,6 @@ func TestRampEndsWithItsVirtualServer(t *testing.T) {
 	}
 }
 
-// After any sequence of updates, the next step is the earliest of all, and each due step is taken once.
 func TestStepsAreTakenWhenDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, have, r, now := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New(), start
@@ -138,8 +137,8 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 	})
 }
 
-// A sync evaluates only the ramps of virtual servers that it touches or that have a due step. The other virtual servers have endpoints that
-// would cause an immediate step if they were evaluated.
+// A sync evaluates only the ramps of virtual servers that it touches or whose next step is due. The other virtual
+// servers in this test would step immediately.
 func TestOtherRampsAreNotRead(t *testing.T) {
 	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
 	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)
@@ -148,7 +147,7 @@ func TestOtherRampsAreNotRead(t *testing.T) {
 	for i := range 1000 {
 		key := numbered(w, have, 2+i, time.Minute)
 		r.Update(start, key, w.Servers[key], have)
-		for second := range 5 { // a step a millisecond later
+		for second := range 5 {
 			r.Of(key)[netip.AddrPortFrom(added.Addr(), uint16(second))] = start.Add(time.Duration(second)*time.Second + time.Millisecond - stepOf(time.Minute))
 		}
 	}
@@ -164,7 +163,6 @@ func TestOtherRampsAreNotRead(t *testing.T) {
 	}
 }
 
-// numbered adds a virtual server with an endpoint whose weight rises.
 func numbered(w *want.State, have *kernel.State, n int, slowStart time.Duration) kernel.ServerKey {
 	k := kernel.ServerKey{Addr: netip.AddrPortFrom(key.Addr.Addr(), uint16(1000+n)), Protocol: inet.TCP}
 	w.Replace(nil, want.Fragment{{Server: kernel.Server{Key: k}, SlowStart: slowStart, Destinations: []kernel.Destination{{Addr: added, Weight: 10}}}}, want.NewTouched())

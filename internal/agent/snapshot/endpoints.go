@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// endpoints lists the endpoints in the Service's slices, and draining endpoints that are no longer in them.
+// endpoints returns the endpoints in the Service's slices, and draining endpoints that the slices no longer contain.
 func (s *Snapshot) endpoints(listed []compile.Endpoint, f Frontend) []view.Endpoint {
 	written := map[netip.AddrPort]kernel.ObservedDestination{}
 	for _, d := range f.Observed.For(f.Port.Addr.Port()).Destinations {
@@ -33,7 +33,6 @@ func (s *Snapshot) endpoints(listed []compile.Endpoint, f Frontend) []view.Endpo
 	return all
 }
 
-// setState describes what happens to new connections to an endpoint.
 func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint) {
 	addr := f.destinationOf(e.Addr)
 	wanted, chosen := f.Wanted.Destination(addr)
@@ -65,7 +64,7 @@ func (s *Snapshot) setState(shown *view.Endpoint, f Frontend, e compile.Endpoint
 	}
 }
 
-// destinationOf returns the destination's address for an endpoint. In an all-ports server, its port is 0.
+// destinationOf returns the address of an endpoint's destination. The port is 0 in an all-ports server.
 func (f Frontend) destinationOf(endpoint netip.AddrPort) netip.AddrPort {
 	if f.Wanted.Key == f.Wanted.Key.AllPorts() {
 		return netip.AddrPortFrom(endpoint.Addr(), 0)

@@ -1,5 +1,5 @@
-// Package snapshot defines the data that the loop hands out for a view. Taking a snapshot copies references to immutable values and
-// compiles nothing. View builds the document in the request's goroutine (I10).
+// Package snapshot defines the data that the loop provides for a view. A snapshot contains references to immutable
+// values. View builds the document in the request's goroutine (I10).
 //
 // May import: agent/drain, agent/slowstart, compile, kernel, model, view, want.
 package snapshot
@@ -21,49 +21,45 @@ import (
 
 // Snapshot is the state of the loop at a point in time.
 type Snapshot struct {
-	Time   time.Time
-	Agent  view.Agent
-	Totals view.Totals
-	// Addresses are the node's own addresses; LoopbackAddresses are the loopback addresses that serve node ports.
+	Time                         time.Time
+	Agent                        view.Agent
+	Totals                       view.Totals
 	Addresses, LoopbackAddresses []netip.Addr
 
 	Base          want.Base
 	MasqueradeBit uint8
 	NodeProblems  []model.Problem
-	// Refused are the Problems of objects that the kernel refuses, by Service.
-	Refused map[model.ServiceID][]model.Problem
-	// Unreadable are problems of objects that cannot be converted, by object.
-	Unreadable map[model.ObjectRef][]model.Problem
-	// Compiled are all Services, in no particular order.
-	Compiled []*compile.Compiled
-	// Services are the Services that the query selects, in no particular order.
+	Refused       map[model.ServiceID][]model.Problem
+	Unreadable    map[model.ObjectRef][]model.Problem
+	Compiled      []*compile.Compiled
+	// Services are the selected Services.
 	Services []Service
-	// Foreign are the wanted virtual servers whose keys another program's virtual servers occupy.
+	// Foreign are the wanted virtual servers that cannot be written because foreign virtual servers have their keys.
 	Foreign map[kernel.ServerKey]*want.Server
-	// History is nil unless the query asks for it.
 	History *view.History
 }
 
-// Service is a Service that the query selects.
+// Service is a selected Service.
 type Service struct {
 	*compile.Compiled
-	// Frontends are in the same order as those of the compiled Service.
 	Frontends []Frontend
 }
 
-// Frontend is the loop's state of a frontend.
+// Frontend is the state of one frontend.
 type Frontend struct {
 	Port kernel.ServerKey
-	// Wanted is the virtual server that new connections should match, nil if there is none. Foreign is the wanted virtual server that cannot be written because a foreign one has
-	// the same key.
+	// Wanted is the virtual server that new connections should match; nil if there is none. Foreign is the wanted
+	// virtual server that cannot be written because a foreign one has the same key.
 	Wanted, Foreign *want.Server
-	// AllPorts is the all-ports server that serves the port, nil if there is none. It differs from Wanted while an earlier virtual server
-	// of this port lingers.
+	// AllPorts is the all-ports server that serves the port; nil if there is none. It differs from Wanted while an
+	// earlier virtual server of this port lingers.
 	AllPorts *want.Server
-	// Observed is the virtual server in the known state; Exists is false if there is none. Read is false if the kernel has never been read.
+	// Observed is the virtual server in the known state. Exists is false if there is none. Read is false if the
+	// kernel has never been read.
 	Observed     kernel.ObservedServer
 	Exists, Read bool
-	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is the same for an all-ports server.
+	// Lingers is true if this is an earlier virtual server that keeps its connections. AllPortsLingers is true if an
+	// earlier all-ports server keeps connections.
 	Lingers, AllPortsLingers bool
 	Ramp                     slowstart.Ramp
 	Draining                 drain.Clock
@@ -105,7 +101,6 @@ func problemTexts(problems []model.Problem) []string {
 	return texts
 }
 
-// problems returns the Problems of the Service's objects, including objects of the Service that the kernel refuses.
 func (s *Snapshot) problems(svc *compile.Compiled) []string {
 	return problemTexts(slices.Concat(svc.Problems(), s.Refused[svc.Source().ID]))
 }
@@ -120,7 +115,6 @@ func (s *Snapshot) service(svc Service) view.Service {
 	return out
 }
 
-// complete adds the kernel state to the description of a frontend.
 func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, f Frontend) {
 	front.SetEntries, front.Endpoints = []view.SetEntry{}, []view.Endpoint{}
 	if f.Wanted != nil && front.State != view.Conflict {
@@ -134,8 +128,8 @@ func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, 
 	front.State, front.Reason = f.state(front.State, front.Reason)
 }
 
-// state returns the state of the frontend and the reason for it. The arguments are the state and reason that apply once the frontend is
-// completely written.
+// state returns the state of the frontend and the reason for it. The arguments apply once the frontend is completely
+// written.
 func (f Frontend) state(written view.FrontendState, reason string) (view.FrontendState, string) {
 	switch {
 	case written == view.Conflict:
@@ -158,7 +152,6 @@ func (f Frontend) state(written view.FrontendState, reason string) (view.Fronten
 	return view.Served, ""
 }
 
-// members returns the set entries that exist for the port. An all-ports server also has the entries of other ports.
 func (f Frontend) members() []kernel.Member {
 	if f.AllPorts == nil {
 		return f.Wanted.Members

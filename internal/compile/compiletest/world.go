@@ -21,8 +21,7 @@ type World struct {
 	Ports, NodePorts     []uint16
 	Protocols            []inet.Protocol
 	Pods                 map[inet.Family][]string
-	// Ranges are the source ranges of load balancers.
-	Ranges []string
+	Ranges               []string
 	// Own are addresses that this node's interfaces may have; Nodes are the addresses of the cluster's nodes by name.
 	Own   []string
 	Nodes map[string][]string
@@ -104,7 +103,7 @@ func (w World) Service(name string, r *rand.Rand) *model.Service {
 	w.fromOutside(svc, r)
 	for i := range r.IntN(4) {
 		svc.Slices = append(svc.Slices, w.slice(fmt.Sprintf("%s-%d", name, i), svc.Ports, r))
-		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // otherwise it would rarely have an effect
+		if svc.Balancing.AllPorts && r.IntN(8) > 0 { // ports that differ from their targets prevent AllPorts
 			svc.Slices[i].Ports = unmapped(svc.Ports)
 		}
 	}
@@ -120,7 +119,6 @@ func unmapped(ports []model.ServicePort) []model.EndpointPort {
 	return list
 }
 
-// fromOutside adds addresses for clients outside the cluster.
 func (w World) fromOutside(svc *model.Service, r *rand.Rand) {
 	for range r.IntN(3) {
 		svc.ExternalIPs = append(svc.ExternalIPs, w.address(w.External, pick(r, inet.Families), r))

@@ -1,5 +1,5 @@
-// Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). To check package diff
-// independently, it implements the rules itself and does not import that package.
+// Package difftest checks that no packet sees a forbidden state, before and after every step of a plan (I5, I7). It implements the rules
+// itself, so that it checks package diff independently.
 //
 // Only tests import it.
 package difftest
@@ -16,16 +16,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Checker contains the part of the wanted state that does not depend on Services. Wanting adds the rest.
+// Checker checks kernel states, and the operations that lead to them.
 type Checker struct {
 	base  want.Base
 	rules map[inet.Family]kernel.RulesView
 	want  *diff.Target
-	// before is the state when the sync began; nil without Since.
+	// before is the state when the sync began. Only Since sets it.
 	before *kernel.State
 }
 
-// New returns a checker.
+// New returns a Checker for the part of the wanted state that does not depend on Services. Wanting adds the part that depends on
+// Services.
 func New(base want.Base) *Checker {
 	c := &Checker{base: base, rules: map[inet.Family]kernel.RulesView{}}
 	for _, rules := range base.Rulesets {
@@ -34,7 +35,7 @@ func New(base want.Base) *Checker {
 	return c
 }
 
-// Violations lists the invariants that a kernel state violates, independent of the wanted state. The ownership sets identify our objects.
+// Violations lists the invariants that a kernel state violates.
 func (c *Checker) Violations(s *kernel.State) []string {
 	v, base := view{c, s}, c.base
 	var wrong []string
@@ -60,10 +61,9 @@ func (c *Checker) Violations(s *kernel.State) []string {
 	return wrong
 }
 
-// accepts reports whether packets to the members of a set are served.
 func accepts(set want.Set) bool { return set.Timing == want.Late && !set.VIPs }
 
-// Step returns the violation caused by the operation that has just led to the state s; empty if there is none.
+// Step returns the violation that the operation has caused, or an empty string. s is the state after the operation.
 func (c *Checker) Step(op kernel.Op, s *kernel.State) string {
 	v := view{c, s}
 	deleted := op.Verb == kernel.Delete
@@ -121,12 +121,10 @@ func (v view) memberStep(m kernel.Member, deleted bool) string {
 	return ""
 }
 
-// opens reports whether a member accepts packets.
 func (v view) opens(m kernel.Member) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool { return set.Name == m.Set && accepts(set) })
 }
 
-// view answers queries about a state.
 type view struct {
 	*Checker
 	s *kernel.State
@@ -153,14 +151,12 @@ func (v view) bound(a netip.Addr) bool {
 // takes reports whether one of our virtual servers receives the packets to a port: the port's own, or an all-ports server.
 func (v view) takes(port kernel.ServerKey) bool { return v.owned(port) || v.owned(port.AllPorts()) }
 
-// takesAll reports whether we have an all-ports server at the address.
 func (v view) takesAll(addr netip.Addr) bool {
 	return slices.ContainsFunc([]inet.Protocol{inet.TCP, inet.UDP, inet.SCTP}, func(p inet.Protocol) bool {
 		return v.owned(kernel.ServerKey{Addr: netip.AddrPortFrom(addr, 0), Protocol: p})
 	})
 }
 
-// openPorts lists the open ports that a virtual server may serve.
 func (v view) openPorts(server kernel.ServerKey) []kernel.ServerKey {
 	var open []kernel.ServerKey
 	for _, set := range v.base.Sets {
@@ -189,7 +185,6 @@ func (v view) openToAll() []string {
 	return wrong
 }
 
-// listed reports whether the set of virtual addresses contains the address.
 func (v view) listed(a netip.Addr) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		return set.VIPs && v.s.HasMember(kernel.Member{Set: set.Name, Element: kernel.Element{Addr: a}})

@@ -33,7 +33,7 @@ func (v view) guardViolations() []string {
 			switch {
 			case v.s.HasMember(m) || !v.open(port):
 			case v.timing(m) == want.Guard:
-				wrong = append(wrong, fmt.Sprintf("port %s is open, and not in %s", port, m.Set))
+				wrong = append(wrong, fmt.Sprintf("port %s is open but missing from %s", port, m.Set))
 			case admits(m) && v.firewalled(port):
 				wrong = append(wrong, KeptOut(m))
 			}
@@ -42,13 +42,11 @@ func (v view) guardViolations() []string {
 	return wrong
 }
 
-// KeptOut returns the violation for a member whose allowed clients are dropped. If the member could not be written, those clients are
-// dropped until the retry.
+// KeptOut returns the violation for a missing member whose clients a guard drops.
 func KeptOut(m kernel.Member) string {
 	return fmt.Sprintf("%s is missing, and its port has a guard", m)
 }
 
-// missingGuards lists the sets of wanted guards that lack the port.
 func (v view) missingGuards(key kernel.ServerKey) []string {
 	if v.want == nil || v.want.Server(key) == nil {
 		return nil
@@ -62,7 +60,7 @@ func (v view) missingGuards(key kernel.ServerKey) []string {
 	return missing
 }
 
-// guardStep returns the violation caused by an operation on a guard, or on an entry that lets clients pass a guard; empty if there is none.
+// guardStep is Step for guards, and for entries that let clients pass a guard.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""
@@ -84,7 +82,7 @@ func (v view) guardStep(m kernel.Member, deleted bool) string {
 	return ""
 }
 
-// guardIsToGo reports whether the port should no longer be restricted to some clients.
+// guardIsToGo reports whether the port should be open to every client.
 func (v view) guardIsToGo(port kernel.ServerKey) bool {
 	server := v.want.Server(v.want.Match(port))
 	return server == nil || !slices.ContainsFunc(server.Members, func(m kernel.Member) bool { return isFirewall(m) && keyOf(m.Element) == port })
@@ -109,7 +107,7 @@ func (v view) destinationsAreWanted(port kernel.ServerKey) bool {
 	return found || !slices.ContainsFunc(wanted, func(w kernel.Destination) bool { return w.Weight > 0 })
 }
 
-// sameEndpoint reports whether two destinations are the same endpoint; one of them may belong to an all-ports server.
+// One of the destinations may belong to an all-ports server.
 func sameEndpoint(a, b kernel.Destination) bool {
 	return a.Addr == b.Addr || a.Addr.Addr() == b.Addr.Addr() && min(a.Addr.Port(), b.Addr.Port()) == 0
 }
@@ -119,12 +117,10 @@ func (v view) timing(m kernel.Member) want.Timing {
 	return set.Timing
 }
 
-// admits reports whether the member lets clients pass a guard.
 func admits(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-ALLOWED") }
 
 func isFirewall(m kernel.Member) bool { return strings.HasSuffix(m.Set, "-FIREWALLED") }
 
-// firewalled reports whether the port is restricted to some clients.
 func (v view) firewalled(key kernel.ServerKey) bool {
 	return slices.ContainsFunc(v.base.Sets, func(set want.Set) bool {
 		m := kernel.Member{Set: set.Name, Element: want.LedgerEntry(v.base.Ledger, key).Element}

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Since returns a checker for the states that follow before. It also reports wanted ports that answered in before, but now refuse new
+// Since returns a checker for a sync that starts at the given state. It also reports wanted ports that answered then, but now refuse new
 // connections or do not masquerade them.
 func (c *Checker) Since(before *kernel.State) *Checker {
 	since := *c
@@ -17,7 +17,7 @@ func (c *Checker) Since(before *kernel.State) *Checker {
 	return &since
 }
 
-// interruptions lists the missing entries that packets to these ports need once our rules are in place. Other rules need other entries.
+// interruptions lists missing set entries. Packets to ports that answered before need these entries once our rules exist.
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil
@@ -40,7 +40,7 @@ func (v view) interruptions() []string {
 	return wrong
 }
 
-// hasOwnServer reports whether the port of an entry has its own virtual server: packets match that before an all-ports server.
+// hasOwnServer reports whether the port of an entry has its own virtual server. Packets match it before an all-ports server.
 func (v view) hasOwnServer(m kernel.Member, allPorts kernel.ServerKey) bool {
 	port := kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol}
 	_, exists := v.s.Servers[port]
@@ -52,7 +52,6 @@ func Interrupted(m kernel.Member) string {
 	return fmt.Sprintf("packets that were served see a wrong set entry: %s", m)
 }
 
-// needed lists the set entries that packets to a virtual server need.
 func (v view) needed(server *want.Server) []kernel.Member {
 	needed := slices.Clone(server.Members)
 	if _, arrive := v.before.Addresses[server.Key.Addr.Addr()]; arrive {
@@ -72,7 +71,6 @@ func (v view) idleGuards(key kernel.ServerKey) (wrong []string) {
 	return wrong
 }
 
-// answers reports whether new connections reach a wanted endpoint.
 func (v view) answers(key kernel.ServerKey) bool {
 	wanted := v.want.Server(key)
 	return wanted != nil && slices.ContainsFunc(v.s.Servers[key].Destinations, func(d kernel.ObservedDestination) bool {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// reply simulates a pod's response to a command.
 type reply struct {
 	stdout, stderr string
 	exit           int
@@ -31,7 +30,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 		return
 	}
 	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {
-		return // Handshake has responded
+		return // Handshake has sent the response
 	}
 	streams := make(chan httpstream.Stream, 3)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
@@ -62,7 +61,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 		case <-time.After(time.Millisecond):
 		}
 	}
-	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // hides WriterTo: an SPDY frame holds at most 16 MiB
+	stdout := struct{ io.Reader }{strings.NewReader(answer.stdout)} // hides WriterTo, because an SPDY frame is limited to 16 MiB
 	_, _ = io.Copy(byType[corev1.StreamTypeStdout], stdout)         // the client may have disconnected
 	_, _ = io.WriteString(byType[corev1.StreamTypeStderr], answer.stderr)
 	status := metav1.Status{Status: metav1.StatusSuccess}
@@ -79,7 +78,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	<-conn.CloseChan()
 }
 
-// podOf returns the pod in a URL path of the API server (…/pods/NAME/exec) or of a kubelet
+// podOf returns the pod in a URL path of the API server (…/pods/NAME/exec) or kubelet
 // (/exec/NAMESPACE/NAME/CONTAINER).
 func podOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")

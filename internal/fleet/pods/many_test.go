@@ -20,7 +20,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-// largeCluster returns an API server with an agent on each of 1,000 nodes. The agents respond with reply.
 func largeCluster(t *testing.T, reply func(pod string, line []string) reply) Config {
 	t.Helper()
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
@@ -39,7 +38,6 @@ func largeCluster(t *testing.T, reply func(pod string, line []string) reply) Con
 	return Config{Client: rest.Config{Host: api.URL}, Namespace: "kube-system", All: true, Parallel: 10, Timeout: time.Minute}
 }
 
-// manyServices is the answer of a node with 200 Services of two endpoints each.
 func manyServices() string {
 	var items []string
 	for i := range 200 {
@@ -52,8 +50,8 @@ func manyServices() string {
 	return `{"kind": "ServiceList", "agent": true, "items": [` + strings.Join(items, ",") + "]}"
 }
 
-// TestManyNodes: only a few nodes are queried at the same time, and the answers of 1,000 nodes need hardly more memory
-// than one answer.
+// TestManyNodes: only a few nodes are queried at the same time, and the memory does not grow with the number of
+// answers.
 func TestManyNodes(t *testing.T) {
 	document := manyServices()
 	var running, most atomic.Int64
@@ -65,7 +63,7 @@ func TestManyNodes(t *testing.T) {
 		return reply{stdout: document}
 	})
 	q := fleet.Question{Command: "services"}
-	merger, inUse := fleet.NewMerger(q, false), []uint64(nil) // after each 100 answers
+	merger, inUse := fleet.NewMerger(q, false), []uint64(nil) // bytes in use after every 100 answers
 	arrived := 0
 	left, err := Ask(t.Context(), cfg, q, func(a fleet.Answer, _ int) {
 		merger.Add(a)
@@ -80,14 +78,13 @@ func TestManyNodes(t *testing.T) {
 	if len(r.Rows) != 200 || len(r.Rows[0].Nodes) != 1000 || r.Rows[0].Sums[0] != 1000 || len(r.Disagreements) != 0 || r.ExitStatus != 0 {
 		t.Errorf("%d rows, the first %+v", len(r.Rows), r.Rows[:1])
 	}
-	// The fake API server runs in this process, too, and has copies of the answers in transit.
+	// The fake API server runs in this process, and its buffers also count.
 	all, end := uint64(1000*len(document)), live()
 	if t.Logf("answers of %d bytes; bytes in use after every 100 answers: %d, at the end: %d", all, inUse, end); slices.Max(inUse) > all/2 || end > all/10 {
 		t.Error("too many bytes are in use")
 	}
 }
 
-// live returns the number of heap bytes in use.
 func live() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -95,8 +92,7 @@ func live() uint64 {
 	return m.HeapAlloc
 }
 
-// TestInterrupted: an interrupted command keeps the answers that have arrived and counts the nodes that were not
-// queried.
+// TestInterrupted: an interrupted command keeps the answers that have arrived.
 func TestInterrupted(t *testing.T) {
 	cfg := largeCluster(t, func(pod string, _ []string) reply {
 		return reply{stdout: wellDocument, hang: pod > "agent-node-099"}

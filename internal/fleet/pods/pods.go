@@ -1,5 +1,5 @@
-// Package pods finds the agents' pods and runs commands in them, through the API server's pods/exec. It needs no other
-// access and opens no port.
+// Package pods finds the agents' pods and runs commands in them, through the API server's pods/exec. It needs no
+// other access and opens no port.
 //
 // May import: fleet, client-go, and the API types.
 package pods
@@ -33,39 +33,35 @@ import (
 )
 
 const (
-	// agentLabels selects the pods that the chart creates.
-	agentLabels = "app.kubernetes.io/name=kube-ipvs"
-	// agentContainer is the name of the agent's container in these pods.
+	agentLabels    = "app.kubernetes.io/name=kube-ipvs"
 	agentContainer = "kube-ipvs"
-	// maxAnswer is the maximum size of a node's output. A node with 10,000 Services needs a tenth of it.
+	// maxAnswer limits a node's output. The output of a node with 10,000 Services is a tenth of this limit.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
 )
 
 // Config selects the agents to query.
 type Config struct {
-	Client rest.Config
-	// Namespace is the namespace of the agents.
+	Client    rest.Config
 	Namespace string
-	// Nodes are the nodes to query; if it is empty, Ask selects some. All selects every node.
+	// Nodes are the nodes to query. If it is empty, Ask selects some, or all nodes if All is true.
 	Nodes []string
 	All   bool
 	// Parallel is the number of nodes to query at the same time. Timeout applies to each node.
 	Parallel int
 	Timeout  time.Duration
-	// Image is the image of temporary pods that run the command, also on nodes without an agent; empty to run it in the agents' pods. PullSecret
-	// is the Secret for pulling the image.
+	// Image is the image of temporary pods for the command, and PullSecret its pull secret. Without an image, the
+	// command runs in the agents' pods.
 	Image, PullSecret string
-	// Account is the ServiceAccount of temporary pods, and KubeProxy the ConfigMap with kube-proxy's configuration, which the command reads. Without
-	// them, the pods have no access to the API server, and the command has its defaults.
+	// Account is the ServiceAccount of temporary pods, and KubeProxy the ConfigMap with kube-proxy's configuration.
+	// Without an Account, the pods cannot access the API server.
 	Account, KubeProxy string
 
 	answerLimit int // for tests; maxAnswer if zero
 }
 
-// Ask passes the answer of each selected node to take, one at a time, in the order of arrival. It returns the number of
-// nodes that it did not query, because there are too many or ctx ended. Ask does not retain an answer after take
-// returns.
+// Ask calls take with the answer of each selected node, one at a time. It returns the number of nodes that it did not
+// query, because there are too many or ctx ended. Ask does not retain an answer.
 func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fleet.Answer, asking int)) (notAsked int, err error) {
 	line, err := q.Line()
 	if err != nil {
@@ -81,7 +77,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	}
 	var group errgroup.Group
 	group.SetLimit(max(cfg.Parallel, 1))
-	var mu sync.Mutex // while take runs, at most cfg.Parallel other answers wait in their limited buffers
+	var mu sync.Mutex // while take runs, at most cfg.Parallel answers wait in their buffers
 	for i, name := range names {
 		if ctx.Err() != nil {
 			left += len(names) - i
@@ -98,7 +94,7 @@ func Ask(ctx context.Context, cfg Config, q fleet.Question, take func(answer fle
 	return left, group.Wait()
 }
 
-// asking returns the nodes to ask, the number of the others, and the function that asks one.
+// asking returns the nodes to query, the number of the remaining nodes, and a function that queries a node.
 func (cfg *Config) asking(ctx context.Context, client kubernetes.Interface, q fleet.Question, line []string) (
 	names []string, left int, ask func(node string) fleet.Answer, err error,
 ) {
@@ -124,7 +120,6 @@ func (cfg *Config) asking(ctx context.Context, client kubernetes.Interface, q fl
 	return names, left, func(node string) fleet.Answer { return cfg.askTemporary(ctx, client, node, q, line) }, nil
 }
 
-// choose returns the names of the nodes to query, and the number of the remaining nodes.
 func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, names []string, q fleet.Question) (chosen []string, left int) {
 	if len(cfg.Nodes) > 0 {
 		return slices.Compact(slices.Sorted(slices.Values(cfg.Nodes))), 0
@@ -136,7 +131,6 @@ func (cfg *Config) choose(ctx context.Context, client kubernetes.Interface, name
 	return fleet.Choose(names, near, cfg.All)
 }
 
-// find returns the agents' pods by node.
 func find(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]*corev1.Pod, error) {
 	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: agentLabels})
 	if err != nil {
@@ -157,8 +151,8 @@ func find(ctx context.Context, client kubernetes.Interface, namespace string) (m
 	return agents, nil
 }
 
-// better reports whether to query pod a of a node rather than pod b. A node can have two pods while the DaemonSet
-// replaces one.
+// better reports whether to query pod a of a node rather than pod b. A node can have two pods during an update of the
+// DaemonSet.
 func better(a, b *corev1.Pod) bool {
 	if x, y := silence(a) == "", silence(b) == ""; x != y {
 		return x
@@ -177,8 +171,8 @@ func silence(pod *corev1.Pod) string {
 	return ""
 }
 
-// withEndpoint returns the nodes with an endpoint of the Service. If it cannot read EndpointSlices, it returns none.
-// This affects only which nodes are selected, not their answers.
+// withEndpoint returns the nodes with an endpoint of the Service. An error affects only which nodes are selected, not
+// their answers.
 func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Question) map[string]bool {
 	namespace, name := q.Service()
 	if name == "" {
@@ -199,7 +193,6 @@ func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Ques
 	return nodes
 }
 
-// ask runs the command in one pod.
 func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, q fleet.Question, line []string) fleet.Answer {
 	answer := fleet.Answer{Node: node}
 	if pod == nil {
@@ -241,7 +234,6 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 	return answer
 }
 
-// setDocument sets the document, or the messages if there is none.
 func setDocument(answer *fleet.Answer, q fleet.Question, output, messages []byte) {
 	if document := documentOf(q, output); json.Valid(document) {
 		answer.Document = document
@@ -250,17 +242,15 @@ func setDocument(answer *fleet.Answer, q fleet.Question, output, messages []byte
 	answer.Error = cmp.Or(strings.TrimSpace(string(messages)), fmt.Sprintf("exit status %d without an answer", *answer.ExitStatus))
 }
 
-// documentOf returns the JSON document in the output of a command.
 func documentOf(q fleet.Question, output []byte) []byte {
 	output = bytes.TrimSpace(output)
 	if q.Text() && len(output) > 0 {
-		output, _ = json.Marshal(string(output)) // a string has no error
+		output, _ = json.Marshal(string(output)) // marshaling a string never fails
 	}
 	return output
 }
 
-// agentFlags returns the agent's flags from its pod. Like the kubelet, it expands variables that the pod's
-// specification defines.
+// agentFlags returns the agent's flags from its pod. Like the kubelet, it expands variables.
 func agentFlags(pod *corev1.Pod) []string {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == agentContainer })
 	container := pod.Spec.Containers[i]
@@ -327,7 +317,6 @@ func (l *limited) exceeds() bool {
 	return l.exceeded
 }
 
-// bytes returns the stored output.
 func (l *limited) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()

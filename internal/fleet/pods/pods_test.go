@@ -29,7 +29,6 @@ const (
 	unwellDocument = `{"kind": "Status", "findings": [{"severity": "broken", "subject": "agent", "problem": "no sync"}]}`
 )
 
-// ask returns the answers, sorted by node.
 func ask(t *testing.T, cfg Config, q fleet.Question) (answers []fleet.Answer, left int, err error) {
 	t.Helper()
 	left, err = Ask(t.Context(), cfg, q, func(a fleet.Answer, _ int) { answers = append(answers, a) })
@@ -37,7 +36,6 @@ func ask(t *testing.T, cfg Config, q fleet.Question) (answers []fleet.Answer, le
 	return answers, left, err
 }
 
-// merged returns the report of answers.
 func merged(q fleet.Question, answers []fleet.Answer, left int) fleet.Report {
 	m := fleet.NewMerger(q, false)
 	for _, a := range answers {
@@ -46,7 +44,6 @@ func merged(q fleet.Question, answers []fleet.Answer, left int) fleet.Report {
 	return m.Report(left, "")
 }
 
-// agentOn returns the agent's pod on a node.
 func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: "kube-system", Labels: map[string]string{"app.kubernetes.io/name": "kube-ipvs"}},
@@ -55,8 +52,8 @@ func agentOn(node string, phase corev1.PodPhase) corev1.Pod {
 	}
 }
 
-// TestAnswers: each kind of failure becomes the answer of its node, and does not delay other nodes. This API server
-// does not support WebSockets, so exec uses SPDY.
+// TestAnswers: a node that fails does not delay other nodes. This API server does not support WebSockets, so exec
+// uses SPDY.
 func TestAnswers(t *testing.T) {
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	for _, node := range []string{"well", "fails", "hangs", "endless", "forbidden", "huge", "broken"} {
@@ -111,7 +108,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// checkAnswers compares the answers with those that TestAnswers expects from each node.
 func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	t.Helper()
 	got := map[string]string{}
@@ -131,7 +127,7 @@ func checkAnswers(t *testing.T, answers []fleet.Answer) {
 	}
 }
 
-// TestAgentFlags: plan and preflight run with the agent's flags, whose variables are expanded with the pod's values.
+// TestAgentFlags: plan and preflight run with the agent's flags, with variables expanded.
 func TestAgentFlags(t *testing.T) {
 	pod := agentOn("node-1", corev1.PodRunning)
 	pod.Spec.Containers[0].Args = []string{"run", "--hostname-override=$(NODE_NAME)", "--config=/etc/$(FILE)"}
@@ -160,7 +156,7 @@ func TestNoAgents(t *testing.T) {
 	}
 }
 
-// operator returns a user with the documented permissions: to list pods and to create pods/exec.
+// operator returns a user with the documented permissions.
 func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) *rest.Config {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "operator", Namespace: "kube-system"}, Rules: []rbacv1.PolicyRule{
@@ -184,8 +180,7 @@ func operator(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Int
 	return config
 }
 
-// TestRealAPIServer queries pods through a real kube-apiserver, with WebSockets between client and API server. Only the
-// kubelet is a fake.
+// TestRealAPIServer: only the kubelet is a fake. The client uses WebSockets.
 func TestRealAPIServer(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
 	client, err := kubernetes.NewForConfig(cp.Client())

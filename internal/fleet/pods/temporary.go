@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// temporaryLabel marks pods that run a single command. Its value differs from that of agents, so that find does not select these pods.
+	// temporaryLabel marks temporary pods. Its value differs from that of agents, so that find does not select these
+	// pods.
 	temporaryLabel = "app.kubernetes.io/name"
 	temporaryName  = "kube-ipvs-once"
-	// extraTime is added to the deadline of a pod, so that a pod that nobody deletes still ends.
+	// extraTime is added to the deadline of a pod. A pod ends at its deadline even if the command cannot delete it.
 	extraTime = time.Minute
 	pollEvery = 500 * time.Millisecond
 )
 
-// nodeNames lists the nodes that can run the agent.
 func nodeNames(ctx context.Context, client kubernetes.Interface) (names []string, err error) {
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -41,7 +41,7 @@ func nodeNames(ctx context.Context, client kubernetes.Interface) (names []string
 	return names, nil
 }
 
-// removeLeftovers deletes the pods that an earlier command could not delete.
+// removeLeftovers deletes ended pods that earlier commands could not delete.
 func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(cfg.Namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
@@ -58,7 +58,6 @@ func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interf
 	return nil
 }
 
-// askTemporary runs the command in a new pod and deletes the pod.
 func (cfg *Config) askTemporary(all context.Context, client kubernetes.Interface, node string, q fleet.Question, line []string) (answer fleet.Answer) {
 	answer.Node = node
 	ctx, cancel := context.WithTimeout(all, cfg.Timeout)
@@ -93,7 +92,8 @@ func (cfg *Config) askTemporary(all context.Context, client kubernetes.Interface
 	return answer
 }
 
-// untilEnd waits until a pod has ended and returns its exit status, or why it has not ended.
+// untilEnd waits until a pod ends and returns its exit status. If ctx ends first, problem is the reason why the pod
+// has not ended.
 func (cfg *Config) untilEnd(ctx context.Context, client kubernetes.Interface, name string) (status int, problem string, err error) {
 	problem = "no answer"
 	for {
@@ -114,7 +114,6 @@ func (cfg *Config) untilEnd(ctx context.Context, client kubernetes.Interface, na
 	}
 }
 
-// progress returns the exit status of a pod that has ended, or why it has not started.
 func progress(pod *corev1.Pod) (status int, problem string, ended bool) {
 	for _, c := range pod.Status.ContainerStatuses {
 		switch {
@@ -130,7 +129,6 @@ func progress(pod *corev1.Pod) (status int, problem string, ended bool) {
 	return 0, problem, false
 }
 
-// readLog reads the document from the log of a pod.
 func (cfg *Config) readLog(ctx context.Context, client kubernetes.Interface, q fleet.Question, answer *fleet.Answer) error {
 	most := int64(cmp.Or(cfg.answerLimit, maxAnswer))
 	text, err := client.CoreV1().Pods(cfg.Namespace).GetLogs(answer.Pod, &corev1.PodLogOptions{Container: agentContainer, LimitBytes: &most}).DoRaw(ctx)
@@ -142,7 +140,8 @@ func (cfg *Config) readLog(ctx context.Context, client kubernetes.Interface, q f
 	return nil
 }
 
-// splitLog separates the document on stdout from the messages on stderr, because a log contains both. Only messages begin with a letter.
+// splitLog separates the document on stdout from the messages on stderr, because the log of a pod contains both.
+// Messages begin with a letter.
 func splitLog(text []byte) (document, messages []byte) {
 	for line := range bytes.Lines(text) {
 		if bytes.ContainsAny(line[:1], "{}[] ") {
@@ -154,7 +153,7 @@ func splitLog(text []byte) (document, messages []byte) {
 	return document, messages
 }
 
-// temporaryPod has the rights of the agent. It has access to the API server only if a ServiceAccount is named.
+// temporaryPod returns a pod with the rights of the agent. It can access the API server only with a ServiceAccount.
 func (cfg *Config) temporaryPod(node, command string, line []string) *corev1.Pod {
 	fromHost := func(name, path string, kind corev1.HostPathType) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}

@@ -20,14 +20,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/fleet"
 )
 
-// outcome is what becomes of the pod on a node.
+// outcome is how the command's pod ends on a node.
 type outcome struct {
 	log   string
 	exit  int32
-	state *corev1.ContainerState // instead of an end
+	state *corev1.ContainerState // if the pod does not end
 }
 
-// runPods acts like the kubelets of the nodes: it gives each new pod its outcome.
+// runPods acts as the kubelet: it sets the outcome of each new pod.
 func runPods(ctx context.Context, t *testing.T, client kubernetes.Interface, of map[string]outcome) {
 	pods := client.CoreV1().Pods("kube-system")
 	watch, err := pods.Watch(ctx, metav1.ListOptions{})
@@ -52,8 +52,8 @@ func runPods(ctx context.Context, t *testing.T, client kubernetes.Interface, of 
 	}
 }
 
-// TestTemporaryPods: on nodes without an agent, the command runs in pods of its own, which are deleted in the end, whatever becomes of them. The
-// API server is a real one, and accepts the pods.
+// TestTemporaryPods: on nodes without an agent, the command runs in temporary pods and always deletes them. A real
+// API server validates the pods.
 func TestTemporaryPods(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
 	client, err := kubernetes.NewForConfig(cp.Client())
@@ -99,7 +99,7 @@ func TestTemporaryPods(t *testing.T) {
 	if r := merged(q, answers, left); r.Verdict != fleet.NoGo || r.ExitStatus != 1 {
 		t.Errorf("%+v", r)
 	}
-	// An interrupted command deletes its pods, too.
+	// An interrupted command also deletes its pods.
 	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	cfg.All, cfg.Nodes = false, []string{"image"}
@@ -113,7 +113,7 @@ func TestTemporaryPods(t *testing.T) {
 	noneLeft(t, client)
 }
 
-// createNodes creates the nodes of the outcomes, and one of Windows, which must not be asked.
+// createNodes also creates a Windows node, which must not be queried.
 func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outcomes map[string]outcome) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(kubelet)
@@ -132,17 +132,16 @@ func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outc
 	}
 }
 
-// noneLeft checks that no temporary pod is left.
 func noneLeft(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	list, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})
-	left := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // a kubelet ends these
+	left := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }) // a kubelet would delete these
 	if err != nil || len(left) != 0 {
 		t.Errorf("left %d pods, %v", len(left), err)
 	}
 }
 
-// TestPodsThatCompare: with a ServiceAccount and kube-proxy's configuration, the command can read the Services as kube-proxy does.
+// TestPodsThatCompare: with a ServiceAccount and a ConfigMap, the pod can read Services as kube-proxy does.
 func TestPodsThatCompare(t *testing.T) {
 	cfg := Config{Image: "x", Account: "kube-proxy", KubeProxy: "kube-proxy", PullSecret: "pull", Timeout: time.Minute}
 	line := []string{"kube-ipvs", "preflight", "--compare"}

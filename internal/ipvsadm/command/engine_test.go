@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestConnectionsWithAnEngine compares connections with a persistence engine, whose data comes from clients: the
-// Call-ID of a SIP request.
+// TestConnectionsWithAnEngine compares connections with data of a persistence engine: the Call-ID of a client's SIP
+// request.
 func TestConnectionsWithAnEngine(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{

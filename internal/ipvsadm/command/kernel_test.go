@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// output is the result of a program.
 type output struct {
 	Stdout, Stderr string
 	Status         int
@@ -57,8 +56,9 @@ func same(t *testing.T, args ...string) {
 	t.Errorf("ipvsadm %q (-packaged +ours):\n%s", args, diff)
 }
 
-// restore replaces the table in a single process, which is cheaper than many, and returns the output of list commands
-// among the lines. It skips lines that the kernel rejects. The test fails if ipvsadm itself rejects a line.
+// restore replaces the table with one ipvsadm process, which is faster than one process per line. It skips lines
+// that the kernel rejects, and returns the output of list commands among the lines. The test fails if ipvsadm
+// itself rejects a line.
 func restore(t *testing.T, lines []string) string {
 	t.Helper()
 	got := packaged(t, "-C\n"+strings.Join(lines, "\n")+"\n", "-R")
@@ -68,7 +68,6 @@ func restore(t *testing.T, lines []string) string {
 	return got.Stdout
 }
 
-// everyRow contains every kind of row, flag and column.
 var everyRow = []string{
 	"-A -t 203.0.113.9:65535 -s fo",
 	"-a -t 203.0.113.9:65535 -r 10.244.0.9:65535 -g -w 5",
@@ -126,8 +125,7 @@ var everyRow = []string{
 
 var views = [][]string{nil, {"--stats"}, {"--rate"}, {"--thresholds"}, {"--persistent-conn"}, {"--tun-info"}}
 
-// TestEveryRow compares the output of list and save for a table with every kind of row, in all views and with all
-// modifiers.
+// TestEveryRow compares the output of list and save for a table with every kind of row, in all views.
 func TestEveryRow(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, everyRow)
@@ -153,7 +151,6 @@ func TestEveryRow(t *testing.T) {
 	}
 }
 
-// TestMistakes compares error messages and exit statuses.
 func TestMistakes(t *testing.T) {
 	labtest.NetNS(t)
 	for _, args := range []string{
@@ -169,7 +166,6 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestRandomTables compares lists of random tables.
 func TestRandomTables(t *testing.T) {
 	labtest.NetNS(t)
 	r := rand.New(rand.NewPCG(labtest.Seed(t), 0))
@@ -291,7 +287,6 @@ func randomAddress(r *rand.Rand, v6 bool, port int) string {
 	return fmt.Sprintf("%d.%d.0.%d:%d", 1+oneOf(r, r.IntN(223), r.IntN(2)), r.IntN(3), oneOf(r, r.IntN(3), r.IntN(256)), port)
 }
 
-// TestConnections compares connections, persistence templates, and their effect on lists.
 func TestConnections(t *testing.T) {
 	labtest.NetNS(t)
 	restore(t, []string{
@@ -332,7 +327,6 @@ func TestLargeNumbers(t *testing.T) {
 	same(t, "-Ln", "--rate")
 }
 
-// TestSettings compares timeouts and daemons.
 func TestSettings(t *testing.T) {
 	labtest.NetNS(t)
 	packaged(t, "", "--set", "100", "20", "2678400")
@@ -360,7 +354,6 @@ func send(t *testing.T, to unix.Sockaddr, size, count int) {
 	}
 }
 
-// connect starts a TCP connection. It ignores a refused connection.
 func connect(t *testing.T, to unix.Sockaddr) {
 	t.Helper()
 	if err := unix.Connect(socket(t, to, unix.SOCK_STREAM), to); err != nil && err != unix.ECONNREFUSED {

@@ -57,7 +57,6 @@ func (b *Backend) EndFlows(
 	return ended, errors.Join(errs...)
 }
 
-// firstOf keeps the first of several errors.
 func firstOf(first, next error) error {
 	if first != nil {
 		return first

@@ -18,10 +18,10 @@ const (
 	cmdGet    = 1
 	cmdDelete = 2
 
-	attrOriginal = 1 // the tuple of packets in the direction of the first one
+	attrOriginal = 1 // the tuple in the direction of the first packet
 	attrReply    = 2
 	attrStatus   = 3
-	attrInfo     = 4 // of the protocol
+	attrInfo     = 4 // state of the protocol, such as TCP
 	attrID       = 12
 	attrZone     = 18
 
@@ -56,18 +56,17 @@ func request(cmd uint16, f inet.Family, attrs []byte) nlbatch.Request {
 	}
 }
 
-// tuple identifies the packets of one direction.
 type tuple struct {
 	protocol            inet.Protocol
 	source, destination netip.AddrPort
 }
 
-// entry is a tracked connection. Its attributes come from the message.
+// entry is a tracked connection. Its slices are parts of the kernel's message.
 type entry struct {
 	original, reply  []byte
 	id, status, info []byte
-	// zoned is true if another program put the connection, or one direction of it, into a zone. Its addresses may then belong to another
-	// network, and the connection belongs to that program. Virtual switches use zones.
+	// zoned is true if another program put the connection, or one direction of it, into a zone. Such a connection
+	// belongs to that program, and its addresses may belong to another network. Virtual switches use zones.
 	zoned bool
 }
 
@@ -98,7 +97,6 @@ func readEntry(payload []byte) (e entry, err error) {
 	return e, errors.Join(err, e.readZones())
 }
 
-// readZones looks for a zone in one direction.
 func (e *entry) readZones() error {
 	var errs []error
 	for _, direction := range [][]byte{e.original, e.reply} {
@@ -112,7 +110,6 @@ func (e *entry) readZones() error {
 
 func isZero(v []byte) bool { return !slices.ContainsFunc(v, func(b byte) bool { return b != 0 }) }
 
-// flow converts the entry.
 func (e entry) flow() (kernel.Flow, error) {
 	there, err := readTuple(e.original)
 	if err != nil {
@@ -161,7 +158,6 @@ func (e entry) name() []byte {
 	return nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
 }
 
-// protocolOf reads the protocol of a tuple, which may have no ports.
 func protocolOf(b []byte) (p inet.Protocol, err error) {
 	err = eachOf(b, tupleProtocol, func(typ uint16, v []byte) error {
 		if typ != protocolNumber {
@@ -232,7 +228,6 @@ func readPorts(b []byte) (source, destination uint16, err error) {
 	return source, destination, err
 }
 
-// eachOf iterates over the attributes nested in one attribute.
 func eachOf(b []byte, nest uint16, handle func(uint16, []byte) error) error {
 	return nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
 		if typ != nest {

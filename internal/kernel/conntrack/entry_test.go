@@ -38,7 +38,6 @@ func tupleOf(p inet.Protocol, source, destination string) tuple {
 	return tuple{protocol: p, source: netip.MustParseAddrPort(source), destination: netip.MustParseAddrPort(destination)}
 }
 
-// message is tracked connection 7 as the kernel sends it.
 func message(there, back tuple) []byte {
 	b := appendTuple(make([]byte, headerLen), attrOriginal, there)
 	b = appendTuple(b, attrReply, back)
@@ -86,7 +85,6 @@ func TestDeletionNamesOneEntry(t *testing.T) {
 	}
 }
 
-// Connections in zones belong to other programs.
 func TestZones(t *testing.T) {
 	zone := func(typ uint16, number byte) []byte { return nlbatch.AppendAttr(nil, typ, []byte{0, number}) }
 	inDirection := func(number byte) []byte {
@@ -110,7 +108,6 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// tcpEntry is a TCP connection as the kernel sends it.
 func tcpEntry(status uint32, state uint8) []byte {
 	b := message(tupleOf(inet.TCP, "192.0.2.1:4000", "10.96.0.1:80"), tupleOf(inet.TCP, "10.96.0.1:80", "192.0.2.1:4000"))
 	b = nlbatch.AppendAttr(b, attrStatus, binary.BigEndian.AppendUint32(nil, status))
@@ -138,7 +135,6 @@ func TestAnsweredConnectionIsLeftAlone(t *testing.T) {
 	}
 }
 
-// An unreadable entry is never stale.
 func TestUnreadableIsLeftAlone(t *testing.T) {
 	whole := message(there, back)
 	noReply := appendTuple(make([]byte, headerLen), attrOriginal, there)
@@ -205,7 +201,6 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// BenchmarkReadEvent measures the work for one event, without that of the kernel.
 func BenchmarkReadEvent(b *testing.B) {
 	payload := message(there, back)
 	for b.Loop() {

@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// The groups and attributes of events.
 const (
 	groupNew     = 1 << 0
 	groupDestroy = 1 << 2
@@ -31,8 +30,8 @@ const (
 	eventBuffer = 16 << 20
 )
 
-// Watch gives each new and each ended connection to take, until ctx ends. It calls lost when the kernel had no room for events. Connections of
-// other protocols than those of Services, and those in zones, are left out.
+// Watch calls take for each new and each ended connection, and lost when the kernel had no room for events, until ctx
+// ends. It omits connections in zones, and protocols that Services cannot have.
 func Watch(ctx context.Context, take func(kernel.FlowEvent), lost func()) error {
 	sub, err := subscribe()
 	if err != nil {
@@ -71,7 +70,7 @@ func watch(ctx context.Context, sub *nlbatch.Subscription, take func(kernel.Flow
 	}
 }
 
-// readEvent reads an event. relevant is false for connections that cannot be those of Services, such as ICMP.
+// relevant is false for connections that cannot belong to Services, such as ICMP.
 func readEvent(typ uint16, payload []byte) (e kernel.FlowEvent, relevant bool) {
 	e.Ended = typ&0xff == cmdDelete
 	entry, err := readEntry(payload)
@@ -90,9 +89,8 @@ func readEvent(typ uint16, payload []byte) (e kernel.FlowEvent, relevant bool) {
 	return e, readCounts(&e, payload[headerLen:]) == nil
 }
 
-// readCounts reads the counters and the time of a connection, which the kernel has only if sysctls ask for them.
 func readCounts(e *kernel.FlowEvent, attrs []byte) error {
-	numbers := map[[2]uint16]uint64{} // by attribute, and attribute in it
+	numbers := map[[2]uint16]uint64{} // by attribute and nested attribute
 	err := nlbatch.EachAttr(attrs, func(typ uint16, v []byte) error {
 		if typ != attrCountersOriginal && typ != attrCountersReply && typ != attrTimestamp {
 			return nil

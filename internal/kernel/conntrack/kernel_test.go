@@ -49,7 +49,6 @@ func (b *Backend) end(t *testing.T, stale func(kernel.Flow) bool) int {
 	return ended
 }
 
-// flows lists the flows without ending any.
 func (b *Backend) flows(t *testing.T) []kernel.Flow {
 	t.Helper()
 	var all []kernel.Flow
@@ -57,7 +56,6 @@ func (b *Backend) flows(t *testing.T) []kernel.Flow {
 	return all
 }
 
-// echo answers every packet with a word.
 func echo(t *testing.T, addr, word string) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -94,7 +92,7 @@ func ask(t *testing.T, conn net.Conn) string {
 	return string(buf[:n])
 }
 
-// A client that never pauses stays with its first endpoint until the agent ends its flow. Flows of other clients and flows in other zones stay.
+// A client that never pauses stays with its first endpoint until the agent ends its flow.
 func TestClientMovesOn(t *testing.T) {
 	for _, tt := range []struct {
 		inet.Family
@@ -171,7 +169,6 @@ func texts(flows []kernel.Flow) []string {
 	return all
 }
 
-// In a large table, only the stale flows end, even if they span both protocols and several batches.
 func TestManyFlows(t *testing.T) {
 	b := open(t)
 	const n = 1500
@@ -212,7 +209,6 @@ func TestManyFlows(t *testing.T) {
 	}
 }
 
-// If an entry is replaced before its deletion, the new entry stays and no error is returned.
 func TestRecreatedEntryStays(t *testing.T) {
 	b := open(t)
 	f := kernel.Flow{
@@ -242,7 +238,6 @@ func TestRecreatedEntryStays(t *testing.T) {
 	}
 }
 
-// tcpFlow returns the n-th connection to a virtual address that nothing serves.
 func tcpFlow(n int, unanswered bool) kernel.Flow {
 	key := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}
 	return kernel.Flow{
@@ -251,14 +246,13 @@ func tcpFlow(n int, unanswered bool) kernel.Flow {
 	}
 }
 
-// seenReply is the status of an answered connection. The library cannot set it.
+// seenReply marks a connection as answered, which the library cannot do.
 func seenReply(t *testing.T, f kernel.Flow) {
 	t.Helper()
 	command(t, fmt.Sprintf("conntrack -U -p tcp -s %s -d %s --sport %d --dport %d --status SEEN_REPLY",
 		f.Client.Addr(), f.Key.Addr.Addr(), f.Client.Port(), f.Key.Addr.Port()))
 }
 
-// Most connections on a node are established TCP connections, which the kernel omits from the walk since Linux 5.15.
 func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	b := open(t)
 	for i := range 100 {
@@ -277,7 +271,6 @@ func TestWalkLeavesOutAnsweredConnections(t *testing.T) {
 	}
 }
 
-// A connection that is answered after the walk has visited it stays.
 func TestAnswerDuringTheWalk(t *testing.T) {
 	b := open(t)
 	late, never := tcpFlow(1, true), tcpFlow(2, true)
@@ -339,7 +332,6 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestWatch: the kernel reports a connection when it begins and when it ends, with what it has carried.
 func TestWatch(t *testing.T) {
 	b := open(t)
 	command(t, "iptables -A OUTPUT -m conntrack --ctstate NEW -j ACCEPT") // tracks connections in this namespace
@@ -376,7 +368,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// count makes the kernel count packets, and record times.
 func count(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"nf_conntrack_acct", "nf_conntrack_timestamp"} {

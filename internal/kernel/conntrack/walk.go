@@ -15,13 +15,11 @@ import (
 )
 
 const (
-	// walkAttempts is the maximum number of attempts if changes interrupt a walk.
 	walkAttempts = 10
 	// batch is the number of entries deleted in one send.
 	batch = 256
 )
 
-// walk is one family's part of EndFlows.
 type walk struct {
 	backend   *Backend
 	family    inet.Family
@@ -37,7 +35,6 @@ type walk struct {
 	unread    error // error of the first entry that could not be read
 }
 
-// repeat repeats the walk until no change interrupts it.
 func (w *walk) repeat(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		w.failed, w.unread = nil, nil
@@ -67,7 +64,6 @@ func (w *walk) through(ctx context.Context, asked inet.Protocol) error {
 	return err
 }
 
-// visit ends the entry if it is stale.
 func (w *walk) visit(ctx context.Context, payload []byte, asked inet.Protocol) {
 	e, err := w.judge(payload, asked)
 	switch {
@@ -84,13 +80,11 @@ func (w *walk) visit(ctx context.Context, payload []byte, asked inet.Protocol) {
 	}
 }
 
-// staleEntry is an entry to delete.
 type staleEntry struct {
 	entry
 	protocol inet.Protocol
 }
 
-// judge returns the entry if it is stale, otherwise nil.
 func (w *walk) judge(payload []byte, asked inet.Protocol) (*staleEntry, error) {
 	e, err := readEntry(payload)
 	if err != nil {
@@ -120,7 +114,6 @@ func (w *walk) endUnanswered(ctx context.Context, e entry) {
 	}
 }
 
-// stillUnanswered reads an entry again.
 func (w *walk) stillUnanswered(ctx context.Context, e entry) (bool, error) {
 	answers, errs := w.backend.entries.Get(ctx, []nlbatch.Request{e.reading(w.family)})
 	if errs[0] != nil || len(answers[0]) != 1 {
@@ -130,7 +123,6 @@ func (w *walk) stillUnanswered(ctx context.Context, e entry) (bool, error) {
 	return now.unanswered() && bytes.Equal(now.id, e.id), err
 }
 
-// sendDeletions deletes the collected entries.
 func (w *walk) sendDeletions(ctx context.Context) {
 	w.delete(ctx, w.deletions)
 	w.deletions = w.deletions[:0]

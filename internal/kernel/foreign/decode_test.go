@@ -10,14 +10,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// objref is the expression that refers to a named object.
 func objref(typ uint32) []byte {
 	number := binary.BigEndian.AppendUint32(nil, typ)
 	attrs := nlbatch.AppendString(nlbatch.AppendAttr(nil, unix.NFTA_OBJREF_IMM_TYPE, number), unix.NFTA_OBJREF_IMM_NAME, "o")
 	return nlbatch.AppendAttr(nlbatch.AppendString(nil, unix.NFTA_EXPR_NAME, "objref"), unix.NFTA_EXPR_DATA, attrs)
 }
 
-// TestObjects: only objects that let every packet pass count as harmless. An object of an unknown type may stop packets.
+// An object of an unknown type may stop packets.
 func TestObjects(t *testing.T) {
 	opaque, harmless := kernel.NFTOpaque{Text: "object o"}, kernel.NFTAction{Name: "objref"}
 	want := map[uint32]kernel.NFTStatement{
@@ -35,7 +34,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no message of the kernel is too strange. Registers and lengths are those of a packet's registers.
 func FuzzDecode(f *testing.F) {
 	head := []byte{unix.NFPROTO_INET, 0, 0, 0}
 	f.Add(nlbatch.AppendAttr(head, unix.NFTA_RULE_EXPRESSIONS, nlbatch.AppendAttr(nil, 1, objref(unix.NFT_OBJECT_LIMIT))))

@@ -1,7 +1,7 @@
 // Package foreign reads the nftables tables of other programs, for explain.
 //
-// It decodes rules as the kernel lists them. An unknown expression becomes a kernel.NFTOpaque, or an action with its kernel name, so that
-// explain reports it as unknown.
+// An unknown expression becomes a kernel.NFTOpaque, or an action with its kernel name, so that explain reports it as
+// unknown.
 //
 // May import: inet, kernel, kernel/nlbatch and x/sys/unix.
 package foreign

@@ -18,7 +18,6 @@ const (
 	maxTotal    = 1 << 19
 )
 
-// families are the families whose rules are read.
 var families = map[string]byte{"inet": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6}
 
 func familyOf(number byte) string {
@@ -30,7 +29,7 @@ func familyOf(number byte) string {
 	return ""
 }
 
-// Read returns the rules and sets of the tables of these base chains.
+// Read returns the rules and sets of the tables that contain these base chains.
 func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, error) {
 	all := kernel.NFTables{Rules: map[kernel.NFTName][]kernel.NFTRule{}, Sets: map[kernel.NFTName]kernel.NFTSet{}}
 	if len(chains) == 0 {
@@ -57,9 +56,8 @@ func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, erro
 }
 
 type reader struct {
-	conn *nlbatch.Conn
-	all  kernel.NFTables
-	// total counts rules and elements.
+	conn  *nlbatch.Conn
+	all   kernel.NFTables
 	total int
 }
 
@@ -107,7 +105,6 @@ func (r *reader) table(ctx context.Context, t kernel.NFTName) error {
 
 var errTooMany = errors.New("it has too many elements")
 
-// elements reads the elements of a set.
 func (r *reader) elements(ctx context.Context, name kernel.NFTName, set *set) error {
 	attrs := nlbatch.AppendString(nil, unix.NFTA_SET_ELEM_LIST_TABLE, name.Table)
 	attrs = nlbatch.AppendString(attrs, unix.NFTA_SET_ELEM_LIST_SET, name.Name)

@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// decodeRule reads a rule and the name of its chain.
 func decodeRule(payload []byte) (at kernel.NFTName, r kernel.NFTRule, err error) {
 	if len(payload) > 0 {
 		at.Family = familyOf(payload[0])
@@ -37,7 +36,6 @@ func decodeRule(payload []byte) (at kernel.NFTName, r kernel.NFTRule, err error)
 	return at, r, err
 }
 
-// expression contains the attributes of an expression.
 type expression struct {
 	name  string
 	attrs map[uint16][]byte
@@ -60,7 +58,6 @@ func parse(payload []byte) (e expression, err error) {
 
 func (e *expression) has(attr uint16) bool { _, has := e.attrs[attr]; return has }
 
-// number returns a numeric attribute; 0 if it is absent.
 func (e *expression) number(attr uint16) uint32 {
 	v, has := e.attrs[attr]
 	if !has {
@@ -96,7 +93,6 @@ func (e *expression) value(attr uint16) []byte {
 	return v
 }
 
-// data reads a constant: a value or a verdict.
 func data(b []byte) (value []byte, verdict kernel.NFTVerdict, err error) {
 	err = nlbatch.EachAttr(b, func(typ uint16, v []byte) error {
 		if typ == unix.NFTA_DATA_VALUE {
@@ -184,7 +180,6 @@ var decoders = map[string]func(*expression) kernel.NFTStatement{
 	},
 }
 
-// loadsOrStores decodes an expression that reads or writes a field.
 func (e *expression) loadsOrStores(f kernel.NFTField, dreg, sreg uint16) kernel.NFTStatement {
 	if e.has(sreg) {
 		return kernel.NFTStore{From: e.register(sreg), Field: f}
@@ -213,7 +208,7 @@ func decodeExpression(payload []byte) (kernel.NFTStatement, error) {
 	return other(&e), e.err
 }
 
-// other is the statement of an expression whose registers do not matter.
+// other returns the statement for an expression whose registers do not matter.
 func other(e *expression) kernel.NFTStatement {
 	switch e.name {
 	case "limit", "quota", "connlimit", "inner":

@@ -23,7 +23,6 @@ const (
 	lengthOfRegisters = 64
 )
 
-// set is a set that is being read.
 type set struct {
 	kernel.NFTSet
 	intervals, concatenates bool
@@ -36,12 +35,10 @@ type rawElement struct {
 	ends, catchAll bool
 }
 
-// eachAttr iterates over the attributes after the netfilter header.
 func eachAttr(payload []byte, handle func(uint16, []byte) error) error {
 	return nlbatch.EachAttr(payload[min(len(payload), headerLen):], handle)
 }
 
-// decodeSet reads a set without its elements.
 func decodeSet(payload []byte) (name kernel.NFTName, s set, err error) {
 	if len(payload) > 0 {
 		name.Family = familyOf(payload[0])
@@ -72,7 +69,6 @@ func decodeSet(payload []byte) (name kernel.NFTName, s set, err error) {
 	return name, s, err
 }
 
-// fields reads the lengths of the parts of a concatenation.
 func fields(desc []byte) (lengths []int, err error) {
 	err = nlbatch.EachAttr(desc, func(typ uint16, v []byte) error {
 		if typ != setDescConcat {
@@ -91,7 +87,6 @@ func fields(desc []byte) (lengths []int, err error) {
 	return lengths, err
 }
 
-// decodeElements adds the elements of one message.
 func (s *set) decodeElements(payload []byte) error {
 	return eachAttr(payload, func(typ uint16, v []byte) error {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {

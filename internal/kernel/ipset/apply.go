@@ -9,9 +9,7 @@ import (
 )
 
 // Apply executes the operations on sets and members in order and returns one result per operation. A failed operation does not stop later
-// ones.
-//
-// Creating an existing member and deleting a missing one succeed: the state is as requested.
+// operations. Creating an existing member and deleting a missing member succeed.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for from := 0; from < len(ops); {

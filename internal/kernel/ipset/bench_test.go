@@ -20,7 +20,7 @@ func benchElement(i int) kernel.Element {
 	return kernel.Element{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Protocol: inet.TCP, Port: 80}
 }
 
-// BenchmarkAdd fills a set with this package, the library, and the command.
+// BenchmarkAdd compares this package with the library and the command.
 func BenchmarkAdd(b *testing.B) {
 	s := set("V", kernel.HashIPPort, inet.IPv4)
 	b.Run("batched", func(b *testing.B) {
@@ -67,7 +67,6 @@ func benchFill(b *testing.B, backend *Backend, s kernel.Set, fill func()) {
 	}
 }
 
-// BenchmarkList reads the set back.
 func BenchmarkList(b *testing.B) {
 	s := set("V", kernel.HashIPPort, inet.IPv4)
 	ops := []kernel.Op{op(kernel.Create, s)}

@@ -18,7 +18,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// typeOf returns a set type that can contain the element.
 func typeOf(e kernel.Element) kernel.SetType {
 	if e.Bits2 != 0 {
 		return kernel.HashIPPortNet
@@ -64,7 +63,6 @@ func TestElementRoundTrip(t *testing.T) {
 	})
 }
 
-// ranged is a port with a range of clients, in the range's family.
 func ranged(prefix string) kernel.Element {
 	p := netip.MustParsePrefix(prefix)
 	e := kernel.Element{Addr: netip.MustParseAddr("10.0.0.1"), Protocol: inet.TCP, Port: 80, Addr2: p.Addr(), Bits2: uint8(p.Bits())}
@@ -74,7 +72,7 @@ func ranged(prefix string) kernel.Element {
 	return e
 }
 
-// The decoder completes ranges abbreviated by the kernel, ignores attributes of other types, and skips exceptions.
+// The decoder adds prefix lengths that the kernel omitted, ignores attributes of other types, and skips exceptions.
 func TestDecodeRange(t *testing.T) {
 	listing := func(e kernel.Element, flags uint32) []byte {
 		return nlbatch.AppendNest(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_ADT, func(b []byte) []byte {
@@ -213,7 +211,7 @@ func TestTemporaryName(t *testing.T) {
 	}
 }
 
-// FuzzListing: no message makes the decoder panic, and every decoded element can be encoded.
+// No message makes the decoder panic, and every decoded element can be encoded.
 func FuzzListing(f *testing.F) {
 	e := kernel.Element{Addr: netip.MustParseAddr("fd00::1"), Protocol: inet.TCP, Port: 80, Addr2: netip.MustParseAddr("fd00::2")}
 	b := nlbatch.AppendString(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_SETNAME, "KIPVS-V")

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// appendElement appends an element with a line number. If the kernel rejects the element, its error has that number.
+// If the kernel rejects an element, its error contains the line number.
 func appendElement(b []byte, e kernel.Element, line uint32) []byte {
 	return nlbatch.AppendNest(b, nl.IPSET_ATTR_DATA, func(b []byte) []byte {
 		b = appendAddr(b, nl.IPSET_ATTR_IP, e.Addr)
@@ -67,8 +67,7 @@ func checkRange(a netip.Addr, bits int) error {
 	return nil
 }
 
-// decodeElement reads one element of a set of one of our types. ok is false for an element that excludes its range from the set ("nomatch"),
-// because it is not a member.
+// ok is false for an element that excludes its range from the set ("nomatch"), because such an element is not a member.
 func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err error) {
 	flags := uint32(0)
 	err = nlbatch.EachAttr(b, func(attr uint16, v []byte) (err error) {
@@ -99,7 +98,7 @@ func decodeElement(typ kernel.SetType, b []byte) (e kernel.Element, ok bool, err
 	return e, flags&nl.IPSET_FLAG_NOMATCH == 0, nil
 }
 
-// complete adds the prefix length required by the element's type: the kernel may omit it for a single address.
+// The kernel may omit the prefix length of a single address.
 func complete(typ kernel.SetType, e *kernel.Element) error {
 	full := e.Addr2.BitLen()
 	switch {

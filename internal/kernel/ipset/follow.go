@@ -14,27 +14,26 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Follower reads sets repeatedly, and decodes the members only of sets that have changed since the last read.
+// Follower reads sets repeatedly. It decodes the members only of sets that have changed since the last read.
 type Follower struct {
 	backend *Backend
 	seed    maphash.Seed
 	sets    map[string]followed
 }
 
-// followed is a set as last read.
 type followed struct {
 	set     kernel.Set
 	sum     sum
 	members map[kernel.Element]struct{}
 }
 
-// sum identifies members in any order: the kernel's order changes when a set grows.
+// sum does not depend on the order of members, which changes when the kernel's set grows.
 type sum struct {
 	count int
 	hash  uint64
 }
 
-// Follow returns a Follower that has read nothing.
+// Follow returns a new Follower.
 func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, seed: maphash.MakeSeed(), sets: map[string]followed{}}
 }
@@ -68,7 +67,7 @@ func (f *Follower) Read(ctx context.Context, prefix string) (
 	return sets, members, nil
 }
 
-// follow reads a set, and reads it again to decode it if its members differ.
+// follow first only hashes the members of a set. If the hash differs, it reads the set again and decodes its members.
 func (f *Follower) follow(ctx context.Context, h header, before followed) (followed, error) {
 	now := followed{set: h.Set, members: map[kernel.Element]struct{}{}}
 	if !ours(h.Type) {

@@ -12,21 +12,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// header is a set as the kernel lists it, without members.
 type header struct {
 	kernel.Set
 	elements uint32
 	extras   []string
 }
 
-// baseType is the type without extensions.
 func (h header) baseType() kernel.SetType {
 	base, _, _ := strings.Cut(string(h.Type), " ")
 	return kernel.SetType(base)
 }
 
-// decodeHeader reads the parameters of a set. Parameters other than type, family and maxelem, such as a timeout (which would make members
-// expire), are appended to the type, so that the type differs from every owned set's.
+// decodeHeader appends parameters other than type, family and maxelem to the type, so that the type differs from every owned set's. A
+// timeout, for example, would make members expire.
 func decodeHeader(payload []byte) (header, error) {
 	var h header
 	if err := eachAttr(payload, h.attr); err != nil {
@@ -58,7 +56,7 @@ func (h *header) family(v []byte) error {
 	case unix.AF_INET6:
 		h.Family = inet.IPv6
 	}
-	return err // list:set and others have no family
+	return err // some types, such as list:set, have no family
 }
 
 func (h *header) parameter(typ uint16, v []byte) (err error) {
@@ -102,7 +100,6 @@ func ours(t kernel.SetType) bool {
 	return t == kernel.HashIP || t == kernel.HashIPPort || t == kernel.HashIPPortIP || t == kernel.HashIPPortNet
 }
 
-// decodeMembers adds the members in one message of the listing of a set of that type.
 func decodeMembers(typ kernel.SetType, payload []byte, members map[kernel.Element]struct{}) error {
 	return eachAttr(payload, func(attr uint16, v []byte) error {
 		if attr != nl.IPSET_ATTR_ADT {

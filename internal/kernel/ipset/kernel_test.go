@@ -72,7 +72,6 @@ func command(t testing.TB, line string) string {
 	return string(out)
 }
 
-// everySet contains one set of each type and family.
 func everySet() []kernel.Set {
 	var sets []kernel.Set
 	for _, f := range inet.Families {
@@ -144,7 +143,6 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 
-	// Delete everything again.
 	ops = ops[:0]
 	for name, m := range wantMembers {
 		for e := range m {
@@ -217,7 +215,7 @@ func TestMembersAreIdempotent(t *testing.T) {
 	}
 }
 
-// Every refused member has an error, and all others are added.
+// Every refused member has an error, and all other members are added.
 func TestMemberErrorsAreAttributed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []float64{0, 0.001, 0.1, 0.9, 1} {
@@ -289,7 +287,7 @@ func TestFullSet(t *testing.T) {
 	}
 }
 
-// Adding and removing the same element in one call keeps the order, even if other members are rejected.
+// Additions and removals of the same element in one call keep their order, even if other members are rejected.
 func TestOrderOfVerbs(t *testing.T) {
 	b := open(t)
 	s := set("V", kernel.HashIP, inet.IPv4)
@@ -330,14 +328,14 @@ func useInRule(t *testing.T, name, directions string) {
 	command(t, "iptables -A INPUT -m set --match-set "+name+" "+directions+" -j ACCEPT")
 }
 
-// Update gives a set the wanted parameters, regardless of its previous ones, and keeps its members if they fit.
+// Update gives a set the wanted parameters, and keeps its members if they fit.
 func TestUpdateSet(t *testing.T) {
 	v := prefix + "V"
 	for _, tt := range []struct {
 		name    string
 		before  string // arguments of ipset create
 		members string
-		rule    string // directions of a rule, if any
+		rule    string // such as dst, in a rule; empty without a rule
 		want    kernel.Set
 		kept    int
 		err     string

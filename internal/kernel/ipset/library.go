@@ -26,7 +26,7 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	if err := h.SetSocketTimeout(libraryTimeout); err != nil {
 		return err
 	}
-	// The library converts every error to an errno, and panics if it cannot (after a message from another process).
+	// The library converts every error to an errno. It panics if it cannot, which can happen after a message from another process.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("ipset request failed: %v", p)
@@ -35,7 +35,7 @@ func withLibrary(use func(*netlink.Handle) error) (err error) {
 	return use(h)
 }
 
-// create creates a set. It does not change an existing set of that name.
+// create does not change an existing set.
 func create(s kernel.Set) error {
 	if !ours(s.Type) {
 		return fmt.Errorf("type %q is not supported", s.Type)
@@ -67,7 +67,7 @@ var modules = map[kernel.SetType]string{
 	kernel.HashIPPortNet: "ip_set_hash_ipportnet",
 }
 
-// destroy removes a set. The kernel does not report a missing set.
+// The kernel does not report a missing set.
 func destroy(name string) error {
 	err := withLibrary(func(h *netlink.Handle) error { return h.IpsetDestroy(name) })
 	switch {

@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxLines bounds the members of a message, of at most 80 bytes each: the length of the attribute around them has 16 bits.
+// A message contains at most maxLines members, because the length field of their attribute has 16 bits. A member needs at most 80 bytes.
 const maxLines = 500
 
-// segment returns the end of the run of member operations that starts at an index and whose order does not matter, because no set appears
-// with both verbs. Within the run, other members may overtake a refused member.
+// segment returns the end of a run of member operations whose order does not matter, because no set appears with both verbs. Within the
+// run, other members may overtake a refused member.
 func segment(ops []kernel.Op, from int) int {
 	verbOf := map[string]kernel.Verb{}
 	for i := from; i < len(ops); i++ {
@@ -33,15 +33,14 @@ func segment(ops []kernel.Op, from int) int {
 	return len(ops)
 }
 
-// lines are members of one set in one message; numbers are the numbers of their operations.
 type lines struct {
 	set   string
 	verb  kernel.Verb
 	index []int
 }
 
-// applyMembers sends a segment. The kernel stops a message at the first member that it rejects. The members after it are sent again in smaller
-// messages, so that even a message full of rejected members requires only a few rounds.
+// The kernel stops a message at the first member that it rejects. applyMembers sends the members after it again in smaller messages, so
+// that even a message full of rejected members needs only a few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
 	for open := m.messages(); len(open) > 0; {
@@ -64,7 +63,7 @@ type memberApply struct {
 	full []int // operations refused because the set is full
 }
 
-// messages groups the members by set. Members that cannot be sent already have their errors.
+// messages groups the members by set. It omits invalid operations, and records their errors.
 func (m *memberApply) messages() []lines {
 	var all []lines
 	place := map[string]int{}
@@ -102,7 +101,7 @@ func (m *memberApply) fail(i int, err error) {
 
 func (m *memberApply) encode(l lines) nlbatch.Request {
 	attrs := nlbatch.AppendString(nil, nl.IPSET_ATTR_SETNAME, l.set)
-	// When the kernel sends the message back, it overwrites this with the number of the rejected line.
+	// When the kernel sends the message back, it overwrites 0 with the number of the rejected line.
 	attrs = nlbatch.AppendUint32(attrs, nl.IPSET_ATTR_LINENO, 0)
 	attrs = nlbatch.AppendNest(attrs, nl.IPSET_ATTR_ADT, func(b []byte) []byte {
 		for n, i := range l.index {
@@ -117,7 +116,7 @@ func (m *memberApply) encode(l lines) nlbatch.Request {
 	return request(cmd, attrs)
 }
 
-// settle records the outcome of a message and returns the members that remain to be sent.
+// settle records the result of a message, and returns the members that must be sent again.
 func (m *memberApply) settle(l lines, err error) []lines {
 	if err == nil {
 		return nil
@@ -139,7 +138,6 @@ func (m *memberApply) settle(l lines, err error) []lines {
 	return open
 }
 
-// failAll handles errors that are not about one member.
 func (m *memberApply) failAll(l lines, err error) {
 	missing := errors.Is(err, unix.ENOENT)
 	if missing && l.verb == kernel.Delete {
@@ -160,7 +158,7 @@ func (m *memberApply) refuse(i int, err error) {
 	m.fail(i, refusal(err))
 }
 
-// refusedLine returns the index of the line that the kernel rejected. Earlier lines have taken effect.
+// Lines before the refused line have taken effect.
 func refusedLine(err error, count int) (int, bool) {
 	var e *nlbatch.Error
 	if !errors.As(err, &e) {
@@ -179,7 +177,6 @@ func refusedLine(err error, count int) (int, bool) {
 	return int(line) - 1, true
 }
 
-// explainFull adds the size of a full set to its members' errors.
 func (b *Backend) explainFull(ctx context.Context, m *memberApply) {
 	sizes := map[string]uint32{}
 	for _, i := range m.full {

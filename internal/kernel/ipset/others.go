@@ -15,14 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxOthers bounds the number of elements read from another program's set.
 const maxOthers = 1 << 16
 
 // ReadOthers reads the sets of other programs: those whose names do not begin with the prefix.
 func ReadOthers(ctx context.Context, prefix string) (all map[string]kernel.OtherSet, err error) {
 	b, err := New()
 	if errors.Is(err, kernel.ErrUnavailable) {
-		return nil, nil // no rule uses one
+		return nil, nil // no rule uses a set
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +73,6 @@ func (b *Backend) other(ctx context.Context, h header) (set kernel.OtherSet, err
 	return set, err
 }
 
-// decodeOther reads an element of any type.
 func decodeOther(b []byte) (e kernel.OtherElement, err error) {
 	lengths := [2]int{-1, -1}
 	err = nlbatch.EachAttr(b, func(attr uint16, v []byte) (err error) {
@@ -118,7 +116,7 @@ func decodeOther(b []byte) (e kernel.OtherElement, err error) {
 	return e, err
 }
 
-// rangeOf returns the first and last address of a range. The kernel sends either both addresses or a prefix.
+// The kernel sends either both addresses of a range or a prefix.
 func rangeOf(first, last netip.Addr, length int) (netip.Addr, netip.Addr) {
 	switch {
 	case !first.IsValid() || last.IsValid():

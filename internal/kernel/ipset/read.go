@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Read returns the sets whose names have the prefix, and their members. A set of a type unknown to package kernel has that type's name and
-// no members; so does a set with extensions (see decodeHeader).
+// Read returns the sets whose names have the prefix, and their members. A set has no members in the result if its type is unknown to
+// package kernel, or if it has extensions (see decodeHeader).
 func (b *Backend) Read(ctx context.Context, prefix string) (
 	map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error,
 ) {
@@ -41,7 +41,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	return found, nil
 }
 
-// headers lists the parameters of the named set, or of all sets if the name is empty.
+// headers reads all sets if the name is empty.
 func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
 	var attrs []byte
 	if name != "" {
@@ -60,7 +60,7 @@ func (b *Backend) headers(ctx context.Context, name string) ([]header, error) {
 	return headers, nil
 }
 
-// header reads the parameters of one set; the error is kernel.ErrNotFound if it does not exist.
+// header returns kernel.ErrNotFound if the set does not exist.
 func (b *Backend) header(ctx context.Context, name string) (header, error) {
 	headers, err := b.headers(ctx, name)
 	if errors.Is(err, unix.ENOENT) || err == nil && len(headers) == 0 {

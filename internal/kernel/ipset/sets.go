@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// maxName is the maximum length of a set name.
 const maxName = 31
 
 func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) error {
@@ -23,9 +22,8 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 	return fmt.Errorf("verb %d does not apply to sets", verb)
 }
 
-// replace changes the parameters of an existing set. If possible, it fills a second set and swaps the two atomically, so that rules that
-// refer to the set stay. The kernel swaps only sets of the same family and element kind. A set of another type must be recreated, which is
-// impossible while a rule refers to it.
+// If possible, replace fills a second set and swaps the two atomically, so that rules that refer to the set stay. The kernel swaps only
+// sets of the same family and element kind. A set of another type must be recreated, which is impossible while a rule refers to the set.
 func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	have, err := b.header(ctx, want.Name)
 	if err != nil || have.Set == want {
@@ -46,7 +44,6 @@ func (b *Backend) replace(ctx context.Context, want kernel.Set) error {
 	return errors.Join(err, destroy(temporary.Name))
 }
 
-// remake recreates a set that cannot be swapped.
 func remake(have header, want kernel.Set) error {
 	if err := destroy(want.Name); err != nil {
 		return fmt.Errorf("the existing set %s cannot be swapped or destroyed: %w", have.Set, err)
@@ -54,8 +51,8 @@ func remake(have header, want kernel.Set) error {
 	return create(want)
 }
 
-// fillAndSwap keeps the members if the new set has room for all of them; the caller adds missing ones. A set with extensions loses its
-// members, because they are not read.
+// fillAndSwap keeps the members if the new set has room for all of them. A set with extensions loses its members, because they are not
+// read.
 func (b *Backend) fillAndSwap(ctx context.Context, have header, temporary kernel.Set) error {
 	read, err := b.Follow().follow(ctx, have, followed{})
 	if err != nil {
@@ -85,5 +82,5 @@ func (b *Backend) fill(ctx context.Context, name string, members map[kernel.Elem
 	return nil
 }
 
-// temporaryName keeps the name's prefix, so that a leftover set is recognized as owned.
+// temporaryName keeps the prefix, so that the agent recognizes a leftover set as its own.
 func temporaryName(name string) string { return name[:min(len(name), maxName-1)] + "~" }

@@ -17,7 +17,7 @@ const (
 	cmdTest     = nl.IPSET_CMD_TEST
 	cmdDel      = nl.IPSET_CMD_DEL
 
-	// attrBitmask is newer than the library's numbers; it extends the netmask.
+	// attrBitmask extends the netmask. The netlink library does not define it.
 	attrBitmask = 27
 
 	// flagHeaderOnly asks for sets without members.
@@ -26,7 +26,6 @@ const (
 	nfgenHeaderLen = nl.SizeofNfgenmsg
 )
 
-// request starts with the netfilter header and the protocol version.
 func request(cmd uint16, attrs []byte) nlbatch.Request {
 	b := []byte{unix.AF_INET, nl.NFNETLINK_V0, 0, 0}
 	b = nlbatch.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)

@@ -13,7 +13,6 @@ import (
 
 // Config configures the backend.
 type Config struct {
-	// Chains are the owned chains.
 	Chains []kernel.ChainID
 	// Variant and Families are the results of Detect.
 	Variant  Variant

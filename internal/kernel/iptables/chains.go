@@ -52,7 +52,7 @@ func (b *Backend) BaseChains(ctx context.Context) ([]kernel.BaseChain, error) {
 	return chains, nil
 }
 
-// decodeChain reads one chain. The second result is false for chains that no hook calls, or that do not see our packets.
+// hooked is false for chains that no hook calls, and for chains that packets to Services do not traverse.
 func decodeChain(payload []byte) (c kernel.BaseChain, hooked bool, err error) {
 	if len(payload) < nftHeader {
 		return c, false, fmt.Errorf("chain of %d bytes", len(payload))

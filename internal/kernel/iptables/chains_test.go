@@ -13,7 +13,6 @@ import (
 
 func be32(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// chainMessage is a chain as the kernel sends it. Without a hook it is not a base chain.
 func chainMessage(family byte, hook, priority int32, policy, rules int32) []byte {
 	b := []byte{family, 0, 0, 0}
 	b = nlbatch.AppendString(b, unix.NFTA_CHAIN_TABLE, "guard")
@@ -49,7 +48,6 @@ func TestDecodeChain(t *testing.T) {
 	}
 }
 
-// FuzzDecodeChain: no message makes the decoder panic.
 func FuzzDecodeChain(f *testing.F) {
 	f.Add(chainMessage(unix.NFPROTO_INET, 1, -150, 0, 3))
 	f.Add([]byte{})

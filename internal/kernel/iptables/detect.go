@@ -23,9 +23,9 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for choosing the variant, for the log.
 	Why string
-	// Families lists the families that work; Without gives the reason for each of the others. Unsure contains the reasons for which a
-	// family is uncertain: its programs have just failed or hung, or the kernel did not answer. Such a failure may be temporary, so the
-	// family counts as working.
+	// Families lists the families that work; Without gives the reason for each of the others. Unsure contains failures
+	// that may be temporary: the programs of a family failed or hung, or the kernel did not answer. Such a family
+	// counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -37,7 +37,8 @@ type Detection struct {
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// detectLimit bounds the programs that Detect starts: the agent waits for them before it does anything.
+// detectLimit bounds the time of the programs that Detect starts. The agent waits for them before it does anything
+// else.
 const detectLimit = 10 * time.Second
 
 // Detect determines whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
@@ -54,7 +55,7 @@ func Detect(ctx context.Context) (Detection, error) {
 
 // detect kills its programs when limited ends, and fails when ctx ends.
 func detect(ctx, limited context.Context) (Detection, error) {
-	d := &detector{worked: map[attempt]error{}, unasked: map[inet.Family]error{}}
+	d := &detector{tried: map[attempt]error{}, unasked: map[inet.Family]error{}}
 	variant, why, err := d.choose(limited)
 	if err != nil {
 		return Detection{}, err
@@ -89,7 +90,7 @@ func detect(ctx, limited context.Context) (Detection, error) {
 
 var version = regexp.MustCompile(`\d+(\.\d+)+`)
 
-// lasting reports whether an error returned by works is permanent. All other errors may be temporary.
+// lasting reports whether an error returned by tryRestore is permanent. All other errors may be temporary.
 func lasting(err error) bool {
 	return errors.Is(err, ErrNoIPv6) || errors.Is(err, kernel.ErrUnavailable) || errors.Is(err, errNoCapability) || errors.Is(err, exec.ErrNotFound)
 }
@@ -102,7 +103,7 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 
 type detector struct {
 	runner runner
-	worked map[attempt]error // results of the function works
+	tried  map[attempt]error // results of tryRestore
 	// unasked is the reason why the agent could not determine whether nftables contains kubelet's chains of a family.
 	unasked map[inet.Family]error
 }
@@ -150,7 +151,6 @@ func installed(v Variant) bool {
 	return true
 }
 
-// hint looks for one of kubelet's chains and returns a description of its location.
 func (d *detector) hint(ctx context.Context, v Variant) string {
 	if v == Legacy {
 		return d.hintInLegacy(ctx)
@@ -167,8 +167,9 @@ func isIn(chain string, f inet.Family, v Variant) string {
 	return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", chain, f, v)
 }
 
-// hintInLegacy treats the table itself as a hint if its program has just failed. Otherwise, the agent could use the wrong variant until a
-// restart. kubelet creates its chains in both families, so the program of one family answers for both.
+// hintInLegacy treats the table itself as a hint if its program has just failed. Otherwise, the agent could use the
+// wrong variant until a restart. kubelet creates its chains in both families, so the answer of one family's program
+// applies to both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
 	for _, f := range inet.Families {
@@ -194,7 +195,8 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	return hint
 }
 
-// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If permission is missing, works reports it.
+// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If permission is
+// missing, tryRestore returns the error.
 func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
 	objects := make([]nftObject, len(hints))
 	for i, name := range hints {
@@ -227,18 +229,18 @@ func (d *detector) tryRestore(ctx context.Context, v Variant, f inet.Family) err
 	if f == inet.IPv6 && !KernelHasIPv6() {
 		return ErrNoIPv6
 	}
-	err, known := d.worked[attempt{v, f}]
+	err, known := d.tried[attempt{v, f}]
 	if !known {
 		_, err = d.runner.run(ctx, dryRun, v.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--test", "--noflush")
-		d.worked[attempt{v, f}] = err
+		d.tried[attempt{v, f}] = err
 	}
 	return explainProcess(err)
 }
 
-// ErrNoIPv6 is the reason why no program works for IPv6.
+// ErrNoIPv6 means that the kernel has no IPv6.
 var ErrNoIPv6 = errors.New("IPv6 is disabled in the kernel (no /proc/sys/net/ipv6)")
 
-// KernelHasIPv6 is false if the kernel was started without IPv6.
+// KernelHasIPv6 reports whether the kernel was started with IPv6.
 func KernelHasIPv6() bool {
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	return err == nil

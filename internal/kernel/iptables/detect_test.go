@@ -38,7 +38,7 @@ func fakeCommands(t *testing.T, scripts map[string]string) {
 	t.Setenv("PATH", dir)
 }
 
-// listTables sets which tables of both variants the kernel appears to have. It contains no chains of kubelet.
+// listTables sets which tables of both variants the kernel appears to have.
 func listTables(t *testing.T, tables string) {
 	t.Helper()
 	list, before, asked := filepath.Join(t.TempDir(), "tables"), legacyTables, inNFT
@@ -128,7 +128,7 @@ func TestDetectOutlastsFailures(t *testing.T) {
 	}
 }
 
-// detectImpatiently kills a program as soon as it signals in this file that it hangs.
+// detectImpatiently kills a program when the program creates the file "hangs".
 func detectImpatiently(t *testing.T) Detection {
 	t.Helper()
 	limited, kill := context.WithCancel(t.Context())
@@ -148,7 +148,6 @@ func detectImpatiently(t *testing.T) Detection {
 	return d
 }
 
-// If kubelet's chains in iptables-legacy cannot be read, the existence of the table shows which variant the kubelet uses.
 func TestDetectWhileLegacyFails(t *testing.T) {
 	for tables, want := range map[string]Variant{"nat\nmangle\n": Legacy, "nat\n": NFT} {
 		scripts := family(Legacy, "exit 1", "exit 1")
@@ -163,7 +162,6 @@ func TestDetectWhileLegacyFails(t *testing.T) {
 	}
 }
 
-// kubelet has its chains in both families, so while one family's cannot be read, the other's show which variant kubelet uses.
 func TestDetectWhileOneFamilyFails(t *testing.T) {
 	for _, failing := range inet.Families {
 		for table, want := range map[string]Variant{"": NFT, ":" + hints[1] + " - [0:0]": Legacy} {
@@ -188,8 +186,7 @@ func TestDetectStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// Only an answer of the kernel proves that kubelet's chains are not in nftables. Without one, the families work, but the variant may not be
-// the one that the kubelet uses unless its chains are in iptables-legacy.
+// Only an answer of the kernel proves that kubelet's chains are not in nftables.
 func TestDetectWithoutAnAnswer(t *testing.T) {
 	for _, kubelet := range []bool{false, true} {
 		scripts, table := family(NFT, "", ""), ""

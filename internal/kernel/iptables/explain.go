@@ -18,10 +18,8 @@ import (
 // errLocked means that another program held the xtables lock for the whole wait.
 var errLocked = errors.New("xtables lock is held by another program")
 
-// errNoCapability means that this process lacks the capability to use iptables.
 var errNoCapability = errors.New("not permitted")
 
-// symptom is an error message of an iptables command, with advice on how to fix it.
 type symptom struct {
 	text   *regexp.Regexp
 	advice string
@@ -38,13 +36,12 @@ var symptoms = []symptom{
 	{regexp.MustCompile(`TABLE_ADD failed|Failed to initialize nft|Could not fetch rule set generation id`),
 		"the kernel has no nf_tables for this family (module nf_tables)", kernel.ErrUnavailable},
 	{regexp.MustCompile(`can't initialize ip6?tables table|Table does not exist`),
-		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_mangle, iptable_nat and their ip6 twins)", kernel.ErrUnavailable},
+		"the kernel lacks a module of iptables-legacy (ip_tables, iptable_filter, iptable_mangle, iptable_nat and the same modules for ip6)", kernel.ErrUnavailable},
 }
 
 // missingModule matches the kernel's rejection of a rule with an unknown match or target.
 var missingModule = regexp.MustCompile(`missing kernel module|No chain/target/match by that name|RULE_(APPEND|INSERT) failed \(No such file or directory\)`)
 
-// explainProcess adds advice to the failure of an iptables command.
 func explainProcess(err error) error {
 	var p *processError
 	if !errors.As(err, &p) {
@@ -68,7 +65,7 @@ func explainProcess(err error) error {
 	return err
 }
 
-// explainRestore also names the rejected rule.
+// explainRestore adds advice to an error of iptables-restore, and names the rejected rule.
 func explainRestore(err error, text string) error {
 	var p *processError
 	if !errors.As(err, &p) {

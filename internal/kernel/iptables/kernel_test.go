@@ -43,7 +43,6 @@ func onEveryVariant(t *testing.T, test func(*node)) {
 
 var chainM = kernel.ChainID{Table: "mangle", Chain: "KUBE-M"}
 
-// ruleset is testRuleset with a third table, which has jumps from three built-in chains.
 func (n *node) ruleset() kernel.Ruleset {
 	r := testRuleset()
 	r.Family = n.family
@@ -81,7 +80,6 @@ func (n *node) wantView(want kernel.RulesView) {
 	}
 }
 
-// dump returns all rules of the tables in iptables-save format, without counters and dates.
 func (n *node) dump() string {
 	n.Helper()
 	out, err := exec.Command(n.variant.command(n.family, "-save")).Output()

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// leftoverTables lists the tables in which kube-proxy has chains.
 var leftoverTables = map[string]bool{"nat": true, "filter": true, "mangle": true}
 
 // leftovers contains kube-proxy's chains to delete, and its rules in chains that stay.
@@ -26,7 +25,8 @@ type leftovers struct {
 	sets map[string]string
 }
 
-// FindLeftovers lists what kube-proxy has left in this variant, and its ipsets that the remaining rules match. It loads no table.
+// FindLeftovers lists what kube-proxy has left in this variant, and kube-proxy's ipsets that the remaining rules
+// match. It loads no table.
 func (b *Backend) FindLeftovers(ctx context.Context) (found kernel.Leftovers, sets map[string]string, err error) {
 	sets = map[string]string{}
 	for _, f := range inet.Families {
@@ -77,8 +77,8 @@ func (b *Backend) hasHidden(ctx context.Context, f inet.Family) error {
 		"which has them", f, b.variant)
 }
 
-// leftovers decides what is kube-proxy's. The agent uses some of the same chain names. A rule with the agent's tag distinguishes its chains, and
-// an empty chain is the agent's if the agent has any rule.
+// leftovers finds what is kube-proxy's. The agent uses some of the same chain names. A chain is the agent's if a rule
+// in it has the agent's tag. An empty chain is the agent's if the agent has any rule.
 func (s saved) leftovers(ours map[kernel.ChainID]bool) leftovers {
 	parsed, tagged := make([]kernel.SavedRule, len(s.rules)), map[kernel.ChainID]bool{}
 	used := map[kernel.ChainID]bool{}
@@ -110,7 +110,6 @@ func (s saved) leftovers(ours map[kernel.ChainID]bool) leftovers {
 	return l
 }
 
-// proxyChains contains kube-proxy's chains that can be deleted, and its chains that stay because other programs use them.
 type proxyChains struct {
 	chains, kept map[kernel.ChainID]bool
 	why          []string
@@ -130,7 +129,7 @@ func (p *proxyChains) keepUsed() {
 			p.keep(to)
 		}
 	}
-	if p.kept[markMasq] { // the other half of masquerading
+	if p.kept[markMasq] { // it masquerades the packets that KUBE-MARK-MASQ marks
 		p.keep(postrouting)
 	}
 }
@@ -175,7 +174,6 @@ func (p *proxyChains) inOrder() (chains []kernel.ChainID) {
 	return chains
 }
 
-// target is the chain to which a rule jumps.
 func target(r kernel.SavedRule) kernel.ChainID {
 	to := ""
 	switch v := r.Rule.Verdict.(type) {
@@ -187,7 +185,6 @@ func target(r kernel.SavedRule) kernel.ChainID {
 	return kernel.ChainID{Table: r.Table, Chain: to}
 }
 
-// setsOfKubeProxy lists kube-proxy's ipsets that a rule uses.
 func setsOfKubeProxy(r kernel.SavedRule) (names []string) {
 	if !strings.Contains(r.Spec, kernel.ProxySets) {
 		return nil
@@ -232,7 +229,7 @@ func (b *Backend) removeLeftovers(ctx context.Context, f inet.Family, table stri
 	}
 	text := s.leftovers(b.ours).removal(table, objects)
 	if text == "" {
-		return nil // all are gone
+		return nil
 	}
 	_, err = b.runner.run(ctx, text, b.variant.command(f, "-restore"), "-w", strconv.Itoa(lockWait), "--noflush")
 	return explainRestore(err, text)
@@ -247,7 +244,7 @@ func (l leftovers) removal(table string, objects []kernel.Leftover) string {
 		i := slices.IndexFunc(rules, func(r kernel.SavedRule) bool { return r.ChainID == o.ChainID && r.Spec == o.Spec })
 		switch {
 		case o.Spec != "" && i >= 0:
-			rules = slices.Delete(rules, i, i+1) // a second one is another rule
+			rules = slices.Delete(rules, i, i+1) // the chain may contain the same rule twice
 			writeLine(&remove, "-D", o.Chain, o.Spec)
 		case o.Spec == "" && slices.Contains(l.chains, o.ChainID):
 			declare.WriteString(":" + o.Chain + " - [0:0]\n")

@@ -16,7 +16,6 @@ var proxyOurs = map[kernel.ChainID]bool{
 	{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}: true, {Table: "filter", Chain: "KUBE-FORWARD"}: true,
 }
 
-// left prints leftovers, one per line.
 func (l leftovers) String() string {
 	var lines []string
 	for _, r := range l.rules {
@@ -99,8 +98,6 @@ nat KUBE-MARK-MASQ`
 	}
 }
 
-// TestLeftoversBesideTheAgent: the agent's chains stay, including the one that it keeps empty; kube-proxy's jumps to them
-// are deleted.
 func TestLeftoversBesideTheAgent(t *testing.T) {
 	text := strings.NewReplacer(
 		"-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -j KUBE-SVC-NPX46M4PTMTKRN6Y",
@@ -127,8 +124,6 @@ func TestLeftoversBesideTheAgent(t *testing.T) {
 	}
 }
 
-// TestLeftoversInUse: a chain that another program's rule jumps to stays, with everything it uses, and so does an ipset that such a rule
-// matches.
 func TestLeftoversInUse(t *testing.T) {
 	for _, option := range []string{"-j", "-g"} {
 		t.Run(option, func(t *testing.T) { leftoverInUse(t, option) })
@@ -152,8 +147,6 @@ func leftoverInUse(t *testing.T, option string) {
 	}
 }
 
-// TestRemovalOfLeftovers: each table is changed in one step, all chains are emptied before any is deleted, and objects that are no longer
-// leftovers stay.
 func TestRemovalOfLeftovers(t *testing.T) {
 	l := parseAll(t, inIPTablesMode).leftovers(proxyOurs)
 	chain := func(name string) kernel.Leftover {
@@ -180,7 +173,6 @@ COMMIT
 	}
 }
 
-// TestHiddenLeftovers: a variant's rules do not count as absent because its programs are missing.
 func TestHiddenLeftovers(t *testing.T) {
 	for tables, hidden := range map[string]bool{"nat filter\n": true, "filter\n": false} {
 		fakeCommands(t, nil)

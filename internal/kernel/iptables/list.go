@@ -34,7 +34,7 @@ func (s saved) listing() kernel.RuleListing {
 	return l
 }
 
-// parse parses a rule. A target that is neither known nor a chain belongs to an extension.
+// A target that is neither known nor a chain belongs to an extension.
 func (s saved) parse(r kernel.SavedRule) kernel.SavedRule {
 	r = ParseRule(r.ChainID, r.Spec)
 	if to := target(r); to.Chain != "" && !s.chains[to] {

@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestListing: the listing includes foreign rules, in order, and policies of built-in chains. Tables without our chains are omitted.
 func TestListing(t *testing.T) {
 	text := `*raw
 :PREROUTING ACCEPT [0:0]

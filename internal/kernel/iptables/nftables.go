@@ -35,7 +35,7 @@ var inNFT = func(ctx context.Context, f inet.Family, objects []nftObject) ([]boo
 		reqs[i] = o.request(f)
 	}
 	_, errs := conn.Get(ctx, reqs)
-	_ = conn.Close() // it has answered
+	_ = conn.Close()
 	exist := make([]bool, len(objects))
 	for i, err := range errs {
 		if exist[i] = err == nil; !exist[i] && !isMissing(err) {

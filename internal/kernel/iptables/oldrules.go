@@ -36,7 +36,6 @@ func (b *Backend) unused() *Backend {
 	return &Backend{variant: b.variant.Other(), families: inet.Families, ours: b.ours, tables: b.tables, runner: b.runner}
 }
 
-// removeOldRules keeps foreign rules, as remove does.
 func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error {
 	other := b.unused()
 	if Variant(old.Variant) != other.variant {
@@ -45,7 +44,7 @@ func (b *Backend) removeOldRules(ctx context.Context, old kernel.OldRules) error
 	return other.remove(ctx, old.Family)
 }
 
-// anyOfOurs reports whether any rule in the view is ours. A chain alone proves nothing: kube-proxy's chains have the same names.
+// A chain alone proves nothing: kube-proxy's chains have the same names.
 func anyOfOurs(v kernel.RulesView) bool {
 	for _, tags := range v.Jumps {
 		if len(tags) > 0 {

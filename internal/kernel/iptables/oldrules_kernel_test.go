@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// When a node changes its variant, the old variant loses all kube-ipvs rules and keeps all foreign rules.
 func TestOldRulesAreRemoved(t *testing.T) {
 	onEveryVariant(t, func(old *node) {
 		now := &node{old.T, New(Config{Chains: append(ourChains, chainM), Variant: old.variant.Other(), Families: inet.Families}), old.family, old.reader}

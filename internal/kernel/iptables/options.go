@@ -28,7 +28,6 @@ var extras = map[string]bool{
 	"rpfilter --accept-local": true,
 }
 
-// options contains the parser of each option's arguments. Some options belong to one extension, others to all.
 var options = map[string]func(args string) (c kernel.Condition, ok bool){
 	"-s": func(args string) (kernel.Condition, bool) {
 		r, ok := parseRange(args)

@@ -79,7 +79,6 @@ func ofInterface(c kernel.Condition) kernel.Condition {
 	return c
 }
 
-// parseCondition parses an option of an extension, with its arguments.
 func parseCondition(match, option, args string) kernel.Condition {
 	text := strings.TrimSpace(option + " " + args)
 	for _, name := range []string{match + " " + option, option} {
@@ -149,7 +148,6 @@ func parseVerdict(words []string) kernel.Verdict {
 	return kernel.JumpTo(target)
 }
 
-// parseConnectionMark parses the options of target CONNMARK.
 func parseConnectionMark(words []string) kernel.Verdict {
 	packet, connection := ^uint32(0), ^uint32(0)
 	for i, option := range words {

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestParseRule: rules of other programs, as iptables-save prints them.
 func TestParseRule(t *testing.T) {
 	pods := netip.MustParsePrefix("10.244.0.0/16")
 	all := func(conditions ...kernel.Condition) []kernel.Condition { return conditions }
@@ -74,7 +73,6 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-// TestRecognize: a rule with a known tag is replaced by its original form.
 func TestRecognize(t *testing.T) {
 	id := kernel.ChainID{Table: "nat", Chain: "KUBE-MARK-MASQ"}
 	ours := kernel.Rule{Why: "mark", Verdict: kernel.SetMark(0x4000)}
@@ -93,7 +91,6 @@ func TestRecognize(t *testing.T) {
 	}
 }
 
-// FuzzParseRule: every rule can be parsed, and every condition has a text.
 func FuzzParseRule(f *testing.F) {
 	for _, seed := range []string{"", "!", "-j", `-m comment --comment`, `! "" -s 10.0.0.0/33`, "--mark 0x1/", "-i + -j ACCEPT"} {
 		f.Add(seed)

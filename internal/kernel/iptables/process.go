@@ -31,22 +31,20 @@ const (
 // LockWait is how long a Read or Ensure may wait for the xtables lock.
 const LockWait = lockWait * time.Second
 
-// runner starts processes.
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
-	// left reports, for each program with a process that survived being killed, whether that process has since ended. Until then, the program
-	// is not started again.
+	// left contains the programs with a process that survived being killed, and whether that process has ended. Before
+	// that, the program is not started again.
 	left sync.Map
 }
 
 // killDelay is how long a killed process may take to exit and close its pipes. A process in uninterruptible sleep exits only when it wakes up.
 const killDelay = 3 * time.Second
 
-// errUnkillable means that a process has been killed but has not ended.
 var errUnkillable = errors.New("the process was killed, but has not ended; check the kernel log for what it is waiting for")
 
-// wait waits for a process. When the context ends, the process is killed, and wait does not wait much longer.
+// After the context ends and the process is killed, wait waits at most killDelay.
 func (r *runner) wait(ctx context.Context, program string, wait func() error) error {
 	done, ended := make(chan error, 1), &atomic.Bool{}
 	go func() {
@@ -84,12 +82,10 @@ func (l *killLimits) set(program string, limit time.Duration) {
 	l.ofProgram.Store(program, min(max(shortest, limit), longest))
 }
 
-// result is the output of a process that could be started.
 type result struct {
 	stdout, stderr string
 }
 
-// processError is a process that failed.
 type processError struct {
 	command string
 	stderr  string
@@ -105,8 +101,9 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it prints. If this thread's network
-// namespace has no legacy tables, which is the normal case, it starts no program. It returns an error if a table is missing in the output, or its COMMIT line.
+// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it
+// prints. If this thread's network namespace has no legacy tables, which is the normal case, save starts no program.
+// It returns an error if a table or its COMMIT line is missing from the output.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
 	if err != nil || v == Legacy && len(tables) == 0 {
@@ -120,7 +117,6 @@ func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, er
 	return out, err
 }
 
-// complete checks that the output of save contains all of these tables, each with its end.
 func complete(program, text string, tables []string) error {
 	ended, table := map[string]bool{}, ""
 	for line := range strings.Lines(text) {
@@ -142,7 +138,6 @@ func complete(program, text string, tables []string) error {
 	return nil
 }
 
-// kernelTables lists a variant's iptables tables in this thread's network namespace.
 func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, error) {
 	if v == Legacy {
 		tables, err := os.ReadFile(legacyTables[f])
@@ -169,7 +164,6 @@ func kernelTables(ctx context.Context, v Variant, f inet.Family) ([]string, erro
 	return found, nil
 }
 
-// legacyTables contains the files that list the tables for iptables-legacy-save.
 var legacyTables = map[inet.Family]string{
 	inet.IPv4: "/proc/thread-self/net/ip_tables_names",
 	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
@@ -178,7 +172,6 @@ var legacyTables = map[inet.Family]string{
 // maxOutput bounds the output of a program. It is enough for 400,000 rules.
 const maxOutput = 64 << 20
 
-// output keeps what a program prints, up to maxOutput.
 type output struct {
 	text    bytes.Buffer
 	tooLong bool
@@ -200,10 +193,9 @@ func (o *output) ReadFrom(r io.Reader) (int64, error) {
 
 var errTooLong = fmt.Errorf("the output is longer than %d MiB", maxOutput>>20)
 
-// errHung is the reason for killing a process after its limit.
 var errHung = errors.New("no answer")
 
-// run runs a command with the given input and waits for it. When the context ends, it kills the command and its children (modprobe).
+// When the context ends, run kills the command and its children (modprobe).
 func (r *runner) run(ctx context.Context, stdin, name string, args ...string) (result, error) {
 	began, limit := time.Now(), r.limits.get(name)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errHung)

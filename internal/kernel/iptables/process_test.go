@@ -28,7 +28,6 @@ func TestHungProcessIsKilled(t *testing.T) {
 	}
 }
 
-// A program that is slower than its limit is not killed every time: each kill raises the limit.
 func TestSlowProcessGetsMoreTime(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, map[string]string{save: "/bin/sleep 0.2; echo '*filter'; echo COMMIT"})
@@ -60,7 +59,7 @@ func TestLockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSaveStartsNothingWithoutLegacyTables: most nodes have no legacy tables, and each process delays the start by milliseconds.
+// Most nodes have no legacy tables, and each process would delay the agent's start.
 func TestSaveStartsNothingWithoutLegacyTables(t *testing.T) {
 	fakeCommands(t, family(Legacy, "echo '*nat'; echo COMMIT", ""))
 	for tables, starts := range map[string]uint64{"": 0, "nat\n": 1} {
@@ -91,7 +90,6 @@ func TestIncompleteOutput(t *testing.T) {
 	}
 }
 
-// A program with endless output does not use up the agent's memory.
 func TestEndlessOutput(t *testing.T) {
 	for _, to := range []string{"1", "2"} {
 		fakeCommands(t, family(NFT, "exec /bin/cat /dev/zero >&"+to, ""))
@@ -102,7 +100,6 @@ func TestEndlessOutput(t *testing.T) {
 	}
 }
 
-// TestDetectAsksOnce: each program of the chosen variant runs at most once with the same arguments, and none looks for kubelet's chains.
 func TestDetectAsksOnce(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	fakeCommands(t, family(NFT, "echo $0 >>"+log, "echo $0 >>"+log))
@@ -118,7 +115,6 @@ func TestDetectAsksOnce(t *testing.T) {
 	}
 }
 
-// The agent does not wait for a process that cannot be killed, and never starts a second process of the same program.
 func TestUnkillableProcess(t *testing.T) {
 	save := NFT.command(inet.IPv4, "-save")
 	fakeCommands(t, family(NFT, "echo '*filter'; echo COMMIT", ""))

@@ -37,7 +37,6 @@ func (b *Backend) remove(ctx context.Context, f inet.Family) error {
 	return errors.Join(c.errs...)
 }
 
-// removal lists the steps that remove everything, in order.
 type removal struct {
 	rules []kernel.SavedRule // our rules in foreign or shared chains
 	empty []kernel.ChainID   // emptied before any is deleted: they jump to each other
@@ -109,7 +108,6 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// openTool finds the iptables command of a variant and asks for its version.
 func openTool(v Variant, f inet.Family) (*goiptables.IPTables, error) {
 	protocol := goiptables.ProtocolIPv4
 	if f == inet.IPv6 {

@@ -63,7 +63,6 @@ func ruleText(r kernel.Rule) string {
 	return strings.Join(words, " ")
 }
 
-// tablesOf lists the tables in the order in which they are written.
 func tablesOf(r kernel.Ruleset, stale []kernel.SavedRule) []string {
 	var tables []string
 	for _, c := range r.Chains {

@@ -22,10 +22,8 @@ func tagOf(r kernel.SavedRule, ours map[kernel.ChainID]bool) string {
 	return ParseRule(r.ChainID, r.Spec).Tag
 }
 
-// saved is the output of save for the tables of interest.
 type saved struct {
-	chains map[kernel.ChainID]bool
-	// policies are the policies of built-in chains.
+	chains   map[kernel.ChainID]bool
 	policies map[kernel.ChainID]string
 	rules    []kernel.SavedRule
 }
@@ -74,7 +72,6 @@ func incompatible(line string) (table string, ok bool) {
 	return table, ok && strings.Contains(rest, "incompatible")
 }
 
-// view returns the owned part of the saved rules, given the owned chains.
 func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	v := kernel.RulesView{Chains: map[kernel.ChainID][]string{}, Jumps: map[kernel.ChainID][]string{}}
 	for id := range s.chains {
@@ -121,8 +118,9 @@ func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]s
 	return ahead
 }
 
-// jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains: jumps with an older
-// text, duplicates, and jumps behind a rule that they must precede. Such jumps also count as missing at the top.
+// jumps compares the wanted jumps with the saved ones. Stale jumps are unwanted owned rules outside the owned chains:
+// jumps with an older text, duplicates, and jumps behind a rule that they must precede. The last kind also counts as
+// missing, so it is inserted at the top.
 func (s saved) jumps(ours map[kernel.ChainID]bool, want []kernel.Jump) (missing []kernel.Jump, stale []kernel.SavedRule) {
 	type place struct {
 		kernel.ChainID

@@ -127,7 +127,6 @@ func TestJumpsMissingAndStale(t *testing.T) {
 	}
 }
 
-// If another program's rule accepts packets, or returns, they never reach a jump behind it. A jump to a chain of that program does not count.
 func TestRulesAheadOfAJump(t *testing.T) {
 	jump := "-A PREROUTING " + ruleText(testRuleset().Jumps[0].Rule) + "\n"
 	for target, ahead := range map[string]bool{"ACCEPT": true, "RETURN": true, "THEIRS": false} {
@@ -141,7 +140,6 @@ func TestRulesAheadOfAJump(t *testing.T) {
 	}
 }
 
-// parseSave reads render's output as the ruleset's view if the jumps are where save would print them.
 func FuzzRenderedRulesetReadsBack(f *testing.F) {
 	f.Add("why", "word")
 	f.Add(`it's "so"`, `a\b`)

@@ -20,7 +20,7 @@ func (v Variant) command(f inet.Family, suffix string) string {
 	return program + string(v) + suffix
 }
 
-// Other is the other variant, which the host does not use.
+// Other returns the other variant, which the host does not use.
 func (v Variant) Other() Variant {
 	if v == NFT {
 		return Legacy

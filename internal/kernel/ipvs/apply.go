@@ -143,8 +143,7 @@ func destinationError(verb kernel.Verb, err error) error {
 	case errors.Is(err, unix.ENOENT):
 		return kernel.ErrNotFound
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("the address is neither a unicast address of the server's family nor a local one (while the loopback "+
-			"interface is down no address is): %w", err)
+		return fmt.Errorf("the address is neither a unicast address of the server's family nor a local one, or the loopback interface is down: %w", err)
 	}
 	return err
 }

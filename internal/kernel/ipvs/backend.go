@@ -41,7 +41,6 @@ func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 // errNoModule includes the remedy. The request for the family already made the kernel try to load the module (since Linux 5.12).
 var errNoModule = fmt.Errorf("%w: the module ip_vs is not loaded; %s", kernel.ErrUnavailable, kernel.LoadModule("ip_vs"))
 
-// resolve requests the family's number.
 func (b *Backend) resolve(ctx context.Context) error {
 	answers, errs := b.conn.Get(ctx, []nlbatch.Request{familyRequest()})
 	if errors.Is(errs[0], unix.ENOENT) {

@@ -35,7 +35,6 @@ func benchOps() []kernel.Op {
 	return ops
 }
 
-// writeByLibrary creates the same table through the library, one request at a time.
 func writeByLibrary(b *testing.B, h *lib.Handle, ops []kernel.Op) {
 	var svc *lib.Service
 	for _, o := range ops {
@@ -84,7 +83,6 @@ func BenchmarkWrite(b *testing.B) {
 	})
 }
 
-// BenchmarkRead reads such a table.
 func BenchmarkRead(b *testing.B) {
 	for _, way := range []struct {
 		name string

@@ -145,7 +145,6 @@ func TestMarkServersAreSkipped(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no message makes the decoder panic.
 func FuzzDecode(f *testing.F) {
 	s := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:80"), Protocol: inet.TCP}, Scheduler: "rr"}
 	server, err := encodeServer(s)

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// service is a virtual server as the kernel sends it, with attributes in any order.
 type service struct {
 	family, protocol, port uint16
 	address, netmask       []byte
@@ -21,7 +20,7 @@ type service struct {
 	flags, timeout         uint32
 }
 
-// decodeServer reads one virtual server. The second result is false for a firewall-mark server.
+// The second result is false for a firewall-mark server.
 func decodeServer(payload []byte) (kernel.Server, bool, error) {
 	var s service
 	if err := eachNested(payload, attrService, s.attr); err != nil {
@@ -37,7 +36,6 @@ func decodeServer(payload []byte) (kernel.Server, bool, error) {
 	return server, true, nil
 }
 
-// eachNested iterates over the attributes nested in the single attribute of an answer.
 func eachNested(payload []byte, outer uint16, handle func(uint16, []byte) error) error {
 	attrs, err := body(payload)
 	if err != nil {
@@ -106,7 +104,6 @@ func address(family uint16, b []byte) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("address of %d bytes and family %d", len(b), family)
 }
 
-// dest is a destination as the kernel sends it.
 type dest struct {
 	family, port                 uint16
 	address                      []byte
@@ -115,9 +112,8 @@ type dest struct {
 	active, inactive, persistent uint32
 }
 
-// decodeDestination reads one destination of a virtual server of a family.
 func decodeDestination(payload []byte, f inet.Family) (kernel.ObservedDestination, error) {
-	d := dest{family: addressFamily(f)} // kernels before 3.18 do not send it
+	d := dest{family: addressFamily(f)} // kernels before 3.18 do not send the family
 	if err := eachNested(payload, attrDest, d.attr); err != nil {
 		return kernel.ObservedDestination{}, fmt.Errorf("decode destination: %w", err)
 	}

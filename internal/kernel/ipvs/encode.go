@@ -32,7 +32,6 @@ func checkAddress(a netip.AddrPort) error {
 	return nil
 }
 
-// appendKey appends a virtual server's key to the enclosing attribute.
 func appendKey(b []byte, k kernel.ServerKey) []byte {
 	b = nlbatch.AppendUint16(b, svcAddressFamily, addressFamily(k.Family()))
 	b = nlbatch.AppendUint16(b, svcProtocol, uint16(k.Protocol))
@@ -43,7 +42,6 @@ func appendKey(b []byte, k kernel.ServerKey) []byte {
 // requestSize is enough for the attributes of any request, so that encoding allocates once.
 const requestSize = 160
 
-// encodeKey encodes a virtual server's key.
 func encodeKey(k kernel.ServerKey) []byte {
 	return nlbatch.AppendNest(make([]byte, 0, requestSize), attrService, func(b []byte) []byte { return appendKey(b, k) })
 }
@@ -98,8 +96,7 @@ func maskBits(f inet.Family, v []byte) (uint8, error) {
 	return uint8(bits.OnesCount32(m)), err
 }
 
-// encodeDestination encodes a virtual server's key and one of its destinations, with masquerading. The kernel requires all of it even to
-// change a weight.
+// encodeDestination encodes all attributes of a destination, as the kernel requires even to change a weight.
 func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte {
 		b = nlbatch.AppendUint32(b, destForwarding, lib.ConnectionFlagMasq)
@@ -109,7 +106,6 @@ func encodeDestination(d kernel.ServerDestination) ([]byte, error) {
 	})
 }
 
-// encodeDestinationKey encodes a virtual server's key and the key of one of its destinations.
 func encodeDestinationKey(d kernel.ServerDestination) ([]byte, error) {
 	return encodeDest(d, func(b []byte) []byte { return b })
 }

@@ -2,7 +2,6 @@ package ipvs
 
 import "testing"
 
-// TestEncodingAllocatesLittle: encoding a request takes few allocations, because all attributes share one buffer.
 func TestEncodingAllocatesLittle(t *testing.T) {
 	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
 	n := testing.AllocsPerRun(10, func() {
@@ -17,7 +16,6 @@ func TestEncodingAllocatesLittle(t *testing.T) {
 	}
 }
 
-// BenchmarkEncode encodes a virtual server with ten destinations.
 func BenchmarkEncode(b *testing.B) {
 	backend, ops := &Backend{}, benchOps()[:1+benchDestinations]
 	b.ReportAllocs()

@@ -27,7 +27,7 @@ type Follower struct {
 	observed map[kernel.ServerKey]kernel.ObservedServer
 }
 
-// Follow returns a Follower that has read nothing.
+// Follow returns a new Follower.
 func (b *Backend) Follow() *Follower {
 	return &Follower{backend: b, dump: dumpMemory{newMemory[dumped]()}, proc: newProcMemory()}
 }
@@ -92,14 +92,12 @@ func newMemory[V any]() memory[V] { return memory[V]{entries: map[string]*rememb
 
 func (m *memory[V]) begin() { m.reading, m.seen, m.changed = m.reading+1, 0, false }
 
-// put stores an entry that differs from the last read.
 func (m *memory[V]) put(name []byte, value V) *remembered[V] {
 	e := &remembered[V]{value: value}
 	m.entries[string(name)], m.changed = e, true
 	return e
 }
 
-// see marks an entry as still existing.
 func (m *memory[V]) see(e *remembered[V]) {
 	if e.reading != m.reading {
 		e.reading = m.reading
@@ -160,7 +158,6 @@ type procMemory struct {
 	header int
 }
 
-// listed is a virtual server with its destinations.
 type listed struct {
 	hash   uint64
 	parsed destinations // only this server's; none for a firewall-mark server
@@ -170,7 +167,6 @@ func newProcMemory() procMemory {
 	return procMemory{memory: newMemory[listed](), lines: bufio.NewReaderSize(nil, 64<<10), seed: maphash.MakeSeed()}
 }
 
-// read reports whether anything differs from the last read.
 func (m *procMemory) read(file io.Reader) (changed bool, err error) {
 	m.lines.Reset(file)
 	m.begin()
@@ -212,7 +208,6 @@ func (m *procMemory) line(line []byte) error {
 	return nil
 }
 
-// flush finishes a virtual server.
 func (m *procMemory) flush() error {
 	if m.header == 0 {
 		return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// procTable is a table that changes one line at a time.
 type procTable map[int][]string
 
 func (t procTable) text() string {
@@ -70,7 +69,6 @@ func TestFollowProc(t *testing.T) {
 	})
 }
 
-// followed removes the counters that are not followed.
 func followed(all destinations) destinations {
 	left := destinations{}
 	for key, dests := range all {
@@ -98,7 +96,6 @@ func manyLines(servers int) []byte {
 	return text.Bytes()
 }
 
-// An audit that finds no differences decodes nothing, even if connection counts change.
 func TestFollowingAllocatesNothing(t *testing.T) {
 	memory := newProcMemory()
 	if _, err := memory.read(bytes.NewReader(manyLines(1000))); err != nil {

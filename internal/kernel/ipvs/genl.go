@@ -57,7 +57,6 @@ const (
 
 func genlHeader(cmd, version uint8) []byte { return []byte{cmd, version, 0, 0} }
 
-// body returns the part after the generic netlink header.
 func body(payload []byte) ([]byte, error) {
 	if len(payload) < genlHeaderLen {
 		return nil, errors.New("read answer: no generic netlink header")

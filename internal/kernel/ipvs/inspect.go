@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Inspect reads everything.
+// Inspect reads everything that the kernel reports about IPVS.
 func (b *Backend) Inspect(ctx context.Context) (kernel.Table, error) {
 	info, err := b.info(ctx)
 	if err != nil {

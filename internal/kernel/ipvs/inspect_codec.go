@@ -26,7 +26,6 @@ const (
 	noMark       = 0
 )
 
-// encodeTableKey encodes a virtual server's key.
 func encodeTableKey(k kernel.TableKey) []byte {
 	if k.Mark == noMark {
 		return encodeKey(kernel.ServerKey{Addr: k.Addr, Protocol: k.Protocol})
@@ -37,7 +36,6 @@ func encodeTableKey(k kernel.TableKey) []byte {
 	})
 }
 
-// rawTableService adds the fields of a service that only an inspection reads.
 type rawTableService struct {
 	service
 	engine string
@@ -103,16 +101,14 @@ func rawMask(f inet.Family, v []byte) (uint32, error) {
 	return nlbatch.BigUint32(v)
 }
 
-// rawTableDestination adds the fields of a destination that only an inspection reads.
 type rawTableDestination struct {
 	dest
 	tunnel kernel.Tunnel
 	stats  kernel.Counters
 }
 
-// decodeTableDestination reads one destination of a virtual server of a family.
 func decodeTableDestination(payload []byte, f inet.Family) (kernel.TableDestination, error) {
-	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not send it
+	d := rawTableDestination{dest: dest{family: addressFamily(f)}} // kernels before 3.18 do not send the family
 	if err := eachNested(payload, attrDest, d.attr); err != nil {
 		return kernel.TableDestination{}, fmt.Errorf("decode destination: %w", err)
 	}

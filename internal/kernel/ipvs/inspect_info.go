@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// These requests read what the table of virtual servers does not contain.
 const (
 	cmdGetDaemon = 11
 	cmdGetInfo   = 15

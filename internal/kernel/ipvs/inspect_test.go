@@ -55,7 +55,6 @@ func FuzzDecodeTable(f *testing.F) {
 	})
 }
 
-// FuzzTimeouts: timeouts are read or rejected.
 func FuzzTimeouts(f *testing.F) {
 	f.Add(append(genlHeader(cmdSetConfig, 1), 8, 0, 1, 0, 0x84, 3, 0, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {

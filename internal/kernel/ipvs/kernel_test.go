@@ -119,7 +119,6 @@ func randomServer(r *rand.Rand) kernel.Server {
 	return s
 }
 
-// randomTable returns servers with up to ten destinations, and the operations that create them.
 func randomTable(r *rand.Rand, servers int) (table, []kernel.Op) {
 	want, ops := table{}, []kernel.Op(nil)
 	for len(want) < servers {
@@ -140,7 +139,6 @@ func randomTable(r *rand.Rand, servers int) (table, []kernel.Op) {
 	return want, ops
 }
 
-// Written objects read back the same through both readers of this package, the library and the command.
 func TestRoundTrip(t *testing.T) {
 	b, _ := openBackend(t)
 	want, ops := randomTable(rand.New(rand.NewPCG(1, 2)), 300)
@@ -233,7 +231,6 @@ func addrPort(ip []byte, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// lines is a table in ipvsadm's save format.
 func lines(all table) []string {
 	var out []string
 	for key, s := range all {
@@ -306,7 +303,6 @@ func TestDestinationErrors(t *testing.T) {
 	}
 }
 
-// Each error is at the index of its operation, and all other operations succeed.
 func TestErrorsAreAttributed(t *testing.T) {
 	b, _ := openBackend(t)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -382,7 +378,6 @@ func TestRequestsAreBatched(t *testing.T) {
 	}
 }
 
-// An omitted mask is the full mask, even if the kernel would accept 0.
 func TestMaskDefault(t *testing.T) {
 	b, _ := openBackend(t)
 	for _, addr := range []string{"10.96.0.1:80", "[fd00::1]:80"} {

@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Without IPVS in the kernel, every call returns an error with the remedy.
 func TestNoIPVS(t *testing.T) {
 	if _, err := os.Stat(procFile); err == nil {
 		t.Skip("this kernel has IPVS")

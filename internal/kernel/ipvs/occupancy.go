@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Occupancy is the number of connections through all virtual servers, and of the hash buckets of the table that holds them.
+// Occupancy is the number of IPVS connections, and the number of hash buckets of the connection table.
 type Occupancy struct{ Connections, Buckets uint64 }
 
 // ReadOccupancy reads the whole list of virtual servers, because the kernel has no total of connections.
@@ -36,7 +36,7 @@ func parseOccupancy(file io.Reader) (o Occupancy, err error) {
 		fields := bytes.Fields(lines.Bytes())
 		for _, count := range fields[max(len(fields)-2, 0):] {
 			n, err := strconv.ParseUint(string(count), 10, 64)
-			if err == nil { // not the titles of the columns
+			if err == nil { // a header line has no counts
 				o.Connections += n
 			}
 		}

@@ -33,7 +33,7 @@ var (
 
 const procTitleLines = 3
 
-// destinations by virtual server. Every server in the file has an entry.
+// Every server in the file has an entry.
 type destinations map[kernel.ServerKey][]kernel.ObservedDestination
 
 // parseProc reads the file, except for firewall-mark servers and their destinations.
@@ -56,7 +56,6 @@ func parseProc(b []byte) (destinations, error) {
 	return p.all, nil
 }
 
-// parseServers reads a part of the file: the lines of some virtual servers.
 func parseServers(b []byte) (destinations, error) {
 	p := procParser{all: destinations{}}
 	for len(b) > 0 {
@@ -70,7 +69,6 @@ func parseServers(b []byte) (destinations, error) {
 	return p.all, nil
 }
 
-// procParser holds the server whose destinations are being read.
 type procParser struct {
 	all    destinations
 	key    kernel.ServerKey
@@ -149,7 +147,6 @@ var procForwarding = map[string]kernel.Forwarding{
 	"Route":  kernel.ForwardRoute,
 }
 
-// field splits off the first word.
 func field(b []byte) (word, rest []byte) {
 	b = bytes.TrimLeft(b, " ")
 	i := bytes.IndexByte(b, ' ')

@@ -156,7 +156,6 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// BenchmarkParseProc reads 10,000 servers with 10 destinations each.
 func BenchmarkParseProc(b *testing.B) {
 	var text strings.Builder
 	text.WriteString(procHead)

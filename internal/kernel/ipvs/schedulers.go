@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// impossible is the key of a virtual server that cannot exist.
 var impossible = kernel.ServerKey{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), 1), Protocol: inet.TCP}
 
 // Schedulers reports which of these schedulers are in the kernel. Schedulers that could not be checked are absent from the result.

@@ -17,7 +17,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// While another program changes other virtual servers, Read and Lookup return all stable servers unchanged.
 func TestReadDuringWrites(t *testing.T) {
 	b, ns := openBackend(t)
 	want, ops := randomTable(rand.New(rand.NewPCG(9, 10)), 500)
@@ -50,7 +49,6 @@ func TestReadDuringWrites(t *testing.T) {
 	t.Logf("%d reads missed %d stable servers", reads, missed)
 }
 
-// churn creates and deletes servers in a namespace from another thread until it is stopped.
 func churn(t *testing.T, ns *labtest.Namespace) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, never fail by fault injection, and call
-// no hook.
+// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, have no injected faults, and call no
+// hook.
 var _ Admin = (*Fake)(nil)
 
 func (f *Fake) admin(verb kernel.Verb, objects ...kernel.Object) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAdvance: after a successful operation, the known state (kernel.State.Advance) equals the kernel.
+// After a successful operation, the known state (kernel.State.Advance) equals the kernel.
 func TestAdvance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Chains...)
@@ -39,7 +39,6 @@ func TestAdvance(t *testing.T) {
 	})
 }
 
-// planned reports whether the agent can plan the operation.
 func planned(op kernel.Op) bool {
 	switch o := op.Object.(type) {
 	case kernel.Set:

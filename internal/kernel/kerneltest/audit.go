@@ -9,14 +9,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// slowness determines how long audits take.
 type slowness struct {
 	takes  time.Duration
 	random *rand.Rand
 }
 
-// SlowAudits makes audits take the given time, as they would with many objects. Each object is read at the start or at the end of an audit, at
-// random. If anything is written meanwhile, an audit also misses some unchanged objects, as lists of nftables and IPVS do.
+// SlowAudits makes audits last this long, as they would with many objects. An audit reads each object at its start or at its end, at
+// random. If anything is written during an audit, it also misses some unchanged objects, as lists of nftables and IPVS do.
 func (f *Fake) SlowAudits(takes time.Duration, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +84,6 @@ func (f *Fake) readSlowly(ctx context.Context) (*kernel.State, error) {
 	return late, nil
 }
 
-// mix takes each entry from one of two maps.
 func mix[K comparable, V any](first func() bool, a, b map[K]V) map[K]V {
 	mixed := map[K]V{}
 	all := maps.Clone(a)

@@ -10,8 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Commands is the admin of a running kernel: it runs the commands that operations print, in the network namespace of the calling goroutine's
-// thread.
+// Commands is the admin of a running kernel. It runs the commands that operations print, in the network namespace of the calling thread.
 type Commands struct {
 	// IPTables are the programs per family; nil means iptables and ip6tables.
 	IPTables map[inet.Family]string

@@ -10,10 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Diff describes how have differs from want; it is empty if the states are equal.
+// Diff describes how have differs from want. The text is empty if the states are equal.
 func Diff(want, have *kernel.State) string { return diffValues(want, have) }
 
-// diffValues compares any part of a state by every exported field.
 func diffValues(want, have any) string {
 	return cmp.Diff(want, have,
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
@@ -24,8 +23,8 @@ func diffValues(want, have any) string {
 	)
 }
 
-// presentFamilies and presentJumps drop entries that a reader may omit: a family without our rules, a built-in chain without our jumps.
-// cmpopts.IgnoreMapEntries would also ignore an entry that is empty on one side only.
+// A reader may omit a family without our rules, and a built-in chain without our jumps. cmpopts.IgnoreMapEntries would also ignore an
+// entry that is empty on one side only.
 func presentFamilies(all map[inet.Family]kernel.RulesView) map[inet.Family]kernel.RulesView {
 	present := map[inet.Family]kernel.RulesView{}
 	for family, v := range all {

@@ -33,7 +33,7 @@ func run(t *testing.T, open Open, parts []part) {
 	}
 }
 
-// ipvsOnly parts do not apply to virtual servers in nftables.
+// ipvsOnly lists the parts of the suite that do not apply if nftables balances.
 var ipvsOnly = []string{"ForeignServers", "Timeouts"}
 
 type part struct {
@@ -93,7 +93,6 @@ var ruleParts = []part{
 	{"SetReplace", setReplace},
 }
 
-// bench is a kernel under test, with the suite's assertions.
 type bench struct {
 	*testing.T
 	Subject
@@ -108,7 +107,6 @@ func (b *bench) apply(ops ...kernel.Op) []error {
 	return errs
 }
 
-// must applies operations that must all succeed.
 func (b *bench) must(ops ...kernel.Op) {
 	b.Helper()
 	for i, err := range b.apply(ops...) {
@@ -118,8 +116,8 @@ func (b *bench) must(ops ...kernel.Op) {
 	}
 }
 
-// refused applies operations that must all fail: with one of the kernel's sentinel errors or, if want is nil, with another error. The state
-// must not change.
+// refused applies operations that must all fail with want. If want is nil, the error must not be one of package kernel's sentinel errors.
+// The state must not change.
 func (b *bench) refused(want error, ops ...kernel.Op) {
 	b.Helper()
 	before := b.read()
@@ -134,7 +132,6 @@ func (b *bench) refused(want error, ops ...kernel.Op) {
 	b.unchanged("refused operations", before)
 }
 
-// exists applies an operation that creates an object that already exists.
 func (b *bench) exists(creation kernel.Op) {
 	b.Helper()
 	before := b.read()
@@ -142,8 +139,8 @@ func (b *bench) exists(creation kernel.Op) {
 	b.unchanged("a creation of what exists", before)
 }
 
-// whatExists is the meaning of the error if an object already exists. If no other program can create virtual servers, the operation
-// succeeds.
+// whatExists returns the meaning of the error for an object that already exists. If no other program can create virtual servers, the
+// operation succeeds.
 func (b *bench) whatExists() string {
 	if b.Balanced {
 		return meaning(nil)
@@ -176,7 +173,6 @@ func (b *bench) hasDevice() bool {
 	return has
 }
 
-// holds checks one part of the state.
 func holds[T any](b *bench, what string, want, have T) {
 	b.Helper()
 	if diff := diffValues(want, have); diff != "" {
@@ -184,7 +180,7 @@ func holds[T any](b *bench, what string, want, have T) {
 	}
 }
 
-// byAdmin stops the test if the admin's operation failed, because the test would prove nothing.
+// If the admin's operation failed, the rest of the test would prove nothing.
 func (b *bench) byAdmin(err error) {
 	b.Helper()
 	if err != nil {
@@ -192,7 +188,6 @@ func (b *bench) byAdmin(err error) {
 	}
 }
 
-// meaning is the agent's classification of an error.
 func meaning(err error) string {
 	if err == nil {
 		return "done"
@@ -205,7 +200,7 @@ func meaning(err error) string {
 	return "refused"
 }
 
-// meaningOf returns the meaning of an expected error; nil means an error that is not a sentinel.
+// Nil means any error except the sentinel errors.
 func meaningOf(want error) string {
 	if want == nil {
 		return "refused"
@@ -233,12 +228,10 @@ func key(addr string, p inet.Protocol) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.MustParseAddrPort(addr), Protocol: p}
 }
 
-// plain returns a round-robin virtual server without options.
 func plain(key kernel.ServerKey) kernel.Server {
 	return kernel.Server{Key: key, Scheduler: "rr", MaskBits: uint8(key.Family().Bits())}
 }
 
-// persistent returns a copy of a virtual server with session affinity.
 func persistent(s kernel.Server, timeout uint32, bits uint8) kernel.Server {
 	s.Flags |= kernel.FlagPersistent
 	s.Timeout, s.MaskBits = timeout, bits
@@ -253,7 +246,6 @@ func behind(key kernel.ServerKey, d kernel.Destination) kernel.ServerDestination
 	return kernel.ServerDestination{Server: key, Destination: d}
 }
 
-// observed returns the result of Read for one of our virtual servers without connections.
 func observed(s kernel.Server, destinations ...kernel.Destination) kernel.ObservedServer {
 	o := kernel.ObservedServer{Server: s}
 	for _, d := range destinations {
@@ -262,7 +254,6 @@ func observed(s kernel.Server, destinations ...kernel.Destination) kernel.Observ
 	return o
 }
 
-// ip4 and ip6 return addresses in the suite's networks.
 func ip4(net byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, net, byte(n >> 8), byte(n)})
 }

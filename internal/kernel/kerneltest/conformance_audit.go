@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// audits: the first audit returns everything, later audits return the differences and the objects named in the request.
+// The first audit returns everything. Later audits return the differences and the objects named in the request.
 func audits(b *bench) {
 	web := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, Scheduler: "rr", MaskBits: 32}
 	dns := web
@@ -36,7 +36,7 @@ func audits(b *bench) {
 	b.tells(kernel.Audit{}, false, nil, web.Key)
 }
 
-// tells checks which objects an audit returns, and whether they agree with a read.
+// tells checks which objects an audit returns, and that they agree with a read.
 func (b *bench) tells(asked kernel.Audit, addresses bool, sets []string, servers ...kernel.ServerKey) {
 	b.Helper()
 	d, err := b.Audit(context.Background(), asked)

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// orderInOneBatch creates and deletes objects of every kind in one batch. Each operation depends on the previous one.
+// Each operation depends on the previous one.
 func orderInOneBatch(b *bench) {
 	s, key := setNamed("A"), tcp("10.96.0.1:80")
 	rules := matching(s)
@@ -55,7 +55,7 @@ func orderInOneBatch(b *bench) {
 	}
 }
 
-// errorsHitOnlyTheirOps: of a thousand operations, only the first, one in the middle and the last fail.
+// Only the first, the middle and the last operation fail.
 func errorsHitOnlyTheirOps(b *bench) {
 	const n = 1000
 	full := setNamed("A")
@@ -121,7 +121,7 @@ func noOps(b *bench) {
 	b.unchanged("no operation", before)
 }
 
-// canceled: after cancellation no operation takes effect, and none is reported as successful.
+// After cancellation, no operation takes effect or is reported as successful.
 func canceled(b *bench) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

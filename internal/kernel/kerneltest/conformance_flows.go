@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// flow returns the n-th tracked connection of a virtual server.
 func flow(key kernel.ServerKey, client int, endpoint string) kernel.Flow {
 	f := kernel.Flow{Key: key, Client: netip.AddrPortFrom(ip4(1, client), 4000), Endpoint: netip.MustParseAddrPort(endpoint)}
 	if key.Family() == inet.IPv6 {
@@ -17,7 +16,7 @@ func flow(key kernel.ServerKey, client int, endpoint string) kernel.Flow {
 	return f
 }
 
-// unanswered returns a TCP connection from which the kernel has only seen the client's first packet.
+// The kernel has seen only the first packet of an unanswered TCP connection.
 func unanswered(f kernel.Flow) kernel.Flow {
 	f.Unanswered = true
 	return f

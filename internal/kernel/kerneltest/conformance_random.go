@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// randomOps compares the kernel with the fake as its model: the same operations in the same batches must have the same results and the same
-// final state.
+// randomOps uses the fake as a model of the kernel: the same operations in the same batches must have the same results and the same final
+// state.
 func randomOps(b *bench) {
 	rapid.Check(b, func(t *rapid.T) {
 		b.empty()
@@ -28,7 +28,7 @@ func randomOps(b *bench) {
 			}
 			want, have := model.apply(batch...), b.apply(batch...)
 			for i, op := range batch {
-				// nftables may accept the creation of an identical object. The state comparison below shows whether one existed.
+				// nftables may accept the creation of an identical object. The state comparison below shows whether the object existed.
 				idempotent := b.Balanced && have[i] == nil && op.Verb == kernel.Create && errors.Is(want[i], kernel.ErrExists)
 				if meaning(want[i]) != meaning(have[i]) && !idempotent {
 					t.Errorf("operation %d of\n%s\nis %s: %v\nthe model says: %v", i+1, batch, op, have[i], want[i])
@@ -41,8 +41,8 @@ func randomOps(b *bench) {
 	})
 }
 
-// withoutSingles removes single addresses for sets of ranges: the kernel accepts them but returns another element, so the model rejects
-// them.
+// withoutSingles removes single addresses for sets of ranges. The kernel accepts a single address but returns another element, so the
+// model rejects it.
 func (b batch) withoutSingles(sets map[string]kernel.Set) batch {
 	ofRanges := func(name string) bool {
 		return sets[name].Type == kernel.HashIPPortNet || slices.ContainsFunc(b, func(op kernel.Op) bool {
@@ -56,14 +56,13 @@ func (b batch) withoutSingles(sets map[string]kernel.Set) batch {
 	})
 }
 
-// newModel returns a fake with the objects that empty does not remove.
+// The model begins with the objects that empty does not remove.
 func newModel(s *kernel.State) *Fake {
 	model := New(Chains...)
 	model.sysctls, model.timeouts = maps.Clone(s.Sysctls), s.Timeouts
 	return model
 }
 
-// script contains the batches of operations of one check. It is printed as commands, including in the output of a failed check.
 type script []batch
 
 type batch []kernel.Op
@@ -85,7 +84,6 @@ func (b batch) String() string {
 	return text
 }
 
-// empty removes everything that the suite creates, in reverse order.
 func (b *bench) empty() {
 	b.Helper()
 	s := b.read()
@@ -105,7 +103,7 @@ func (b *bench) empty() {
 	b.must(append(all, op(kernel.Delete, kernel.DummyDevice{}))...)
 }
 
-// randomOp draws from few objects, so that operations often affect the same ones.
+// randomOp draws from a few objects, so that several operations often affect the same object.
 func randomOp() *rapid.Generator[kernel.Op] {
 	return rapid.Custom(func(t *rapid.T) kernel.Op {
 		kinds := []func(*rapid.T) kernel.Op{
@@ -146,7 +144,6 @@ func randomDestination(t *rapid.T) kernel.Op {
 	return op(verb, behind(rapid.SampledFrom(randomKeys).Draw(t, "key"), dest(addr, weight)))
 }
 
-// randomSets contains three names, each with two definitions.
 func randomSets() []kernel.Set {
 	var list []kernel.Set
 	for i, kinds := range [][2]kernel.SetType{

@@ -20,7 +20,6 @@ var (
 	input       = kernel.ChainID{Table: "filter", Chain: "INPUT"}
 )
 
-// matching returns a typical ruleset with an additional rule that matches the set.
 func matching(s kernel.Set) kernel.Ruleset {
 	r := typical(s.Family, 0)
 	for i, c := range r.Chains {
@@ -42,7 +41,7 @@ func jump(from, to kernel.ChainID) kernel.Jump {
 	return kernel.Jump{ChainID: from, Rule: kernel.Rule{Why: "to " + to.Chain, Verdict: kernel.JumpTo(to.Chain)}}
 }
 
-// typical returns a ruleset like the agent's: three tables, four chains (one of them empty), and n more rules.
+// typical returns a ruleset with three tables, four chains and n additional rules.
 func typical(family inet.Family, n int) kernel.Ruleset {
 	r := kernel.Ruleset{
 		Family: family,
@@ -76,7 +75,7 @@ func ofProtocol(p inet.Protocol) []kernel.Condition {
 	return []kernel.Condition{kernel.OfProtocol{Protocol: p}}
 }
 
-// holdsRules compares the rules in the kernel with the ruleset: none of ours is missing or left over.
+// holdsRules checks that the kernel contains exactly the rules of the ruleset.
 func holdsRules(b *bench, what string, want kernel.Ruleset) {
 	b.Helper()
 	have := b.read().Rules[want.Family]
@@ -160,13 +159,13 @@ func rulesByOthers(b *bench) {
 	}
 }
 
-// rulesChanged: a ruleset with other jumps replaces all old ones.
+// A ruleset with other jumps replaces all old jumps.
 func rulesChanged(b *bench) {
 	for _, family := range inet.Families {
 		old, next := typical(family, 0), typical(family, 1)
 		old.Jumps = append(old.Jumps, jump(output, filterChain))
 		next.Jumps[0].Why = "another reason"
-		next.Jumps = next.Jumps[:len(next.Jumps)-1] // one of table mangle
+		next.Jumps = next.Jumps[:len(next.Jumps)-1] // in table mangle
 		b.must(op(kernel.Ensure, old))
 		holdsRules(b, "old", old)
 		b.must(op(kernel.Ensure, next))
@@ -174,7 +173,7 @@ func rulesChanged(b *bench) {
 	}
 }
 
-// rulesDelete removes our rules, and keeps chains that foreign rules use.
+// Deletion removes our rules, and keeps chains that foreign rules use.
 func rulesDelete(b *bench) {
 	for _, family := range inet.Families {
 		rules := typical(family, 2)

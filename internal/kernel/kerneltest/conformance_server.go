@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// manyKinds returns virtual servers with every protocol, family, scheduler and option.
 func manyKinds() []kernel.Server {
 	list := []kernel.Server{
 		plain(key("10.96.0.1:53", inet.UDP)),
@@ -46,13 +45,12 @@ func manyKinds() []kernel.Server {
 	return append(list, once)
 }
 
-// persistentCopy returns the virtual server at another port, with affinity.
 func persistentCopy(s kernel.Server) kernel.Server {
 	s.Key.Addr = netip.AddrPortFrom(s.Key.Addr.Addr(), s.Key.Addr.Port()+1)
 	return persistent(s, 60, uint8(s.Key.Family().Bits()))
 }
 
-// schedulersOf: Schedulers does not change the kernel.
+// Schedulers does not change the kernel.
 func schedulersOf(b *bench) {
 	before := b.read()
 	has := b.Schedulers(context.Background(), []string{"rr", "sh", "nosuch"})
@@ -92,7 +90,7 @@ func serverRefusals(b *bench) {
 	other.Scheduler = "wlc"
 	b.refused(kernel.ErrExists, op(kernel.Create, other))
 	b.exists(op(kernel.Create, v4))
-	// The same address with another protocol or port is another virtual server.
+	// The same address with another protocol or port belongs to another virtual server.
 	b.must(creates(plain(key("10.96.0.1:80", inet.UDP)), plain(tcp("10.96.0.1:81")))...)
 
 	unknown, unknownNew := v4, plain(tcp("10.96.0.2:80"))
@@ -107,8 +105,8 @@ func serverRefusals(b *bench) {
 	}
 }
 
-// serverWithoutMask: 0 mask bits mean the full address. With 0, the kernel would reject an IPv6 server, and treat all clients
-// of an IPv4 server as one.
+// Zero mask bits mean the full address: the kernel would reject an IPv6 server with zero mask bits, and treat all clients of an IPv4
+// server as one.
 func serverWithoutMask(b *bench) {
 	for _, key := range []kernel.ServerKey{tcp("10.96.0.1:80"), tcp("[fd00:10:96::1]:80")} {
 		full := uint8(key.Family().Bits())
@@ -125,7 +123,6 @@ func serverDeleteIsIdempotent(b *bench) {
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
 	b.must(creates(plain(key))...)
 	b.must(op(kernel.Delete, behind(key, dest("10.244.0.1:80", 1))))
-	// A deletion needs only the key.
 	b.must(op(kernel.Delete, kernel.Server{Key: key}), op(kernel.Delete, kernel.Server{Key: key}))
 	holds(b, "servers", nil, b.read().Servers)
 }
@@ -258,7 +255,7 @@ func foreignServers(b *bench) {
 	holds(b, "servers after ipvsadm -C", nil, b.read().Servers)
 }
 
-// destinationLimits: only Lookup returns connection limits.
+// Only Lookup returns connection limits.
 func destinationLimits(b *bench) {
 	key := tcp("10.96.0.1:80")
 	free, limited := dest("10.244.0.1:80", 1), dest("10.244.0.2:80", 1)

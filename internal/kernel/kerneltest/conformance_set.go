@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// kindsOfSet returns a set of every type and family, with one member each.
 func kindsOfSet() map[kernel.Set]kernel.Element {
 	list := map[kernel.Set]kernel.Element{}
 	for _, family := range inet.Families {
@@ -31,7 +30,6 @@ func kindsOfSet() map[kernel.Set]kernel.Element {
 	return list
 }
 
-// rangeOf returns an element with a port and a range of clients.
 func rangeOf(clients netip.Prefix) kernel.Element {
 	e := kernel.Element{Addr: ip4(96, 1), Protocol: inet.TCP, Port: 80, Addr2: clients.Addr(), Bits2: uint8(clients.Bits())}
 	if clients.Addr().Is6() {
@@ -40,7 +38,6 @@ func rangeOf(clients netip.Prefix) kernel.Element {
 	return e
 }
 
-// setNamed returns a small set of addresses.
 func setNamed(name string) kernel.Set {
 	return kernel.Set{Name: SetPrefix + name, Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 1024}
 }
@@ -102,7 +99,7 @@ func setReadBack(b *bench) {
 	holds(b, "members", members, have.Members)
 	for name := range sets {
 		if _, ok := have.Members[name]; !ok {
-			b.Errorf("no members, not even an empty list, for %s", name)
+			b.Errorf("no list of members for %s", name)
 		}
 	}
 }
@@ -118,7 +115,6 @@ func setRefusals(b *bench) {
 	b.refused(kernel.ErrNotFound, op(kernel.Update, s))
 }
 
-// setReplace changes a set's parameters while a rule refers to the set, if the kernel allows the change.
 func setReplace(b *bench) {
 	s, e, e2 := setNamed("A"), kernel.Element{Addr: ip4(96, 1)}, kernel.Element{Addr: ip4(96, 2)}
 	b.must(creates(s, member(s, e), member(s, e2))...)
@@ -167,7 +163,7 @@ func setFull(b *bench) {
 			b.Errorf("%s: %v, want: %s", all[i], err, want)
 		}
 	}
-	// A full set keeps its members, and accepts a new member after another is deleted.
+	// A full set keeps its members. After a deletion, it accepts a new member.
 	b.must(all[0], op(kernel.Delete, all[1].Object), all[4])
 	first, third, fifth := all[0].Object.(kernel.Member), all[2].Object.(kernel.Member), all[4].Object.(kernel.Member)
 	holds(b, "members", elements(first.Element, third.Element, fifth.Element), b.read().Members[s.Name])
@@ -180,7 +176,7 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.CreateSet(theirs))
 	b.byAdmin(b.Admin.CreateSet(foreign))
 	b.must(creates(ours, member(ours, kernel.Element{Addr: ip4(96, 1)}))...)
-	// Read returns every set with the prefix, including foreign ones, and no other sets.
+	// Read returns only sets with the prefix, including foreign sets.
 	holds(b, "sets", map[string]kernel.Set{ours.Name: ours, theirs.Name: theirs}, b.read().Sets)
 	b.byAdmin(b.Admin.FlushSet(ours.Name))
 	holds(b, "members after a flush", nil, b.read().Members[ours.Name])

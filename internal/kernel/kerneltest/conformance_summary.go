@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// summaries compares the counts of a summary with those of a read.
 func summaries(b *bench) {
 	web := kernel.Server{Key: kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: inet.TCP}, Scheduler: "rr", MaskBits: 32}
 	dns, web6 := web, web
@@ -37,7 +36,7 @@ func summaries(b *bench) {
 	b.sums(0, 0)
 }
 
-// sums checks a summary's numbers of IPv4 virtual servers and of members in the only set. The rest must agree with a read.
+// sums checks two counts of a summary: the IPv4 virtual servers, and the members of the only set. Everything else must agree with a read.
 func (b *bench) sums(servers, members int) {
 	b.Helper()
 	read := b.read()
@@ -74,7 +73,7 @@ func (b *bench) summary(keys ...kernel.ServerKey) *kernel.Summary {
 	return s
 }
 
-// ruleSummaries: summaries change only if one of our rules, or a rule before one, is added or deleted.
+// A summary changes only if one of our rules, or a rule before our rules, is added or deleted.
 func ruleSummaries(b *bench) {
 	for _, family := range inet.Families {
 		b.must(op(kernel.Ensure, typical(family, 1)))

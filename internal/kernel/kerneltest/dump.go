@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ourMark separates one of our rules from its reason. Foreign rules have no mark.
+// ourMark separates a rule of ours from its reason.
 const ourMark = " # "
 
-// Dump prints the kernel as the commands that would create it, sorted, sysctls first and addresses last. It omits sysctls and timeouts with
-// the value of a fresh kernel. The reasons of our rules and the connections of destinations follow a #.
+// Dump prints the kernel as the sorted commands that would create it, sysctls first and addresses last. It omits sysctls and timeouts
+// with the value of a fresh kernel. A # precedes the reason of a rule of ours, and the connections of a destination.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,7 +33,6 @@ func (f *Fake) Dump() string {
 	return b.String()
 }
 
-// create prints the operation that creates the object.
 func create(o kernel.Object) string { return kernel.Op{Verb: kernel.Create, Object: o}.String() }
 
 func (f *Fake) dumpSysctls() []string {
@@ -63,7 +62,7 @@ func (f *Fake) dumpSets() []string {
 	return out
 }
 
-// dumpRules prints all chains of a family before the first rule, which may jump to any of them.
+// A rule may jump to any chain, so all chains of a family are printed before the first rule.
 func (f *Fake) dumpRules() []string {
 	var out []string
 	for _, family := range inet.Families {
@@ -85,7 +84,7 @@ func (f *Fake) dumpRules() []string {
 
 var iptables = map[inet.Family]string{inet.IPv4: "iptables", inet.IPv6: "ip6tables"}
 
-// compareChains orders the tables as packets traverse them.
+// Packets traverse the tables in this order.
 func compareChains(a, b kernel.ChainID) int {
 	order := []string{"raw", "mangle", "nat", "filter", "security"}
 	return cmp.Or(
@@ -106,7 +105,7 @@ func (f *Fake) dumpServers() []string {
 	return out
 }
 
-// forwardings are ipvsadm's options. The method Local has no flag; ipvsadm prints it as a word.
+// ipvsadm has no flag for the method Local, so --local is an invention of Dump.
 var forwardings = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "-m", kernel.ForwardLocal: "--local", kernel.ForwardTunnel: "-i", kernel.ForwardRoute: "-g",
 }
@@ -139,7 +138,7 @@ func (f *Fake) dumpAddresses() []string {
 	return out
 }
 
-// quoteAll quotes the words that parseDump would otherwise split.
+// parseDump splits words that are not quoted.
 func quoteAll(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

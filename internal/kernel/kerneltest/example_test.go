@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/kerneltest"
 )
 
-// A test defines the initial kernel as text, runs operations with a crash in the middle, and compares the final text.
+// A test defines the initial kernel as text, runs operations until a crash, and compares the final text.
 func Example() {
 	f := kerneltest.MustParseDump(`
 		ip link add kube-ipvs0 type dummy

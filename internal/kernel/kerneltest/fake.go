@@ -27,7 +27,7 @@ type Fake struct {
 	leftovers kernel.Leftovers
 	servers   map[kernel.ServerKey]*server
 	timeouts  kernel.Timeouts
-	// marked counts firewall-mark virtual servers; touched is other programs' part of the summary of the rules.
+	// marked counts firewall-mark virtual servers. touched contains the values of TouchRules.
 	marked    int
 	touched   map[inet.Family]uint64
 	nodeAddrs map[netip.Addr]struct{}
@@ -49,8 +49,8 @@ type Fake struct {
 	hook   func(kernel.Op, error)
 }
 
-// New returns an empty kernel with every module. Read treats these chains as ours or, if none are given, all chains except
-// built-in ones.
+// New returns an empty kernel with every module. Read treats these chains as ours. If none are given, it treats all chains except
+// built-in ones as ours.
 func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
@@ -90,8 +90,8 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State returns what Read returns without faults, plus the connection limits of destinations. State is for assertions, so calls to it are
-// not counted and never fail.
+// State returns what Read returns without faults, plus the connection limits of destinations. Tests use it for assertions: it is not
+// counted and never fails.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,7 +164,7 @@ func (f *Fake) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// applyOne applies one operation and then calls the hook without holding the lock, because the hook may take it.
+// applyOne calls the hook without holding the lock, because the hook may call the fake.
 func (f *Fake) applyOne(op kernel.Op) error {
 	f.mu.Lock()
 	err := f.tryFaulty(op)
@@ -199,7 +199,6 @@ func (f *Fake) tryFaulty(op kernel.Op) error {
 	return nil
 }
 
-// try applies the operation or returns the kernel's error.
 func (f *Fake) try(op kernel.Op) error {
 	f.writes++
 	if err := f.dispatch(op); err != nil {
@@ -239,24 +238,23 @@ func (f *Fake) dispatch(op kernel.Op) error {
 // errVerb reports a bug in the caller, not an error of the kernel.
 func errVerb(object string) error { return fmt.Errorf("no such verb for %s", object) }
 
-// OnOp sets a function that is called after each operation with its result, so that a test can check what a packet would see between two
-// operations. Nil removes it.
+// OnOp sets a function that is called with each operation and its result, so that a test can check what a packet would see between two
+// operations. Nil removes the function.
 func (f *Fake) OnOp(hook func(kernel.Op, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// Counts are the calls and operations that the kernel received.
+// Counts are the calls and operations since the previous TakeCounts.
 type Counts struct {
 	Reads int
-	// Lookups counts calls to Lookup, LookedUp the keys in them.
+	// Lookups counts calls to Lookup. LookedUp counts their keys.
 	Lookups, LookedUp int
 	// NodeReads counts calls to NodeAddresses, SocketLists calls to Listeners, FlowWalks calls to EndFlows.
 	NodeReads, SocketLists, FlowWalks int
-	// Summaries counts calls to Summarize.
-	Summaries int
-	// Batches counts calls to Apply, Ops the operations in them by kind, including failed ones.
+	Summaries                         int
+	// Batches counts calls to Apply. Ops counts their operations by kind, including failed operations.
 	Batches int
 	Ops     map[kernel.Kind]int
 }

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// world is a kernel with objects of every kind, as Dump prints it.
+// world is a dump with objects of every kind.
 const world = `sysctl -w net/ipv4/ip_forward=1
 ip link add kube-ipvs0 type dummy
 ipset create KIPVS-4-CLUSTER-IP hash:ip,port family inet maxelem 1024
@@ -106,10 +106,9 @@ func TestParseDumpRefuses(t *testing.T) {
 	}
 }
 
-// created finds the name of the object that a line of a dump creates.
 var created = regexp.MustCompile(`(?:link add|ipset create|-N|ipvsadm -A (?:-t|-u|--sctp-service)) (\S+)`)
 
-// small splits the dump of world into small ones: each line with the lines that create the objects it names.
+// small splits the dump of world into small dumps. Each contains one line, and the lines that create the objects that this line names.
 func small() []string {
 	var dumps []string
 	makers := map[string]string{}
@@ -134,8 +133,8 @@ func TestSmallDumps(t *testing.T) {
 	}
 }
 
-// FuzzParseDump parses any dump. The seeds are small, because the fuzzer minimizes each interesting input, with a number of runs that is
-// quadratic in its length. With world as the seed, it ran twice in 15 seconds.
+// The seeds are small, because the fuzzer minimizes each interesting input with a number of runs that is quadratic in its length. With
+// world as the seed, the fuzzer ran only two inputs in 15 seconds.
 func FuzzParseDump(f *testing.F) {
 	for _, text := range small() {
 		f.Add(text)

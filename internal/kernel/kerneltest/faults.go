@@ -12,11 +12,11 @@ import (
 
 // Faults make calls fail at random.
 type Faults struct {
-	// Probability that an operation fails, half of the time after it took effect, as if its reply were lost. Read, Lookup,
-	// Summarize, NodeAddresses, Network, Listeners and EndFlows fail with the same probability.
+	// Probability that a call fails: an operation, Read, Lookup, Summarize, NodeAddresses, Network, Listeners or EndFlows. Half of the
+	// failed operations take effect, as if only the reply were lost.
 	Probability float64
 	Seed        uint64
-	// Errors to fail with; nil means the errors of a kernel under memory pressure.
+	// Errors to fail with; nil means the usual errors under memory pressure.
 	Errors []error
 }
 
@@ -25,16 +25,14 @@ func DefaultFaults(seed uint64) Faults { return Faults{Probability: 0.1, Seed: s
 
 var pressure = []error{syscall.EINTR, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.ETIMEDOUT}
 
-// errCrashed is the error of every call between a crash and Restart.
 var errCrashed = errors.New("the agent was killed")
 
-// fault is the fault of one call. A lost call takes effect but returns the error.
+// A lost call takes effect but returns the error.
 type fault struct {
 	err  error
 	lost bool
 }
 
-// faults decides which calls fail.
 type faults struct {
 	config  Faults
 	random  *rand.Rand
@@ -49,7 +47,7 @@ type faults struct {
 	stuck   kernel.RulesError // why rules can be neither read nor written
 	crashIn int               // operations until the crash; negative: never
 	crashed bool
-	failIn  int // operations until the one that fails with failAs; 0: none
+	failIn  int // operations until failAs is returned; 0: never
 	failAs  fault
 }
 
@@ -57,7 +55,6 @@ func freshFaults() faults {
 	return faults{next: map[kernel.Kind][]fault{}, missed: map[kernel.ServerKey]struct{}{}, crashIn: -1}
 }
 
-// op draws the fault of one operation.
 func (f *faults) op(kind kernel.Kind) fault {
 	if f.crashed {
 		return fault{err: errCrashed}
@@ -84,7 +81,6 @@ func (f *faults) op(kind kernel.Kind) fault {
 	return fault{}
 }
 
-// read draws the fault of a Read or Lookup.
 func (f *faults) read() error {
 	if f.crashed {
 		return errCrashed
@@ -95,7 +91,6 @@ func (f *faults) read() error {
 	return f.roll()
 }
 
-// summary draws the fault of a Summarize.
 func (f *faults) summary() error {
 	if f.crashed {
 		return errCrashed
@@ -106,7 +101,6 @@ func (f *faults) summary() error {
 	return f.roll()
 }
 
-// node draws the fault of a NodeAddresses.
 func (f *faults) node() error {
 	if f.crashed {
 		return errCrashed
@@ -117,7 +111,6 @@ func (f *faults) node() error {
 	return f.roll()
 }
 
-// network draws the fault of a Network or Listeners.
 func (f *faults) network() error {
 	if f.crashed {
 		return errCrashed
@@ -128,7 +121,6 @@ func (f *faults) network() error {
 	return f.roll()
 }
 
-// walk draws the fault of an EndFlows. A lost call ends flows but returns the error.
 func (f *faults) walk() fault {
 	if f.crashed {
 		return fault{err: errCrashed}
@@ -184,7 +176,7 @@ func (f *Fake) Refuse(refuse func(kernel.Op) error) {
 	f.faults.refuse = refuse
 }
 
-// Stick makes the programs of these families hang: their rules can be neither read nor written. The programs of other families work.
+// Stick makes the iptables programs of these families hang: their rules can be neither read nor written.
 func (f *Fake) Stick(families ...inet.Family) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,42 +192,42 @@ func (f *Fake) queue(kind kernel.Kind, next fault) {
 	f.faults.next[kind] = append(f.faults.next[kind], next)
 }
 
-// FailAt makes the n-th operation from now (n > 0) fail, without effect or after it took effect.
+// FailAt makes the n-th operation from now (n > 0) fail, with or without effect.
 func (f *Fake) FailAt(n int, err error, effect bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.failIn, f.faults.failAs = n, fault{err: err, lost: effect}
 }
 
-// FailNextRead makes the next Read or Lookup fail. Calls accumulate.
+// FailNextRead makes the next Read or Lookup fail.
 func (f *Fake) FailNextRead(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.reads = append(f.faults.reads, err)
 }
 
-// FailNextSummarize makes the next Summarize fail. Calls accumulate.
+// FailNextSummarize makes the next Summarize fail.
 func (f *Fake) FailNextSummarize(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.sums = append(f.faults.sums, err)
 }
 
-// FailNextNodeAddresses makes the next NodeAddresses fail. Calls accumulate.
+// FailNextNodeAddresses makes the next NodeAddresses fail.
 func (f *Fake) FailNextNodeAddresses(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.nodes = append(f.faults.nodes, err)
 }
 
-// FailNextNetwork makes the next Network or Listeners fail. Calls accumulate.
+// FailNextNetwork makes the next Network or Listeners fail.
 func (f *Fake) FailNextNetwork(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.nets = append(f.faults.nets, err)
 }
 
-// FailNextEndFlows makes the next EndFlows fail before it ends any flow. Calls accumulate.
+// FailNextEndFlows makes the next EndFlows fail before it ends any flow.
 func (f *Fake) FailNextEndFlows(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,15 +244,15 @@ func (f *Fake) DumpMisses(keys ...kernel.ServerKey) {
 	}
 }
 
-// CrashAfter simulates kill -9. The n-th operation from now (n > 0) is the last one that takes effect; it and every later call return
-// errCrashed. The test then discards its agent and calls Restart.
+// CrashAfter simulates kill -9. The n-th operation from now (n > 0) is the last operation that takes effect. It and every later call
+// return errCrashed. The test then discards its agent and calls Restart.
 func (f *Fake) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults.crashIn = n
 }
 
-// Restart ends a crash; the kernel keeps its state. It reports whether there was a crash.
+// Restart reports whether there was a crash, and ends it. The kernel keeps its state.
 func (f *Fake) Restart() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -52,7 +52,7 @@ func (f *Fake) AddFlow(flow kernel.Flow) error {
 	return nil
 }
 
-// Flows returns the tracked connections in the order of their creation.
+// Flows returns the tracked connections, oldest first.
 func (f *Fake) Flows() []kernel.Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,5 +87,5 @@ func (Commands) AddFlow(flow kernel.Flow) error {
 	return nil
 }
 
-// tcpStates contains the states of answered and unanswered tracked connections, as the kernel numbers them.
+// tcpStates contains the kernel's state of a tracked connection, by Flow.Unanswered.
 var tcpStates = map[bool]uint8{true: 1 /* SYN_SENT */, false: 3 /* ESTABLISHED */}

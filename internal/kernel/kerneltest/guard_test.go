@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The tests TestEveryFieldOf... fail if a type of package kernel gains a field that Dump, parseDump and Diff lack. They change each field of
-// each type. The change must appear in the dump, and in a kernel created from the dump.
+// The tests TestEveryFieldOf... change each field of each type of package kernel. The change must appear in the dump, and in a kernel
+// created from the dump. The tests fail if a type gains a field that Dump, parseDump and Diff lack.
 
 func TestEveryFieldOfServersIsKnown(t *testing.T) {
 	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
@@ -176,7 +176,8 @@ func TestEveryFieldOfRulesIsKnown(t *testing.T) {
 
 var otherChain = kernel.ChainID{Table: "filter", Chain: "KUBE-OTHER"}
 
-// guard checks one type. put creates a kernel that contains the value. guard skips the fields in wishes, which exist only in the wanted state.
+// guard checks one type. put creates a kernel that contains the value. wishes names the fields that exist only in the wanted state, so
+// guard skips them.
 func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*Fake, T) error, wishes ...string) {
 	t.Helper()
 	kind := reflect.TypeFor[T]()
@@ -204,7 +205,6 @@ func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*
 	}
 }
 
-// holding creates the kernel, and reads it back from its dump.
 func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 	t.Helper()
 	f := New()

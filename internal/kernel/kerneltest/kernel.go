@@ -13,8 +13,8 @@ import (
 type Kernel interface {
 	// Read returns everything except the connection limits of destinations. On error the state is nil, never partial.
 	Read(ctx context.Context) (*kernel.State, error)
-	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After an
-	// error, the next audit returns everything. Unlike the other methods, it may be called while another one runs.
+	// Audit reads the kernel as Read does. It returns the differences from the previous audit and the parts that the request names. After
+	// an error, the next audit returns everything. Unlike most other methods, it may be called while another method runs.
 	Audit(ctx context.Context, asked kernel.Audit) (*kernel.Differences, error)
 	// Summarize reads a summary that includes these virtual servers. Like Audit, it may be called while other methods run.
 	Summarize(ctx context.Context, keys []kernel.ServerKey) (*kernel.Summary, error)
@@ -26,25 +26,23 @@ type Kernel interface {
 	LookupMembers(ctx context.Context, members []kernel.Member) (map[kernel.Member]struct{}, error)
 	// Apply tries every operation in order and returns one result per operation: an error or nil.
 	Apply(ctx context.Context, ops []kernel.Op) []error
-	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted. On error, it returns none.
+	// NodeAddresses returns the usable addresses of the node's interfaces other than kube-ipvs0, sorted.
 	NodeAddresses(ctx context.Context) ([]netip.Addr, error)
-	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error, it returns
-	// none.
+	// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets.
 	Network(ctx context.Context) (kernel.Network, error)
-	// Listeners returns the sockets on which the node's processes receive packets. On error, it returns none.
+	// Listeners returns the sockets on which the node's processes receive packets.
 	Listeners(ctx context.Context) (kernel.Listeners, error)
 	// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not
 	// check are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
 	FindOldRules(ctx context.Context) ([]kernel.OldRules, error)
-	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the
-	// connection has had no answer. Like Audit, it may be called while another method runs.
+	// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if it is
+	// unanswered. Like Audit, it may be called while another method runs.
 	EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error)
 }
 
-// Admin is another writer of the same kernel: an operator with ipvsadm, ip, ipset and iptables, or another program. Fake implements it
-// itself, Commands with the real tools.
+// Admin changes the kernel as an operator does with ipvsadm, ip, ipset and iptables. Commands runs these tools; Fake needs none.
 type Admin interface {
 	AddServer(kernel.Server, ...kernel.Destination) error
 	DelServer(kernel.ServerKey) error
@@ -54,7 +52,7 @@ type Admin interface {
 	DestroySet(name string) error
 	DelDevice() error
 	DelAddress(kernel.BoundAddress) error
-	// FlushChain empties one of our chains or a built-in one.
+	// FlushChain empties one of our chains or a built-in chain.
 	FlushChain(inet.Family, kernel.ChainID) error
 	// AppendRule adds a foreign rule to a chain.
 	AppendRule(f inet.Family, c kernel.ChainID, args ...string) error
@@ -72,10 +70,11 @@ type Admin interface {
 type Subject struct {
 	Kernel
 	Admin Admin
-	// OwnTable is true if sets and rules are in the agent's own table: no rule of another program belongs there, and a set has no range inside
-	// another.
+	// OwnTable is true if sets and rules are in the agent's own nftables table. Other programs add no rules there, and no range of a set
+	// is inside another range.
 	OwnTable bool
-	// Balanced is true if virtual servers are in that table, too: no other program has any, and there are no IPVS timeouts.
+	// Balanced is true if virtual servers are also in that table. No other program has virtual servers there, and there are no IPVS
+	// timeouts.
 	Balanced bool
 }
 

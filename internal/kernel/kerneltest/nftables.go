@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table. It changes them with nft.
+// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table.
 type NFTCommands struct {
 	Commands
 	Table string
@@ -67,7 +67,7 @@ func (c NFTCommands) writeRule(verb string, f inet.Family, id kernel.ChainID, ar
 	return c.nft(verb, "rule", nftChain(f, id), append(words, strings.ToLower(args[1]))...)
 }
 
-// Disturber starts functions that act as another program and write between the messages of a list: they add and remove these objects.
+// Disturber returns a function that starts another writer. The writer adds and removes these objects between the messages of a list.
 func Disturber(t *testing.T, write func(context.Context, []kernel.Op) []error, toggled ...kernel.Object) func() func() {
 	n := 0
 	return func() func() {

@@ -92,7 +92,6 @@ func (f *Fake) DelNodeAddress(a netip.Addr) error {
 	return nil
 }
 
-// nodeInterface is the interface to which the suite adds addresses.
 const nodeInterface = "node0"
 
 // AddNodeAddress implements Admin. Without duplicate address detection, the address is usable immediately.

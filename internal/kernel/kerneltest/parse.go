@@ -11,8 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// parseDump creates a kernel with New and runs the commands of the text on it, in Dump's format. It skips empty lines and lines that begin
-// with #. A command that the kernel rejects is an error.
+// parseDump creates a kernel with New and runs commands in Dump's format on it. It skips empty lines and lines that begin with #. A
+// command that the kernel rejects is an error.
 func parseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	f := New(chains...)
 	for i, l := range strings.Split(text, "\n") {
@@ -36,7 +36,6 @@ func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	return f
 }
 
-// commands contains the parsers, by the first words of a command.
 var commands = []struct {
 	words string
 	run   func(*Fake, *words) error
@@ -175,7 +174,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	table, command, chain := w.next(), w.next(), w.next()
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if builtin[table] == nil || chain == "" || strings.ContainsAny(chain, " \t\n\"'#\\") {
-		return fmt.Errorf("%s: must be a table, and a chain without blanks and quotes", id)
+		return fmt.Errorf("%s: must name a built-in table, and a chain without blanks and quotes", id)
 	}
 	switch command {
 	case "-N":
@@ -221,7 +220,7 @@ func (f *Fake) parseServer(w *words) error {
 	return f.AddServer(s)
 }
 
-// parseMask parses a mask in ipvsadm's format: a length for IPv6, a mask such as 255.255.255.0 for IPv4.
+// An IPv6 mask is a length; an IPv4 mask has the form 255.255.255.0.
 func parseMask(text string, f inet.Family) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := strconv.ParseUint(text, 10, 8)

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtin contains the built-in chains of each table.
 var builtin = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -22,13 +21,13 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// targets contains the jump targets that are not chains.
+// targets contains the jump targets other than chains.
 var targets = []string{
 	"ACCEPT", "CONNMARK", "CT", "DNAT", "DROP", "LOG", "MARK", "MASQUERADE", "NOTRACK", "REJECT", "RETURN", "SET", "SNAT",
 	"TCPMSS",
 }
 
-// line is a rule in the kernel, as iptables arguments. A foreign rule has no reason and no tag.
+// line is a rule in the kernel, as iptables arguments. Only a rule of ours has a reason and a tag.
 type line struct {
 	args    []string
 	why     string
@@ -42,7 +41,6 @@ func ownLine(args []string, why string) line {
 	return line{args: args, why: why, tag: kernel.TagFor(args, why)}
 }
 
-// tables contains all chains of a family.
 type tables map[kernel.ChainID][]line
 
 func freshTables() tables {
@@ -57,7 +55,6 @@ func freshTables() tables {
 
 func isBuiltin(id kernel.ChainID) bool { return slices.Contains(builtin[id.Table], id.Chain) }
 
-// ours reports whether the chain was passed to New.
 func (f *Fake) ours(id kernel.ChainID) bool {
 	return !isBuiltin(id) && (len(f.chains) == 0 || slices.Contains(f.chains, id))
 }
@@ -83,7 +80,7 @@ func (f *Fake) readRules(s *kernel.State) {
 	}
 }
 
-// ahead lists the foreign rules that accept packets before one of our jumps.
+// ahead lists foreign rules that accept packets before our jumps.
 func ahead(id kernel.ChainID, lines []line) (found []string) {
 	if !isBuiltin(id) || !id.OrderDecides() {
 		return nil
@@ -126,7 +123,6 @@ func jumpTags(lines []line) []string {
 	return tags
 }
 
-// ruleNaming returns a rule that matches the set.
 func (f *Fake) ruleNaming(name string) (string, bool) {
 	for _, family := range inet.Families {
 		for id, lines := range f.tables[family] {
@@ -140,7 +136,6 @@ func (f *Fake) ruleNaming(name string) (string, bool) {
 	return "", false
 }
 
-// setsNamed returns the sets that a rule matches.
 func setsNamed(args []string) []string {
 	var names []string
 	for i, arg := range args[:max(0, len(args)-1)] {
@@ -166,8 +161,8 @@ func (f *Fake) applyRules(verb kernel.Verb, rules kernel.Ruleset) error {
 	return errVerb("a ruleset")
 }
 
-// ensureRules acts like one iptables-restore --noflush: each table is written as a whole or not at all, and tables
-// before a rejected one stay written.
+// Like iptables-restore --noflush, ensureRules writes each table completely or not at all. If it rejects a table, earlier tables stay
+// written.
 func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	for _, table := range tableOrder {
 		next := maps.Clone(f.tables[rules.Family])
@@ -181,7 +176,7 @@ func (f *Fake) ensureRules(rules kernel.Ruleset) error {
 	return unknownTables(rules)
 }
 
-// tableOrder is the order in which our tables are written. The filter table comes first, because its rules are harmless without the others.
+// The filter table comes first, because its rules are harmless without the rules in other tables.
 var tableOrder = []string{"filter", "mangle", "nat", "raw", "security"}
 
 func unknownTables(rules kernel.Ruleset) error {
@@ -206,7 +201,7 @@ func fill(t tables, rules kernel.Ruleset, table string) {
 	}
 }
 
-// fillJumps inserts the missing jumps at the top, in their order, and removes unwanted and duplicate ones. Foreign rules and existing jumps
+// fillJumps inserts missing jumps at the top, in their order, and removes unwanted and duplicate jumps. Foreign rules and existing jumps
 // keep their position, unless a rule that accepts packets precedes a jump and order matters.
 func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	missing := map[kernel.ChainID][]line{}
@@ -239,7 +234,6 @@ func (f *Fake) fillJumps(t tables, rules kernel.Ruleset, table string) {
 	}
 }
 
-// check rejects a table with a jump to a missing chain.
 func (f *Fake) check(family inet.Family, t tables, table string) error {
 	for id, lines := range t {
 		if id.Table != table {
@@ -272,8 +266,8 @@ func (f *Fake) checkRule(family inet.Family, t tables, table string, l line) err
 	return nil
 }
 
-// deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules in our chains stay. A chain to which a foreign
-// rule jumps is emptied but stays.
+// deleteRules removes all our rules, even those that are not in the ruleset. Foreign rules stay, as does an emptied chain to which a
+// foreign rule jumps.
 func (f *Fake) deleteRules(family inet.Family) {
 	t := f.tables[family]
 	wanted := map[kernel.ChainID]bool{} // used by foreign rules
@@ -291,7 +285,6 @@ func (f *Fake) deleteRules(family inet.Family) {
 	}
 }
 
-// target returns the chain or target to which the rule jumps.
 func (l line) target() string {
 	for i, arg := range l.args[:max(0, len(l.args)-1)] {
 		if arg == "-j" || arg == "-g" {
@@ -309,7 +302,7 @@ func (l line) String() string {
 	return text
 }
 
-// SetOldRules replaces the old rules in the other iptables variant.
+// SetOldRules sets what FindOldRules returns.
 func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -337,7 +330,7 @@ func (f *Fake) applyOldRules(verb kernel.Verb, old kernel.OldRules) error {
 	return nil
 }
 
-// SetLeftovers replaces what kube-proxy has left.
+// SetLeftovers sets what FindLeftovers returns.
 func (f *Fake) SetLeftovers(left kernel.Leftovers) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -349,7 +342,7 @@ func (f *Fake) FindLeftovers(ctx context.Context) (kernel.Leftovers, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := errors.Join(ctx.Err(), f.faults.read()); err != nil {
-		return kernel.Leftovers{}, fmt.Errorf("look for what kube-proxy has left: %w", err)
+		return kernel.Leftovers{}, fmt.Errorf("find leftovers of kube-proxy: %w", err)
 	}
 	return kernel.Leftovers{Objects: slices.Clone(f.leftovers.Objects), Kept: f.leftovers.Kept}, nil
 }

@@ -68,8 +68,8 @@ func (f *Fake) applyServer(verb kernel.Verb, want kernel.Server) error {
 	return errVerb("a virtual server")
 }
 
-// asStored returns the virtual server as Read returns it: without the kernel's own flags and without a timeout that has no effect. 0 mask
-// bits mean the full address.
+// asStored returns the virtual server as Read returns it: without the kernel's own flags, without a timeout that has no effect, and with
+// the full mask instead of 0 bits.
 func asStored(s kernel.Server) kernel.Server {
 	s.Flags &= kernel.FlagsConfigurable
 	if s.Flags&kernel.FlagPersistent == 0 {
@@ -136,7 +136,6 @@ func (s *server) put(verb kernel.Verb, want kernel.Destination) error {
 	return nil
 }
 
-// checkDestination returns the errors that do not depend on other destinations.
 func (s *server) checkDestination(d kernel.Destination) error {
 	if !d.Addr.IsValid() || inet.FamilyOf(d.Addr.Addr()) != s.Key.Family() {
 		return fmt.Errorf("%s behind a virtual server of %s: %w", d.Addr, s.Key.Family(), syscall.EINVAL)
@@ -183,7 +182,7 @@ func (f *Fake) setStats(d kernel.ServerDestination, stats kernel.DestinationStat
 	s.destinations[d.Addr] = have
 }
 
-// hideLimits removes the limits, which a dump of the whole table does not show.
+// A dump of the whole table does not show connection limits.
 func hideLimits(s *kernel.State) {
 	for _, server := range s.Servers {
 		for i := range server.Destinations {

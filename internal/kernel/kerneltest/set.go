@@ -11,10 +11,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// SetPrefix is the prefix of the sets that Read returns; other sets are foreign. It is the compiler's prefix.
+// SetPrefix is the compiler's prefix for set names. Other sets are foreign.
 const SetPrefix = "KIPVS-"
 
-// maxSetName is the kernel's limit without the final zero byte.
+// maxSetName is the kernel's limit, excluding the final zero byte.
 const maxSetName = 31
 
 type set struct {
@@ -59,8 +59,8 @@ func (f *Fake) makeSet(want kernel.Set) error {
 	return nil
 }
 
-// replaceSet changes the parameters of a set. If rules refer to it, this needs a swap, which the kernel allows only between sets of the
-// same type and family. Members stay if the new set has room for all of them.
+// replaceSet changes the parameters of a set. If rules refer to the set, this needs a swap, which the kernel allows only between sets of
+// the same type and family. Members stay if the new set has room for all of them.
 func (f *Fake) replaceSet(want kernel.Set) error {
 	if err := checkSet(want); err != nil {
 		return err
@@ -81,7 +81,6 @@ func (f *Fake) replaceSet(want kernel.Set) error {
 	return nil
 }
 
-// baseType returns the type without extensions, which another program's set may have ("hash:ip comment").
 func (s *set) baseType() kernel.SetType {
 	base, _, _ := strings.Cut(string(s.Type), " ")
 	return kernel.SetType(base)
@@ -141,8 +140,8 @@ func (s *set) add(e kernel.Element) error {
 	return nil
 }
 
-// check rejects an element that does not match the set's type or family. It also rejects a single address as a range: the kernel accepts it
-// but returns another element.
+// check rejects an element that does not match the set's type or family. It also rejects a single address as a range, which the kernel
+// accepts but returns as another element.
 func (s *set) check(e kernel.Element) error {
 	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
 		return fmt.Errorf("%s is not an element of a %s: %w", e, s.Type, syscall.EINVAL)
@@ -156,7 +155,6 @@ func (s *set) check(e kernel.Element) error {
 	return nil
 }
 
-// hasShape reports whether the element has the fields that a set of this type requires.
 func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	switch typ {
 	case kernel.HashIP:
@@ -171,7 +169,8 @@ func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	return false
 }
 
-// isRange reports whether the second address and its length form a range that a set can store. The range of all addresses is not one.
+// isRange reports whether the second address and its length form a range that a set can store. A set cannot store the range of all
+// addresses.
 func isRange(e kernel.Element) bool {
 	r := netip.PrefixFrom(e.Addr2, int(e.Bits2))
 	return r.IsValid() && r.Bits() > 0 && r == r.Masked()

@@ -55,14 +55,14 @@ func (f *Fake) AddMarkedServers(n int) error {
 	return nil
 }
 
-// TouchRules changes only the summary of the rules, as another program does by writing rules before ours.
+// TouchRules changes only the summary of the rules, as if another program had written rules before ours.
 func (f *Fake) TouchRules(family inet.Family, value uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.touched[family] = value
 }
 
-// sumRules hashes the rules of owned chains, and the rules of built-in chains up to our last jump.
+// In a built-in chain, only the rules up to our last jump count.
 func (f *Fake) sumRules(family inet.Family) uint64 {
 	sum := fnv.New64a()
 	for _, id := range slices.SortedFunc(maps.Keys(f.tables[family]), compareChains) {

@@ -11,7 +11,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// freshSysctls contains the sysctls that an agent may set, with the kernel's defaults.
 func freshSysctls() map[string]string {
 	return map[string]string{
 		"net/ipv4/ip_forward":                   "0",

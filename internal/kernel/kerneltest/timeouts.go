@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// freshTimeouts are the kernel's defaults.
 var freshTimeouts = kernel.Timeouts{TCP: 900 * time.Second, TCPFin: 120 * time.Second, UDP: 300 * time.Second}
 
 func (f *Fake) applyTimeouts(verb kernel.Verb, want kernel.Timeouts) error {

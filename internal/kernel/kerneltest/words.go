@@ -10,14 +10,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// words contains the remaining words of a command. A missing word is empty.
+// words contains the unread words of a command. A missing word is empty.
 type words struct {
 	list      []string
 	comment   string
 	commented bool
 }
 
-// split splits a command into words. Double quotes may enclose any text.
+// Double quotes may enclose any text.
 func split(text string) (*words, error) {
 	w := &words{}
 	for {
@@ -65,7 +65,6 @@ func (w *words) rest() []string {
 	return list
 }
 
-// until consumes the words through the given word and returns the words before it.
 func (w *words) until(last string) []string {
 	var list []string
 	for w.more() {
@@ -99,7 +98,6 @@ func (w *words) number() (uint32, error) {
 	return uint32(n), err
 }
 
-// server parses a virtual server's key: protocol option and address.
 func (w *words) server() (kernel.ServerKey, error) {
 	protocols := map[string]inet.Protocol{"-t": inet.TCP, "-u": inet.UDP, "--sctp-service": inet.SCTP}
 	option := w.next()

@@ -1,5 +1,5 @@
-// Package labtest lets a test declare what it needs from the kernel. "make kernel-test" runs these tests on a kernel with IPVS
-// and counts them; a plain "go test" skips the tests that the machine cannot run. docs/lab.md explains how to add one.
+// Package labtest lets a test declare what it needs from the kernel. "make kernel-test" runs and counts these tests on a kernel with
+// IPVS. A plain "go test" skips the tests that the machine cannot run. docs/lab.md explains how to add a test.
 //
 // A test file that uses the kernel must import this package directly, because kernel-test finds tests by that import.
 package labtest
@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// labEnv is set in the lab, which must meet the needs of every test.
+	// labEnv is set in the lab, where a test fails if its needs are not met.
 	labEnv = "KUBE_IPVS_LAB"
 	// recordEnv names the file that records the tests whose needs were met.
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
-	// dataPlaneEnv is set to nftables if the agents of this run balance with nftables, which needs no IPVS.
+	// dataPlaneEnv is "nftables" if the agents of this run balance with nftables, which needs no IPVS.
 	dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. The path must use thread-self,
 	// because a test is in the namespace of its thread.
 	ipvsFile = "/proc/thread-self/net/ip_vs"
 )
 
-// Need declares that the test needs root and a kernel with IPVS. Without them, the test fails in the lab. Elsewhere it is skipped, with a hint
-// on how to run it. Need does not isolate the test; NetNS does.
+// Need declares that the test needs root and a kernel with IPVS. If the machine lacks them, the test fails in the lab. Elsewhere it is
+// skipped, with a hint on how to run it. Need does not isolate the test; NetNS does.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(dataPlaneEnv) == "nftables" {
@@ -56,7 +56,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Opened fails the test if something could not be opened, and closes it at the end.
+// Opened fails the test if opening c failed, and closes c at the end.
 func Opened(t testing.TB, c io.Closer, err error) {
 	t.Helper()
 	if err != nil {
@@ -114,7 +114,8 @@ func hasIPVS() bool {
 	return err == nil
 }
 
-// record notes for kernel-test that the needs of the test were met. If it cannot write, it fails the test, because kernel-test would count wrongly.
+// record tells kernel-test that the needs of the test were met. If it cannot write, it fails the test, because kernel-test would count
+// wrongly.
 func record(t testing.TB) {
 	t.Helper()
 	path := os.Getenv(recordEnv)
@@ -132,7 +133,7 @@ func record(t testing.TB) {
 	}
 }
 
-// packagePath returns the package under test in command-line form. go test starts in its directory.
+// go test starts in the directory of the package under test.
 func packagePath() string {
 	dir, err := os.Getwd()
 	if err != nil {

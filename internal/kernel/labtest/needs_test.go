@@ -22,7 +22,6 @@ func TestMissingNeeds(t *testing.T) {
 	}
 }
 
-// fakeTB records how a test would end.
 type fakeTB struct {
 	testing.TB
 	failed, skipped bool

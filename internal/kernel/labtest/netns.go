@@ -25,14 +25,14 @@ func NetNS(t testing.TB) *Namespace {
 	return newNamespace(t)
 }
 
-// NetNSNoIPVS is NetNS for tests that need root but no IPVS.
+// NetNSNoIPVS is NetNS for tests that need root but not IPVS.
 func NetNSNoIPVS(t testing.TB) *Namespace {
 	t.Helper()
 	NeedRoot(t)
 	return newNamespace(t)
 }
 
-// Enter moves another goroutine, such as a subtest's, into the namespace until its test ends.
+// Enter moves another goroutine, such as that of a subtest, into the namespace until its test ends.
 func (n *Namespace) Enter(t testing.TB) {
 	t.Helper()
 	leaveAtEnd(t)
@@ -61,9 +61,9 @@ func newNamespace(t testing.TB) *Namespace {
 	return &Namespace{fd}
 }
 
-// leaveAtEnd locks the goroutine to its thread, whose namespace is about to change, and undoes both when the test ends.
-// Cleanups run on the test's goroutine, and therefore on that thread. If the thread cannot return to its namespace, it stays
-// locked, and the Go runtime destroys it with the goroutine instead of reusing it.
+// leaveAtEnd locks the goroutine to its thread, whose namespace is about to change, and undoes both when the test ends. Cleanups run on
+// the test's goroutine, and therefore on that thread. If the thread cannot return to its namespace, it stays locked. The Go runtime then
+// destroys it with the goroutine instead of reusing it.
 func leaveAtEnd(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

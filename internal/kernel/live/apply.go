@@ -8,7 +8,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// applier is a backend that executes operations on its objects.
 type applier interface {
 	Apply(ctx context.Context, ops []kernel.Op) []error
 }
@@ -16,7 +15,7 @@ type applier interface {
 // Apply tries every operation in order and returns one result per operation: an error or nil. Consecutive operations of the same backend
 // reach it together, so that it can batch them.
 //
-// If Apply creates anything, it also takes over a kube-ipvs0 that another program created. Removals and sysctl settings alone do not.
+// If Apply creates anything, it also takes over a kube-ipvs0 that another program created.
 func (k *Kernel) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Verb == kernel.Create }) {
 		k.netdev.TakeOver()

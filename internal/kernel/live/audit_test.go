@@ -15,14 +15,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// manyServices is the number of Services, with 10 endpoints each; perService bounds an audit's allocations per Service if nothing
-// differs.
+// Each of manyServices has 10 endpoints. perService bounds the allocations per Service of an audit that finds no differences.
 const (
 	manyServices = 1000
 	perService   = 500
 )
 
-// services returns the kernel's objects of this many Services.
 func services(n int) []kernel.Op {
 	set := kernel.Set{Name: kerneltest.SetPrefix + "A", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 1 << 20}
 	objects := []kernel.Object{set, kernel.DummyDevice{}}
@@ -74,7 +72,6 @@ func TestAuditCost(t *testing.T) {
 	}
 }
 
-// cpu returns the CPU time of this process, without its children.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var r syscall.Rusage

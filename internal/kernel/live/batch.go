@@ -8,5 +8,5 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// applyTo gives a backend all its operations in one call. (pause.go replaces this in a build for tests.)
+// A build with the tag pause replaces applyTo (pause.go).
 func applyTo(ctx context.Context, b applier, ops []kernel.Op) []error { return b.Apply(ctx, ops) }

@@ -22,23 +22,23 @@ import (
 type Config struct {
 	// SetPrefix is the prefix of the names of the sets to read.
 	SetPrefix string
-	// Chains are the owned chains. Others are not read.
-	Chains []kernel.ChainID
-	// Sysctls to read.
+	// Chains are the agent's own chains. Other chains are not read.
+	Chains  []kernel.ChainID
 	Sysctls []string
-	// Variant is the iptables variant and Families the families in which it works, as iptables.Detect found them.
+	// Families are the families in which this iptables variant works (iptables.Detect).
 	Variant  iptables.Variant
 	Families []inet.Family
-	// Unsure lists the Families whose programs have just hung or failed.
-	Unsure map[inet.Family]error
-	Mode   kernel.Mode
-	// Records of each family.
+	// Unsure contains the families whose programs have just hung or failed.
+	Unsure  map[inet.Family]error
+	Mode    kernel.Mode
 	Records []Records
 }
 
-// Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace of
-// the calling thread, so a caller that changes namespaces must lock its goroutine to the thread. Kernel is not safe for concurrent use,
-// except for Watch, EndFlows, Audit, Summarize, FindOldRules, and an Apply of rules only, one for each family.
+// Kernel is the kernel as seen from the network namespace of the thread that opened it. Files are read and processes run in the namespace
+// of the calling thread, so a caller that changes namespaces must lock its goroutine to the thread.
+//
+// Kernel is not safe for concurrent use. Exceptions are Watch, EndFlows, Audit, Summarize, FindOldRules and, for each family, one Apply
+// with only rules.
 type Kernel struct {
 	reader
 	families   []inet.Family
@@ -53,7 +53,8 @@ type Kernel struct {
 	forgetter  *balance.Forgetter // nil with IPVS
 }
 
-// Open connects to the kernel. If something is missing on the node, the error is kernel.ErrUnavailable with the remedy. All such errors are joined.
+// Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. Several such errors are
+// joined.
 func Open(cfg Config) (*Kernel, error) {
 	k := &Kernel{families: cfg.Families, leftovers: &leftovers{cfg.Chains}}
 	rules, err := k.openRules(cfg)
@@ -103,8 +104,8 @@ func (k *Kernel) openRules(cfg Config) (rules, error) {
 	return &taken{nft: b, families: cfg.Families}, nil
 }
 
-// LimitWaits bounds how long the kernel's methods wait for iptables, based on the durations of earlier calls. Without a bound, they wait until the
-// iptables processes end. The nftables backend starts no processes.
+// LimitWaits bounds how long the kernel's methods wait for iptables. The bound depends on the durations of earlier calls. Without
+// LimitWaits, methods wait until the iptables processes end.
 func (k *Kernel) LimitWaits() {
 	for _, p := range k.patients {
 		p.limitWaits()
@@ -161,9 +162,9 @@ func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool
 	return k.balancer.Schedulers(ctx, names)
 }
 
-// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if the connection has had
-// no answer. If nftables balances, it also deletes records of clients whose endpoint was removed. Like Audit, it may be called while another method
-// runs.
+// EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if it is
+// unanswered. If nftables balances, EndFlows also deletes records of clients whose endpoint was removed. Like Audit, it may be called
+// while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
 	if k.forgetter != nil {
@@ -172,8 +173,8 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 	return n, err
 }
 
-// Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own addresses may have
-// changed, until ctx ends. See netdev.
+// Until ctx ends, Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own
+// addresses may have changed.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
 	for _, p := range k.patients {
@@ -185,7 +186,6 @@ func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 
 // Stats counts the requests to the kernel since Open.
 type Stats struct {
-	// Netlink is the sum of the requests that the backends count.
 	Netlink nlbatch.Stats
 	// Processes counts started iptables processes.
 	Processes uint64
@@ -206,5 +206,5 @@ func add(a, b nlbatch.Stats) nlbatch.Stats {
 	return nlbatch.Stats{Requests: a.Requests + b.Requests, Sends: a.Sends + b.Sends, Dumps: a.Dumps + b.Dumps}
 }
 
-// LocalPorts returns the ports from which this node's own connections start. On error, it returns the kernel's default.
+// LocalPorts returns the port range that this node's own connections use. On error, it returns the kernel's default.
 func LocalPorts() (kernel.Ports, error) { return netdev.LocalPorts() }

@@ -14,11 +14,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// leftovers finds and removes what kube-proxy has left in ipset, nftables and both iptables variants. It opens each backend on
-// demand, because only commands use it.
+// leftovers finds and removes kube-proxy's objects in ipset, nftables and both iptables variants. It opens each backend on demand,
+// because only commands use it.
 type leftovers struct{ chains []kernel.ChainID }
 
-// FindLeftovers returns what kube-proxy has left on this node. chains lists the chains that may be the agent's.
+// FindLeftovers returns what kube-proxy has left on this node. chains lists chains that may belong to the agent.
 func FindLeftovers(ctx context.Context, chains []kernel.ChainID) (kernel.Leftovers, error) {
 	return (&leftovers{chains}).find(ctx)
 }
@@ -63,7 +63,7 @@ func (l *leftovers) find(ctx context.Context) (found kernel.Leftovers, err error
 		})
 	}
 	if err != nil {
-		return kernel.Leftovers{}, fmt.Errorf("look for what kube-proxy has left: %w", err)
+		return kernel.Leftovers{}, fmt.Errorf("find leftovers of kube-proxy: %w", err)
 	}
 	return found, nil
 }
@@ -82,7 +82,6 @@ func (l *leftovers) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// remove removes leftovers from one place.
 func (l *leftovers) remove(ctx context.Context, place string, ops []kernel.Op) []error {
 	switch place {
 	case kernel.OldSets:
@@ -99,7 +98,7 @@ func (l *leftovers) remove(ctx context.Context, place string, ops []kernel.Op) [
 
 func openNFT() (*nft.Backend, error) { return nft.New(inet.Families, nil) }
 
-// with opens a backend, uses it and closes it. If the kernel does not support the backend, with does nothing.
+// If the kernel does not support the backend, with does nothing.
 func with[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
 	b, err := open()
 	if errors.Is(err, kernel.ErrUnavailable) {
@@ -111,7 +110,6 @@ func with[B interface{ Close() error }](open func() (B, error), use func(B) erro
 	return errors.Join(use(b), b.Close())
 }
 
-// each applies the operations one at a time and returns their errors.
 func each[B interface{ Close() error }](ops []kernel.Op, open func() (B, error), do func(B, int) error) []error {
 	errs := make([]error, len(ops))
 	err := with(open, func(b B) error {

@@ -19,20 +19,17 @@ var programs = map[iptables.Variant]map[inet.Family]string{
 	iptables.Legacy: {inet.IPv4: "iptables-legacy", inet.IPv6: "ip6tables-legacy"},
 }
 
-// open opens the kernel of a new network namespace.
 func open(t *testing.T, variant iptables.Variant) *Kernel {
 	t.Helper()
 	labtest.NetNS(t)
 	return openHere(t, variant)
 }
 
-// openHere opens the kernel of this network namespace.
 func openHere(t *testing.T, variant iptables.Variant) *Kernel {
 	t.Helper()
 	return openConfig(t, Config{Variant: variant})
 }
 
-// openConfig opens the kernel of this network namespace, configured to read all that the suite needs.
 func openConfig(t *testing.T, cfg Config) *Kernel {
 	t.Helper()
 	cfg.SetPrefix, cfg.Chains, cfg.Sysctls, cfg.Families = kerneltest.SetPrefix, kerneltest.Chains, kerneltest.Sysctls, inet.Families
@@ -60,7 +57,7 @@ func subjects(variant iptables.Variant) kerneltest.Open {
 	}
 }
 
-// TestBatches: consecutive operations of one backend take one system call.
+// Consecutive operations of one backend need one system call.
 func TestBatches(t *testing.T) {
 	k := open(t, iptables.NFT)
 	f := kerneltest.MustParseDump("ipvsadm -A -t 10.96.0.1:80 -s rr\n" +
@@ -92,7 +89,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestMain makes the random part of the suite short enough for a kernel in software emulation, unless -rapid.checks is set.
+// TestMain runs fewer random checks, because kernels are slow in software emulation. The flag -rapid.checks takes precedence.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false

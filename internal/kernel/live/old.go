@@ -16,28 +16,27 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// Records are the sets of a family that mark the agent's virtual servers and addresses. They are complete once they contain the seal.
+// Records are the sets of a family that list the agent's virtual servers and addresses. They are complete once they contain the seal.
 type Records struct {
 	Ledger, Addresses string
 	Seal              kernel.Member
 }
 
-// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread. These
-// programs may take a long time, because not every hung program is killed.
+// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread,
+// because a hung program may run for a long time.
 type old struct {
 	cfg    Config
 	thread thread
-	// nft is nil if the node uses nftables or does not support it, and ipset is nil if the node uses ipset or does not support it.
+	// nft is nil if the node uses nftables or does not support it. ipset is nil if the node uses ipset or does not support it.
 	nft   *nft.Backend
 	ipset *ipset.Backend
-	// tables contains the iptables backends by variant. Each looks for old rules in the other variant.
+	// tables contains the iptables backends by variant. Each backend looks for old rules in the other variant.
 	tables map[iptables.Variant]*iptables.Backend
-	// inherited are the old rule layer's records, read when the kernel was opened.
+	// sets and members are the old rule layer's records when the kernel was opened.
 	sets    map[string]kernel.Set
 	members map[string]map[kernel.Element]struct{}
 }
 
-// openOld reads the records of the other rule layer.
 func openOld(ctx context.Context, cfg Config) (*old, error) {
 	o := &old{cfg: cfg, tables: map[iptables.Variant]*iptables.Backend{}}
 	variants := []iptables.Variant{cfg.Variant}
@@ -64,7 +63,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 		err = nil // the kernel does not support it, so nothing is left there
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("look for what an earlier start left: %w", err), o.close())
+		return nil, errors.Join(fmt.Errorf("find leftovers of an earlier start: %w", err), o.close())
 	}
 	return o, nil
 }
@@ -81,7 +80,8 @@ func (o *old) close() error {
 	return errors.Join(errs...)
 }
 
-// inherit adds the records of the other rule layer to a state, unless the current records are complete: from then on, the inherited ones are outdated.
+// inherit adds the records of the other rule layer to a state. If the current records are complete, the old records are outdated and
+// ignored.
 func (o *old) inherit(s *kernel.State) {
 	for _, r := range o.cfg.Records {
 		if s.HasMember(r.Seal) {
@@ -99,7 +99,6 @@ func (o *old) inherit(s *kernel.State) {
 	}
 }
 
-// hasRecords reports whether there are records to adopt.
 func (o *old) hasRecords() bool {
 	return slices.ContainsFunc(o.cfg.Records, func(r Records) bool {
 		_, ledger := o.sets[r.Ledger]
@@ -108,8 +107,8 @@ func (o *old) hasRecords() bool {
 	})
 }
 
-// records lists the operations that write the records of the other rule layer to the current one. The seal comes last: if the agent is killed
-// in between, its next start continues.
+// records lists the operations that write the records of the other rule layer to the current rule layer. The seal comes last, so that a
+// killed agent continues at its next start.
 func (o *old) records(have *kernel.State) []kernel.Op {
 	var sets, members, seals []kernel.Op
 	for _, r := range o.cfg.Records {
@@ -134,7 +133,7 @@ func (o *old) records(have *kernel.State) []kernel.Op {
 	return slices.Concat(sets, members, seals)
 }
 
-// find returns what is left in the other rule layer, rules first because they use the sets.
+// find returns rules before sets, because rules use sets.
 func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 	var found []kernel.OldRules
 	var errs []error
@@ -157,7 +156,6 @@ func (o *old) find(ctx context.Context) ([]kernel.OldRules, error) {
 	return found, errors.Join(errs...)
 }
 
-// processes counts the started processes.
 func (o *old) processes() (n uint64) {
 	for _, b := range o.tables {
 		n += b.Processes()
@@ -165,10 +163,10 @@ func (o *old) processes() (n uint64) {
 	return n
 }
 
-// oldLimit bounds a search and a removal. A removal starts a program for each rule, and each may wait for the xtables lock.
+// oldLimit bounds a search and a removal. A removal starts a program for each rule, and each program may wait for the xtables lock.
 const oldLimit = 10 * time.Minute
 
-// Apply removes what find has found.
+// Apply removes old rules and sets.
 func (o *old) Apply(ctx context.Context, ops []kernel.Op) []error {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()
@@ -205,8 +203,8 @@ func (o *old) remove(ctx context.Context, op kernel.Op) error {
 	}
 }
 
-// removeSets deletes the records first, so that they are not inherited when they are out of date. Sets that rules use are emptied: the set of
-// virtual addresses first, because these rules reject packets to virtual addresses that are in no other set.
+// removeSets deletes the records first, so that a later start does not inherit outdated records. It empties sets that rules still use,
+// the set of virtual addresses first: the rules reject packets to virtual addresses that are in no other set.
 func (o *old) removeSets(ctx context.Context) error {
 	sets, members, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
 	if err != nil {
@@ -267,7 +265,7 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 	return nil
 }
 
-// Read is the reader's Read. Before AdoptRecords, the state also contains the records of an earlier start.
+// Read is like reader.Read, but before AdoptRecords, the state also contains the records of an earlier start.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	s, err := k.reader.Read(ctx)
 	if err == nil {
@@ -276,15 +274,15 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier start left in the other rule layer. Like Audit, it may be called while another method runs, and so may an
-// Apply that removes what FindOldRules has found. Neither method waits much longer than its context lasts, even if a program hangs.
+// FindOldRules returns what an earlier start left in the other rule layer. FindOldRules, and an Apply that removes old rules, may be
+// called while another method runs. Even if a program hangs, neither method waits much longer than its context lasts.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()
 	var found []kernel.OldRules
 	var failure error
 	if err := k.old.thread.doFor(ctx, func() { found, failure = k.old.find(ctx) }); err != nil {
-		return nil, fmt.Errorf("look for what an earlier start left: %w", err)
+		return nil, fmt.Errorf("find leftovers of an earlier start: %w", err)
 	}
 	return found, failure
 }

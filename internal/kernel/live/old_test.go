@@ -18,7 +18,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// The sets of an agent that serves one address.
 var (
 	oldLedger = kernel.Set{Name: kerneltest.SetPrefix + "LEDGER", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 100}
 	oldVIPs   = kernel.Set{Name: kerneltest.SetPrefix + "VIP", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 100}
@@ -27,7 +26,7 @@ var (
 	address   = kernel.Member{Set: oldVIPs.Name, Element: kernel.Element{Addr: netip.MustParseAddr("10.96.0.1")}}
 )
 
-// movable opens the kernel as the agent does.
+// movable opens the kernel with Records, as the agent does.
 func movable(t *testing.T, cfg Config) *Kernel {
 	t.Helper()
 	cfg.Records = []Records{{Ledger: oldLedger.Name, Addresses: oldVIPs.Name, Seal: seal}}
@@ -50,7 +49,7 @@ func create(objects ...kernel.Object) (ops []kernel.Op) {
 	return ops
 }
 
-// rules returns rules that match both sets, so that the kernel refuses to delete the sets.
+// oldRuleset returns rules that match both sets, so that the kernel refuses to delete the sets.
 func oldRuleset() kernel.Ruleset {
 	in := kernel.ChainID{Table: "filter", Chain: "INPUT"}
 	chain := kerneltest.Chains[2]
@@ -63,7 +62,7 @@ func oldRuleset() kernel.Ruleset {
 	}
 }
 
-// TestNothingToAdopt: a start that adopts nothing does not read the old rules, which would take processes.
+// An agent that has nothing to adopt does not read the old rules: reading them would start processes.
 func TestNothingToAdopt(t *testing.T) {
 	labtest.NetNS(t)
 	k := movable(t, Config{Variant: iptables.NFT})
@@ -75,7 +74,7 @@ func TestNothingToAdopt(t *testing.T) {
 	}
 }
 
-// TestMoves: an agent that changes the rule layer finds the previous agent's owner records, adopts them once, and leaves nothing behind.
+// An agent that changes the rule layer finds the previous agent's owner records, adopts them once, and removes everything old.
 func TestMoves(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -98,7 +97,7 @@ func TestMoves(t *testing.T) {
 			}
 			must(t, k, kernel.Op{Verb: kernel.Ensure, Object: oldRuleset()})
 			must(t, k, kernel.Op{Verb: kernel.Delete, Object: entry})
-			holdsRecords(t, k, false) // the current records are complete, so the old ones are ignored
+			holdsRecords(t, k, false) // the current records are complete, so the old records are ignored
 
 			old, err := k.FindOldRules(t.Context())
 			if err != nil || len(old) == 0 {
@@ -121,7 +120,6 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// holdsRecords checks that the address has its records, and whether the virtual server has one.
 func holdsRecords(t *testing.T, k *Kernel, server bool) {
 	t.Helper()
 	s, err := k.Read(t.Context())
@@ -133,7 +131,7 @@ func holdsRecords(t *testing.T, k *Kernel, server bool) {
 	}
 }
 
-// quiet checks that the output of a command names nothing that belongs to the agent.
+// quiet checks that the output of a command does not mention the agent's objects.
 func quiet(t *testing.T, line string) {
 	t.Helper()
 	out, _ := exec.Command("sh", "-c", line).Output()
@@ -142,8 +140,8 @@ func quiet(t *testing.T, line string) {
 	}
 }
 
-// TestOldSetsInUse: sets that another program's rule still uses are emptied, so that the rule matches nothing. The error reports this. Later,
-// their records do not count as the agent's.
+// A set that another program's rule uses is emptied, so that the rule matches nothing. The error reports the set. A later start ignores
+// the set's records.
 func TestOldSetsInUse(t *testing.T) {
 	labtest.NetNS(t)
 	before := movable(t, Config{Variant: iptables.NFT})

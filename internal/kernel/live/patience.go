@@ -13,14 +13,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// tables is the part of the iptables backend that a patient uses.
 type tables interface {
 	Read(context.Context, inet.Family) (kernel.RulesView, error)
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// byFamily reads and writes the iptables rules of each family. Each family has its own programs, so one family's programs do not block the other
-// family (I16).
+// byFamily reads and writes the iptables rules of each family. Each family has its own patient, so a hung program of one family does not
+// block the other family (I16).
 type byFamily struct{ of map[inet.Family]*patient }
 
 func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError) {
@@ -43,7 +42,6 @@ func (b *byFamily) Read(ctx context.Context) (map[inet.Family]kernel.RulesView, 
 	return views, errs
 }
 
-// Apply executes the operations in order.
 func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
@@ -58,19 +56,18 @@ func (b *byFamily) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 const (
-	// remembered is the number of recent calls that determine how long the next one may take. longestWait is the longest
-	// time that it may take.
+	// remembered is the number of recent calls that determine the time limit of the next call. longestWait is the highest time limit.
 	remembered  = 10
 	longestWait = 30 * time.Second
-	// shortWait is how long a call may take after a failed one. If it takes longer, its result is not lost.
+	// shortWait is the time limit of a call after a failed call. If a read exceeds it, the next read returns the late result.
 	shortWait = time.Second
 	// maxLate is the maximum age of the result of a read that ended late.
 	maxLate = 2 * longestWait
 )
 
-// patient runs the iptables backend's calls for one family in a separate goroutine, one at a time, and waits a limited time for them, because
-// iptables is a program, and programs hang (I16). The limit depends on how long calls take on this node. The result of a read that ends late
-// is returned by the next call of Read.
+// patient runs the iptables backend's calls for one family in a separate goroutine, one at a time. It waits for them only for a limited
+// time, because iptables programs can hang (I16). The limit depends on how long calls take on this node. If a read ends late, the next
+// call of Read returns its result.
 type patient struct {
 	tables tables
 	family inet.Family
@@ -81,17 +78,16 @@ type patient struct {
 	free chan struct{}
 
 	mu sync.Mutex
-	// limited is false if calls may take any amount of time.
+	// If limited is false, calls have no time limit.
 	limited bool
 	// doing is the last call, and since is the time at which it started.
 	doing string
 	since time.Time
-	// troubleSince is the start of the first call that did not succeed in time since the last success; zero if there is none.
+	// troubleSince is the start of the first failed or late call since the last success. It is zero if there is none.
 	troubleSince time.Time
-	// took contains the durations of the last successful calls.
-	took []time.Duration
-	// late is the result of a read that ended after its caller stopped waiting; nil if there is none or if it is outdated. lateAt is when that
-	// read began. writes counts the writes: a read that began before a write is outdated.
+	took         []time.Duration
+	// late is the result of a read that ended after its caller stopped waiting. It is nil if there is no such result, or if it is
+	// outdated. lateAt is when that read began. writes counts writes, because a read that began before a write is outdated.
 	late   *kernel.RulesView
 	lateAt time.Time
 	writes uint64
@@ -136,7 +132,6 @@ func (p *patient) Read(ctx context.Context) (kernel.RulesView, error) {
 	return found, nil
 }
 
-// Apply executes an operation on the family's rules.
 func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	p.mu.Lock()
 	p.late = nil // about to become stale, as is the result of a read that is still in progress
@@ -154,14 +149,14 @@ func (p *patient) Apply(ctx context.Context, op kernel.Op) error {
 	if known {
 		return failure
 	}
-	return fmt.Errorf("%s: %w", op, err) // the call may still write failure
+	return fmt.Errorf("%s: %w", op, err) // failure cannot be used: the call may still write it
 }
 
-// errOfOperation means that the error is in the result. The rules may be at fault, so the error does not affect troubleSince.
+// errOfOperation means that the operation's result contains the error. The rules may be wrong, so the error does not affect troubleSince.
 var errOfOperation = errors.New("the operation failed")
 
-// do runs a call. It returns a StuckError if the call fails, or has not ended in time. The call's results must be used only if it has ended.
-// If a call succeeds after do has returned, late is called with the lock held.
+// do runs a call. It returns a StuckError if the call fails or has not ended in time. known is true if the call has ended; only then may
+// the caller use its results. If the call succeeds after do has returned, late is called with the lock held.
 func (p *patient) do(ctx context.Context, what string, call func() error, late func()) (known bool, err error) {
 	if !p.acquire(ctx) {
 		return false, p.stuck(ctx)
@@ -217,7 +212,7 @@ func (p *patient) do(ctx context.Context, what string, call func() error, late f
 	return false, kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince}
 }
 
-// acquire waits until no other call runs. It gives up when the running call has taken too long.
+// acquire waits until no other call runs, at most for the time limit of a call.
 func (p *patient) acquire(ctx context.Context) bool {
 	patience, stop := p.patience()
 	defer stop()
@@ -230,7 +225,7 @@ func (p *patient) acquire(ctx context.Context) bool {
 	return false
 }
 
-// patience returns a channel that fires when a call that begins now has taken too long.
+// patience returns a channel that fires at the time limit of a call that begins now.
 func (p *patient) patience() (<-chan time.Time, func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,7 +242,7 @@ func (p *patient) limitWaits() {
 	p.limited = true
 }
 
-// limit returns how long a call may take: the wait for the lock, plus several times the duration of the slowest recent call.
+// limit returns the time limit of a call: the wait for the xtables lock, plus several times the duration of the slowest recent call.
 func (p *patient) limit() time.Duration {
 	if !p.troubleSince.IsZero() {
 		return shortWait
@@ -259,7 +254,7 @@ func (p *patient) limit() time.Duration {
 	return min(limit, longestWait)
 }
 
-// note records how a call ended. Only a success ends the trouble, because killing a hung program does not make it answer.
+// note records how a call ended. Only a success resets troubleSince: killing a hung program does not make it work.
 func (p *patient) note(start time.Time, err error) {
 	if errors.Is(err, errOfOperation) {
 		return
@@ -279,7 +274,6 @@ func (p *patient) trouble(since time.Time) {
 	}
 }
 
-// stuck returns the error of a call that could not start because another call is running.
 func (p *patient) stuck(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,7 +284,6 @@ func (p *patient) stuck(ctx context.Context) error {
 	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: p.doing, Since: p.troubleSince}
 }
 
-// ending returns the error of a call that has ended.
 func (p *patient) ending(ctx context.Context, what string, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, errOfOperation) {
 		return err
@@ -298,7 +291,7 @@ func (p *patient) ending(ctx context.Context, what string, err error) error {
 	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince, Cause: err}
 }
 
-// watch calls ended whenever a call ends after its caller has stopped waiting, until ctx ends.
+// Until ctx ends, watch calls ended whenever a call ends after its caller has stopped waiting.
 func (p *patient) watch(ctx context.Context, ended func()) {
 	for {
 		select {

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// slowPrograms puts programs into PATH that wait for a file to disappear before they read the rules.
+// slowPrograms puts programs into PATH. Before they read the rules, they wait until a file disappears.
 func slowPrograms(t *testing.T) (block, unblock func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,6 @@ func slowPrograms(t *testing.T) (block, unblock func()) {
 		}
 }
 
-// hanging is a kernel whose iptables can be made to hang.
 type hanging struct {
 	*Kernel
 	t     *testing.T
@@ -74,7 +73,7 @@ func (k hanging) read() *kernel.State {
 	return s
 }
 
-// readsTheRest checks that a read without the rules ends, returns the reason why they are missing, and returns everything else.
+// readsTheRest checks that a read returns everything except the rules, and the reason why they are missing.
 func (k hanging) readsTheRest() {
 	k.t.Helper()
 	s := k.read()
@@ -84,11 +83,10 @@ func (k hanging) readsTheRest() {
 		}
 	}
 	if s.Servers == nil || s.Sets == nil {
-		k.t.Errorf("the rest was not read: %+v", s)
+		k.t.Errorf("the read is incomplete: %+v", s)
 	}
 }
 
-// readsEverything checks that a read includes the rules.
 func (k hanging) readsEverything() {
 	k.t.Helper()
 	if s := k.read(); len(s.RulesErr) > 0 || len(s.Rules) != len(inet.Families) {
@@ -96,8 +94,8 @@ func (k hanging) readsEverything() {
 	}
 }
 
-// While an iptables program hangs, everything else can be read and written. When it ends, Watch notifies, and the next read returns its
-// result.
+// While an iptables program hangs, everything else can be read and written. When the program ends, Watch reports it, and the next read
+// returns its result.
 func TestIPTablesHangs(t *testing.T) {
 	labtest.NetNS(t)
 	block, unblock := slowPrograms(t)

@@ -14,14 +14,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 )
 
-// slowRules simulates programs that take a set time and then fail or succeed.
 type slowRules struct {
 	mu    sync.Mutex
 	takes time.Duration
 	fails error
 }
 
-// become changes the behavior of later calls.
 func (s *slowRules) become(takes time.Duration, fails error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +46,6 @@ func (s *slowRules) Apply(_ context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// waiting reads slow rules with a time limit, on a virtual clock.
 type waiting struct {
 	*patient
 	t    *testing.T
@@ -70,12 +67,10 @@ func impatient(t *testing.T, check func(waiting)) {
 	})
 }
 
-// rulesOf writes the rules of a family.
 func rulesOf(f inet.Family) kernel.Op {
 	return kernel.Op{Verb: kernel.Ensure, Object: kernel.Ruleset{Family: f}}
 }
 
-// read returns how long a read took, and why it had no result.
 func (w waiting) read() (took time.Duration, stuck kernel.StuckError) {
 	w.t.Helper()
 	began := time.Now()
@@ -86,7 +81,6 @@ func (w waiting) read() (took time.Duration, stuck kernel.StuckError) {
 	return time.Since(began), stuck
 }
 
-// succeeds reads in this time.
 func (w waiting) succeeds(takes time.Duration) {
 	w.t.Helper()
 	w.slow.become(takes, nil)
@@ -95,13 +89,13 @@ func (w waiting) succeeds(takes time.Duration) {
 	}
 }
 
-// Calls on a slow node do not count as stuck: the limit adapts to their durations.
+// Slow calls do not count as stuck on a slow node, because the limit adapts to their durations.
 func TestPatienceFollowsTheNode(t *testing.T) {
 	impatient(t, func(w waiting) {
 		for _, takes := range []time.Duration{time.Millisecond, 4 * time.Second, 16 * time.Second, 29 * time.Second} {
 			w.succeeds(takes)
 		}
-		for range remembered { // it is a fast node again
+		for range remembered { // the node is fast again
 			w.succeeds(time.Second)
 		}
 		w.slow.become(9*time.Second, nil)
@@ -111,8 +105,7 @@ func TestPatienceFollowsTheNode(t *testing.T) {
 	})
 }
 
-// A program that hangs is killed again and again. Killing it does not count as an answer: the program has been stuck since
-// the first call.
+// A hung program is killed repeatedly. A killed program does not count as a success, so the program has been stuck since the first call.
 func TestStuckUntilASuccess(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(time.Second)
@@ -132,7 +125,7 @@ func TestStuckUntilASuccess(t *testing.T) {
 	})
 }
 
-// A program that fails counts like one that hangs.
+// A failing program counts as stuck.
 func TestFailingPrograms(t *testing.T) {
 	impatient(t, func(w waiting) {
 		began := time.Now()
@@ -148,7 +141,7 @@ func TestFailingPrograms(t *testing.T) {
 	})
 }
 
-// The result of a read that took too long is not lost.
+// If a read ends late, a later read returns its result.
 func TestLateResult(t *testing.T) {
 	impatient(t, func(w waiting) {
 		ended := make(chan time.Time, 1)
@@ -184,7 +177,7 @@ func TestCallsWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A write that fails returns the reason, because its rules are at fault and not iptables. A write that hangs is stuck.
+// A failed write returns its error, because the rules may be wrong. Only a write that hangs is stuck.
 func TestFailingWrite(t *testing.T) {
 	impatient(t, func(w waiting) {
 		failure := errors.New("no such module")
@@ -199,7 +192,7 @@ func TestFailingWrite(t *testing.T) {
 	})
 }
 
-// A call that ends because the agent stops says nothing about iptables.
+// A call that ends because the agent stops does not count as a failure of iptables.
 func TestStoppedCall(t *testing.T) {
 	impatient(t, func(w waiting) {
 		ctx, stop := context.WithCancel(w.t.Context())
@@ -211,7 +204,7 @@ func TestStoppedCall(t *testing.T) {
 	})
 }
 
-// A result is outdated if a write has begun since. It also expires, because another program may have changed the rules.
+// A late result is outdated after a write. It also expires, because another program may have changed the rules.
 func TestOutdatedLateResults(t *testing.T) {
 	for name, then := range map[string]func(waiting){
 		"a write": func(w waiting) {
@@ -227,7 +220,7 @@ func TestOutdatedLateResults(t *testing.T) {
 			impatient(t, func(w waiting) {
 				w.slow.become(iptables.LockWait+time.Second/2, nil)
 				if _, stuck := w.read(); stuck.Part == "" {
-					w.t.Error("the read was not given up")
+					w.t.Error("the read did not exceed its time limit")
 				}
 				then(w)
 				w.succeeds(shortWait / 2)
@@ -236,7 +229,7 @@ func TestOutdatedLateResults(t *testing.T) {
 	}
 }
 
-// A caller that must stop does not wait, even for a program that cannot be killed.
+// A stopping caller does not wait, even for a program that cannot be killed.
 func TestStopDuringACall(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(4 * time.Second)
@@ -255,7 +248,7 @@ func TestStopDuringACall(t *testing.T) {
 	})
 }
 
-// If iptables is stuck, failed writes do not change that: only a success ends it.
+// While iptables is stuck, a failed write does not end this state. Only a success does.
 func TestFailingWritesEndNoTrouble(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.slow.become(30*time.Second, context.DeadlineExceeded)
@@ -269,7 +262,7 @@ func TestFailingWritesEndNoTrouble(t *testing.T) {
 	})
 }
 
-// oneHangs simulates the programs of both families, where one family's programs hang for an hour or fail.
+// oneHangs simulates the programs of both families. One family's programs fail, or hang for an hour.
 type oneHangs struct {
 	family inet.Family
 	fails  error
@@ -293,7 +286,7 @@ func (o oneHangs) Apply(_ context.Context, ops []kernel.Op) []error {
 	return []error{o.call(ops[0].Object.(kernel.Ruleset).Family)}
 }
 
-// I16: each family's programs fail separately. While one family's programs hang or fail, the rules of the other family are read and written.
+// I16: while the programs of one family hang or fail, the rules of the other family are read and written.
 func TestFamiliesFailAlone(t *testing.T) {
 	for _, broken := range inet.Families {
 		for _, fails := range []error{nil, errors.New("exit status 1")} {

@@ -17,8 +17,8 @@ import (
 )
 
 // A build with the tag pause exposes clients to every state between two writes. On the tests' virtual clock, an update takes no time, so
-// no packet arrives halfway through it. In this build, time passes after each transaction with the kernel. It can also kill itself at that
-// point.
+// no packet arrives during it. In this build, time passes after each transaction with the kernel. The process can also kill itself at
+// that point.
 const (
 	pauseAfterWrite = 25 * time.Millisecond
 
@@ -40,7 +40,7 @@ func applyTo(ctx context.Context, b applier, ops []kernel.Op) []error {
 	return errs
 }
 
-// transaction returns how many operations, at least one, reach the kernel together.
+// transaction returns how many operations reach the kernel together.
 func transaction(b applier, ops []kernel.Op) int {
 	switch b.(type) {
 	case *balance.Balancer:
@@ -55,7 +55,6 @@ func transaction(b applier, ops []kernel.Op) int {
 	return 1
 }
 
-// countdown kills the process when it reaches zero.
 type countdown struct{ left atomic.Int64 }
 
 func newCountdown(text string) *countdown {

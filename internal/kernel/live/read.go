@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// reader reads the kernel through its own sockets. It is not safe for concurrent use.
+// reader is not safe for concurrent use.
 type reader struct {
 	setPrefix string
 	sysctls   []string
@@ -21,12 +21,12 @@ type reader struct {
 	sets      sets
 	netdev    *netdev.Backend
 	rules     rules
-	// members and servers read all sets and virtual servers. Only a reader that reads often uses the other fields.
+	// members and servers read all sets and virtual servers. Only a reader that reads repeatedly uses the fields below.
 	members      members
 	membersAgain members
 	servers      readServers
 	serversAgain readServers
-	// mayMiss is true if members may miss some members.
+	// mayMiss is true if the function members may omit members of a set.
 	mayMiss bool
 }
 
@@ -59,14 +59,14 @@ func (r *reader) close() error {
 
 func (r *reader) stats() nlbatch.Stats { return add(r.balancer.Stats(), r.sets.Stats()) }
 
-// rules reads and writes the rules of all families. Each family is either in Read's result or in its errors. Its methods may be
-// called concurrently.
+// rules reads and writes the rules of all families. Read returns either the rules of a family or an error for it. Methods may be called
+// concurrently.
 type rules interface {
 	Read(context.Context) (map[inet.Family]kernel.RulesView, kernel.RulesError)
 	Apply(context.Context, []kernel.Op) []error
 }
 
-// taken wraps the rules of nftables so that several goroutines can use them, one at a time.
+// taken serializes access to the nftables rules from several goroutines.
 type taken struct {
 	mu       sync.Mutex
 	nft      *nft.Backend
@@ -93,7 +93,7 @@ func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return t.nft.Apply(ctx, ops)
 }
 
-// Read returns everything that the agent owns, and all virtual servers. On error, the state is nil. The state is complete, except that
+// Read returns everything that the agent owns, and all virtual servers. On error, the state is nil. Otherwise it is complete, except that
 // the rules of a family may be missing, with a reason.
 func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {

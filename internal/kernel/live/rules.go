@@ -12,10 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// members lists all sets, and their members.
 type members func(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error)
 
-// sets is the backend of sets: ipset or nftables.
 type sets interface {
 	applier
 	LookupMembers(context.Context, []kernel.Member) (map[kernel.Member]struct{}, error)
@@ -23,7 +21,7 @@ type sets interface {
 	Close() error
 }
 
-// openSets also returns one function to list them once, and one to list them repeatedly.
+// openSets also returns two functions: one lists the sets once, the other lists them repeatedly.
 func openSets(cfg Config) (sets, members, members, error) {
 	if cfg.Mode.RulesInNFTables() {
 		b, err := nft.New(cfg.Families, cfg.Chains)
@@ -39,7 +37,6 @@ func openSets(cfg Config) (sets, members, members, error) {
 	return b, b.Read, b.Follow().Read, nil
 }
 
-// summaries reads the part of a Summary about sets and rules.
 type summaries interface {
 	Summarize(context.Context) (map[string]kernel.SetSummary, map[inet.Family]uint64, error)
 	Stats() nlbatch.Stats
@@ -64,7 +61,6 @@ func openSummaries(cfg Config, tables *iptables.Backend) (summaries, error) {
 	return s, nil
 }
 
-// tableSummaries reads the summaries of ipset and iptables.
 type tableSummaries struct {
 	prefix string
 	ipset  *ipset.Backend

@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/sockopt"
 )
 
-// servers is the backend of virtual servers: IPVS or nftables.
 type servers interface {
 	applier
 	Read(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
@@ -23,10 +22,9 @@ type servers interface {
 	Close() error
 }
 
-// readServers lists all virtual servers.
 type readServers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 
-// openServers also returns a function to list virtual servers repeatedly.
+// openServers also returns a function that lists virtual servers repeatedly.
 func openServers(cfg Config) (servers, readServers, error) {
 	if cfg.Mode.NFTablesBalances() {
 		b, err := balance.New(cfg.Families)
@@ -42,7 +40,6 @@ func openServers(cfg Config) (servers, readServers, error) {
 	return b, b.Follow().Read, nil
 }
 
-// serverSummaries reads the part of a Summary about virtual servers.
 type serverSummaries interface {
 	Lookup(context.Context, []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error)
 	CountIPv4(context.Context) (int, error)

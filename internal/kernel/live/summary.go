@@ -9,7 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// summarizer reads summaries concurrently with all other work, in the network namespace in which it was opened.
 type summarizer struct {
 	cfg     Config
 	thread  thread

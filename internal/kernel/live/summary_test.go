@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// summaryServers is the number of virtual servers that a summary reads in full; summaryBytes and summaryRequests bound its cost.
+// A summary reads summaryServers virtual servers in full. summaryBytes and summaryRequests bound its cost.
 const (
 	summaryServers  = 4
 	summaryBytes    = 32 << 10
@@ -35,7 +35,7 @@ func TestSummaryCost(t *testing.T) {
 		}
 	}
 	const times = 20
-	for range 2 { // the first one lists the rules
+	for range 2 { // the first summary lists the rules
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began, asked := cpu(t), k.Stats().Netlink
@@ -56,7 +56,7 @@ func TestSummaryCost(t *testing.T) {
 	}
 }
 
-// Rules that another program writes into its own chains, or after the agent's jump, do not change the summary. A rule before the jump does.
+// Another program's rules in its own chains or after the agent's jump do not change the summary. A rule before the jump does.
 func TestSummaryIgnoresOtherChains(t *testing.T) {
 	k := open(t, iptables.NFT)
 	chain := kerneltest.Chains[0]

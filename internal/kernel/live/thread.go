@@ -13,7 +13,7 @@ import (
 // thread runs jobs one at a time on a dedicated OS thread. Closing the channel ends the thread.
 type thread chan func()
 
-// newThread starts a thread in the network namespace of the calling thread.
+// The new thread is in the network namespace of the calling thread.
 func newThread() (thread, error) {
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -37,7 +37,6 @@ func (t thread) work(ns *os.File, ready chan<- error) {
 	}
 }
 
-// do runs a job and waits until it ends.
 func (t thread) do(job func()) {
 	done := make(chan struct{})
 	t <- func() {
@@ -50,8 +49,8 @@ func (t thread) do(job func()) {
 // endGrace is how long a job may take to end after its context ends.
 const endGrace = 5 * time.Second
 
-// doFor runs a job as do does, but does not wait much longer than its context lasts. If the context ends first, doFor returns an error and the
-// job continues. Until the job ends, no other job begins, and what it writes must not be used.
+// doFor runs a job, but does not wait much longer than its context lasts. If the context ends first, doFor returns an error and the job
+// continues. Until the job ends, no other job begins, and the caller must not use what it writes.
 func (t thread) doFor(ctx context.Context, job func()) error {
 	done := make(chan struct{})
 	select {
@@ -72,7 +71,7 @@ func (t thread) doFor(ctx context.Context, job func()) error {
 	}
 }
 
-// enter moves the calling thread to a network namespace. This requires a capability that an agent that never switches may lack.
+// enter moves the calling thread to a network namespace, unless it is already there: entering needs a capability that the agent may lack.
 func enter(ns *os.File) error {
 	here, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {

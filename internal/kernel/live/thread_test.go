@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// If a program that removes old rules hangs and cannot be killed, neither a running nor a stopping agent waits for it.
+// If a program that removes old rules hangs and cannot be killed, the agent does not wait for it, even while stopping.
 func TestOldRulesHang(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *Kernel) error{
 		"search":  func(ctx context.Context, k *Kernel) error { _, err := k.FindOldRules(ctx); return err },

@@ -17,8 +17,8 @@ import (
 // dumpAttempts bounds the attempts of a dump. A dump is repeated if an object changed during it.
 const dumpAttempts = 10
 
-// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by the kernel. It returns
-// either the complete result or an error.
+// ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by
+// the kernel.
 func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.Addr]struct{}, err error) {
 	writes := b.known.beginRead()
 	index, err := b.device()
@@ -37,7 +37,8 @@ func (b *Backend) ReadDevice(ctx context.Context) (exists bool, addrs map[netip.
 	return index != 0, addrs, nil
 }
 
-// readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly all are on this one.
+// readAddresses adds the device's addresses of a family. The kernel sends the addresses of all interfaces, but nearly
+// all of them are on this device.
 func (b *Backend) readAddresses(ctx context.Context, family uint8, index int, into map[netip.Addr]struct{}) error {
 	payloads, err := b.dumpAddresses(ctx, family)
 	if err != nil {
@@ -92,7 +93,6 @@ func withoutDevice(ops []kernel.Op, errs []error, cause error) {
 	}
 }
 
-// addressRequest encodes a Create or Delete of an address.
 func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	addr := op.Object.(kernel.BoundAddress).Addr
 	family, flags := uint8(unix.AF_INET), uint8(0)
@@ -123,7 +123,6 @@ func neverASource() []byte {
 	return append(b, make([]byte, 8)...) // two time stamps that only the kernel writes
 }
 
-// addressHeader encodes a struct ifaddrmsg.
 func addressHeader(family, prefix, flags uint8, index int) []byte {
 	b := []byte{family, prefix, flags, unix.RT_SCOPE_UNIVERSE}
 	return binary.NativeEndian.AppendUint32(b, uint32(index))
@@ -146,7 +145,6 @@ func explainAddress(op kernel.Op, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// address is one address of one interface, as the kernel reports it.
 type address struct {
 	index  int
 	addr   netip.Addr
@@ -162,7 +160,6 @@ func (a address) kernelMade() bool {
 	return a.addr.Is6() && a.addr.IsLinkLocalUnicast() && a.prefix == 64
 }
 
-// parseAddress parses the payload of an RTM_NEWADDR or RTM_DELADDR.
 func parseAddress(b []byte) (address, error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return address{}, fmt.Errorf("read address: message of %d bytes", len(b))

@@ -14,16 +14,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// linkTimeout bounds the wait for the answer to one request about the device.
 const linkTimeout = 5 * time.Second
 
 // Backend reads and changes the network namespace in which it was created. It is not safe for concurrent use, except for Watch.
 type Backend struct {
-	links   *netlink.Handle
-	addrs   *nlbatch.Conn
-	sysctls sysctlTree
-	known   *knownDevice
-	// resolverFiles name the nameservers of this node.
+	links         *netlink.Handle
+	addrs         *nlbatch.Conn
+	sysctls       sysctlTree
+	known         *knownDevice
 	resolverFiles []*resolverFile
 	// handled, if set, is called with each batch of events after Watch has handled it; tests wait for this call.
 	handled func([]syscall.NetlinkMessage)
@@ -78,7 +76,6 @@ func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	return errs
 }
 
-// addressRun counts the leading operations on addresses.
 func addressRun(ops []kernel.Op) int {
 	for i, op := range ops {
 		if op.KindOf() != kernel.KindAddress {

@@ -21,8 +21,7 @@ const (
 // count as the node's own.
 const deviceAlias = "kube-ipvs"
 
-// errForeign means that a foreign interface has the name.
-var errForeign = errors.New("an interface with this name exists, but it is not a dummy")
+var errForeign = errors.New("an interface with this name exists and is not a dummy")
 
 // device returns the index of kube-ipvs0; 0 if it does not exist.
 func (b *Backend) device() (index int, err error) {
@@ -44,7 +43,7 @@ func (b *Backend) link() (netlink.Link, error) {
 		return nil, fmt.Errorf("look up %s: %w", kernel.Device, err)
 	}
 	if link.Type() != deviceType && !marked(link) {
-		return nil, fmt.Errorf("use %s: %w but of type %s; remove it with `ip link del %s`",
+		return nil, fmt.Errorf("use %s: %w (type %s); remove it with `ip link del %s`",
 			kernel.Device, errForeign, link.Type(), kernel.Device)
 	}
 	b.known.found(link.Attrs().Index, marked(link))
@@ -58,8 +57,8 @@ const (
 	usualMTU = 1500
 )
 
-// admitIPv6 restores the MTU if another program has set it so low that the kernel would accept no IPv6 address. If that fails, adding an address
-// reports it.
+// admitIPv6 restores the MTU if another program has set it so low that the kernel would accept no IPv6 address. If
+// that fails, adding an address returns the error.
 func (b *Backend) admitIPv6(link netlink.Link, ops []kernel.Op) {
 	addsIPv6 := slices.ContainsFunc(ops, func(op kernel.Op) bool {
 		return op.Verb == kernel.Create && op.Object.(kernel.BoundAddress).Addr.Is6()
@@ -92,15 +91,16 @@ func isPossible(link netlink.Link) bool {
 	return link.Type() == deviceType || link.Type() == fallbackType
 }
 
-// TakeOver marks a kube-ipvs0 that another program created, such as kube-proxy. It is a write. It sends nothing if the last lookup found the
-// mark, and otherwise uses the index from that lookup, so that the device gets the mark even if it was renamed since.
+// TakeOver marks a kube-ipvs0 that another program created, such as kube-proxy. It sends nothing if the last lookup
+// found the mark. Otherwise, it uses the index from that lookup, so that the device gets the mark even if it was
+// renamed since.
 func (b *Backend) TakeOver() {
 	if index := b.known.withoutMark(); index != 0 {
 		b.mark(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}})
 	}
 }
 
-// mark sets the mark. Everything works without the mark, too, so a failure is not an error; the next TakeOver retries.
+// mark ignores errors, because everything works without the mark. The next TakeOver retries.
 func (b *Backend) mark(link netlink.Link) {
 	if err := b.links.LinkSetAlias(link, deviceAlias); err == nil || errors.Is(err, unix.ENODEV) {
 		b.known.settled(link.Attrs().Index)
@@ -139,7 +139,8 @@ func (b *Backend) HasDevice() (bool, error) {
 	return index != 0, err
 }
 
-// createDevice creates kube-ipvs0, or restores its name, which keeps its addresses.
+// createDevice creates kube-ipvs0. If the device was renamed, createDevice restores the name instead, so the
+// addresses stay.
 func (b *Backend) createDevice() error {
 	renamed, err := b.renamed()
 	if err != nil {

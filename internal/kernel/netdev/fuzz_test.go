@@ -10,7 +10,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// FuzzRoute: a route message that parses has valid next hops, and its length is checked before anything is read.
 func FuzzRoute(f *testing.F) {
 	gateway := append(routeHeader(unix.AF_INET), 8, 0, unix.RTA_GATEWAY, 0, 192, 0, 2, 1)
 	gateway[routeType] = unix.RTN_UNICAST
@@ -37,7 +36,6 @@ func FuzzRoute(f *testing.F) {
 	})
 }
 
-// FuzzListeners: a table of sockets is read or rejected.
 func FuzzListeners(f *testing.F) {
 	f.Add([]byte("title\n 0: 0100007F:1F90 00000000:0000 0A 0\n"))
 	f.Add([]byte("title\n 0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 0\n"))
@@ -54,7 +52,6 @@ func FuzzListeners(f *testing.F) {
 	})
 }
 
-// FuzzLink: a link message is read or rejected.
 func FuzzLink(f *testing.F) {
 	f.Add(append(make([]byte, 16), 9, 0, 3, 0, 'e', 't', 'h', '0', 0, 0, 0, 0))
 	f.Add([]byte{})

@@ -76,7 +76,6 @@ func (n *node) want(exists bool, addrs ...string) {
 	}
 }
 
-// others reads the device's addresses with vishvananda/netlink.
 func (n *node) others() []string {
 	n.Helper()
 	link, err := netlink.LinkByName(kernel.Device)
@@ -114,7 +113,6 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Another program lowers the MTU, and the kernel removes the IPv6 addresses. They can be added again.
 func TestLowMTU(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("fd00::1")))
@@ -192,7 +190,6 @@ func TestForeignAddresses(t *testing.T) {
 	n.want(true)
 }
 
-// awaitLinkLocal waits for the link-local address that the kernel assigns to a device that is up.
 func (n *node) awaitLinkLocal() {
 	n.Helper()
 	n.run("for i in $(seq 300); do ip -6 addr show dev kube-ipvs0 scope link | grep -q fe80 && exit; sleep 0.1; done; exit 1")
@@ -254,7 +251,6 @@ func TestNodeAddressesOrNothing(t *testing.T) {
 	n.wantNode("10.0.0.1", "192.0.2.9") // not our device: a bridge
 }
 
-// If another program renames the device, its addresses stay and do not count as the node's. The agent renames it back.
 func TestRenamedDevice(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1"), bound("fd00::1")))
@@ -315,7 +311,6 @@ func (n *node) oneByOne(objects []kernel.Object) {
 	}
 }
 
-// The addresses that no Service may claim, as a ClusterIP or otherwise.
 func TestNetwork(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()
@@ -403,7 +398,6 @@ func TestBridges(t *testing.T) {
 	}
 }
 
-// TestInterfaces: what doctor reads about each kind of interface.
 func TestInterfaces(t *testing.T) {
 	n := newNode(t)
 	for _, line := range []string{

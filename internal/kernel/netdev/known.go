@@ -8,11 +8,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice records what the backend's own reads and writes revealed about the device, and its reads about gateways. The kernel also sends
-// events for the backend's own changes; knownDevice distinguishes them from changes by other programs. An event that agrees with the recorded
-// state is not a change; any other event is a change and is recorded. So a read may overlap with events: anything that the read missed is
-// reported as a change, before or after the read. One inaccuracy remains: an address that the backend adds and removes in quick succession may
-// be reported.
+// knownDevice records the device and the gateways as the backend's own reads and writes showed them. It distinguishes
+// the events of the backend's own changes from those of other programs. An event that agrees with the recorded state
+// is not a change. Any other event is a change and is recorded. A read may overlap with events, because anything that
+// the read missed is reported as a change. An address that the backend adds and removes in quick succession may be
+// reported, too.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
@@ -36,7 +36,7 @@ func (k *knownDevice) forget() {
 	k.addrs = nil
 }
 
-// beginRead returns the argument for read after a read that begins now.
+// beginRead is called before a read of the kernel. Its result is an argument of the function read.
 func (k *knownDevice) beginRead() (writes uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,6 @@ func (k *knownDevice) read(writes uint64, index int, addrs map[netip.Addr]struct
 	}
 }
 
-// found records that kube-ipvs0 has this index, with or without the agent's mark.
 func (k *knownDevice) found(index int, marked bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +92,6 @@ func (k *knownDevice) settled(index int) {
 	}
 }
 
-// created records a new device that has no mark yet.
 func (k *knownDevice) created(index int) {
 	k.found(index, false)
 	k.wrote(index)
@@ -127,7 +125,6 @@ func (k *knownDevice) expect(ops []kernel.Op) {
 	}
 }
 
-// changes returns what an event changes.
 type changes uint8
 
 const (
@@ -168,7 +165,6 @@ func (k *knownDevice) concernsDevice(index int, name string, present bool) bool 
 	return isOurs != isNamed // renamed, or another link took the name
 }
 
-// address handles an address event: the address appeared (present) or was deleted.
 func (k *knownDevice) address(a address, present bool) changes {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -198,8 +194,8 @@ func (k *knownDevice) readGateways(gateways map[netip.Addr]struct{}) {
 	k.gateways = gateways
 }
 
-// route handles the event of a new route with these gateways. Routes come and go with every pod and, on a router, constantly, so only an
-// unknown gateway counts as a change.
+// route handles the event of a new route with these gateways. Routes change with every pod and, on a router,
+// constantly, so only an unknown gateway counts as a change.
 func (k *knownDevice) route(gateways []netip.Addr) (changed changes) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

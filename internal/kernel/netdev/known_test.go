@@ -83,7 +83,6 @@ func TestEventsAreRecorded(t *testing.T) {
 	}
 }
 
-// A read concurrent with a write may have missed it, and its event would look like another program's change.
 func TestReadDuringWrite(t *testing.T) {
 	written := kernel.BoundAddress{Addr: netip.MustParseAddr("10.96.0.1")}
 	k := &knownDevice{}
@@ -101,7 +100,6 @@ func TestReadDuringWrite(t *testing.T) {
 	}
 }
 
-// The links that were kube-ipvs0 stay ours under any name until they are deleted.
 func TestKnownByIndex(t *testing.T) {
 	b := &Backend{known: &knownDevice{}}
 	dummy := func(index int, alias string) netlink.Link {

@@ -10,7 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// LocalPorts returns the ports from which the kernel lets this node's own connections start. On error, it returns the kernel's default.
+// LocalPorts returns the source ports that the kernel chooses for this node's own connections. On error, it returns
+// the kernel's default.
 func LocalPorts() (kernel.Ports, error) {
 	chosen, err := ownSysctls.read("net/ipv4/ip_local_port_range")
 	if err != nil {

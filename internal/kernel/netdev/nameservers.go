@@ -13,17 +13,17 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// resolverFiles name the nameservers of this node. With systemd-resolved, the first file names only its stub at 127.0.0.53, and the second one
-// the actual servers. In a pod, the kubelet has written the actual servers into the first.
+// resolverFiles name the nameservers of this node. With systemd-resolved, the first file names only the stub at
+// 127.0.0.53, and the second file names the actual servers. In a pod, the kubelet writes the actual servers into the
+// first file.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // resolverLimit is how long a call waits for a read of one of these files. A file system may hang, and Services must not wait for it.
 const resolverLimit = time.Second
 
-// resolverFile is a file that names nameservers.
 type resolverFile struct {
 	read func() ([]byte, error)
-	last []netip.Addr // time of the last successful read
+	last []netip.Addr // from the last successful read
 	// running receives the result of a read that has not ended; nil if there is none.
 	running chan resolved
 }
@@ -72,7 +72,7 @@ func (f *resolverFile) take(now resolved) {
 	}
 }
 
-// addNameservers adds the addresses in the files that have no other role.
+// addNameservers adds the files' nameservers that have no other role.
 func addNameservers(network kernel.Network, files []*resolverFile) {
 	for _, file := range files {
 		for _, addr := range file.nameservers() {

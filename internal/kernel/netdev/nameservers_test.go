@@ -18,8 +18,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Nameservers come from every file that can be read. A nameserver that is also a gateway counts as a gateway, whose address no
-// Service can use.
 func TestNameservers(t *testing.T) {
 	stub, upstream := filepath.Join(t.TempDir(), "resolv.conf"), filepath.Join(t.TempDir(), "resolv.conf")
 	for file, text := range map[string]string{
@@ -43,7 +41,6 @@ func TestNameservers(t *testing.T) {
 	}
 }
 
-// A file that hangs or cannot be read for a moment keeps its nameservers, and no call waits for it again. A deleted file has none.
 func TestNameserversWhileAFileHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type step struct {

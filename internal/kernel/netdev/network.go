@@ -28,8 +28,9 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	return network, nil
 }
 
-// addRoutes adds the gateways of the routes in all tables, except link-local ones, which Services cannot use, and the addresses that the
-// kernel treats as broadcast. Before Linux 5.14 these include the first address of each subnet.
+// addRoutes adds the gateways of the routes in all tables, except link-local ones, which Services cannot use, and
+// broadcast addresses. Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address,
+// too.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
 	see := func(payload []byte) error { // a node may have more routes than fit into memory
@@ -75,7 +76,8 @@ func (b *Backend) addSubnets(ctx context.Context, network kernel.Network) error 
 	return nil
 }
 
-// addSubnet adds the reserved addresses of one interface address's network. A network of at most two addresses has no reserved addresses.
+// addSubnet adds the reserved addresses of the network that an interface address is in. A network of at most two
+// addresses has no reserved addresses.
 func addSubnet(network kernel.Network, a address) {
 	subnet := netip.PrefixFrom(a.addr, int(a.prefix)).Masked()
 	if a.addr.BitLen()-subnet.Bits() < 2 {
@@ -96,7 +98,6 @@ func addSubnet(network kernel.Network, a address) {
 	}
 }
 
-// lastOf returns the last address of an IPv4 subnet.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().As4()
 	for bit := subnet.Bits(); bit < 32; bit++ {
@@ -105,7 +106,6 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// routeHeader is the payload of a request for all routes of a family.
 func routeHeader(family uint8) []byte {
 	b := make([]byte, unix.SizeofRtMsg)
 	b[0] = family
@@ -132,7 +132,6 @@ func parseGateways(b []byte) (hops []netip.Addr, err error) {
 	return hops, err
 }
 
-// broadcastOf returns the destination in the payload of an RTM_NEWROUTE for a broadcast address.
 func broadcastOf(b []byte) (addr netip.Addr, is bool) {
 	if b[routeType] != unix.RTN_BROADCAST {
 		return netip.Addr{}, false
@@ -149,7 +148,6 @@ func broadcastOf(b []byte) (addr netip.Addr, is bool) {
 // routeType is the offset of the type in a route header.
 const routeType = 7
 
-// eachNextHop calls handle for each attribute of each next hop of a multipath route.
 func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
 	for len(b) >= unix.SizeofRtNexthop {
 		length, err := nlbatch.Uint16(b)
@@ -171,7 +169,7 @@ func eachNextHop(b []byte, handle func(typ uint16, v []byte)) error {
 	return nil
 }
 
-// appendHop appends the address in an RTA_GATEWAY or in an RTA_VIA, which starts with its family.
+// appendHop appends the address in an RTA_GATEWAY or an RTA_VIA. An RTA_VIA starts with the address family.
 func appendHop(hops []netip.Addr, typ uint16, v []byte) []netip.Addr {
 	switch {
 	case typ == unix.RTA_VIA && len(v) > 2:

@@ -8,13 +8,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// eventBuffer is the receive buffer: each address of the backend's own batches returns as an event.
+// eventBuffer is the size of the receive buffer. The kernel sends an event for each address in the backend's own
+// batches, too.
 const eventBuffer = 8 << 20
 
-// groups are those of links, addresses and routes.
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE
 
-// subscribe subscribes to the events of links, addresses and unicast routes.
 func subscribe() (*nlbatch.Subscription, error) {
 	return nlbatch.Subscribe(unix.NETLINK_ROUTE, groups, eventBuffer, withoutLocalRoutes())
 }

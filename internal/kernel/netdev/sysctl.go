@@ -15,7 +15,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// sysctlTree is a directory with sysctls as files.
 type sysctlTree string
 
 // Both trees show the values of the calling thread's network namespace. In a container, /proc/sys is read-only, and the runtime
@@ -28,7 +27,6 @@ const (
 // SysctlFile returns the file to write for a sysctl below net/.
 func SysctlFile(name string) string { return chooseSysctls(mountedSysctls, ownSysctls).path(name) }
 
-// chooseSysctls prefers the mounted tree.
 func chooseSysctls(mounted, own sysctlTree) sysctlTree {
 	if _, err := os.Stat(mounted.path("net")); err == nil {
 		return mounted

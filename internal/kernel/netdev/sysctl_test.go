@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// tree is a sysctl tree of regular files.
 func tree(t *testing.T, files map[string]string) sysctlTree {
 	t.Helper()
 	dir := t.TempDir()

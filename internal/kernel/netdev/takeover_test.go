@@ -37,7 +37,6 @@ func (n *node) wantAlias(name, want string) {
 	}
 }
 
-// kube-proxy's device gets the mark once the agent writes, so that a later agent also recognizes it under any name.
 func TestTakenOverDevice(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
@@ -57,7 +56,6 @@ func TestTakenOverDevice(t *testing.T) {
 	fresh.want(true, "10.96.0.1", "fd00::1")
 }
 
-// A device that was renamed before it got the mark is recognized by its index, and gets its name back together with the mark.
 func TestRenamedBeforeMark(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
@@ -65,7 +63,7 @@ func TestRenamedBeforeMark(t *testing.T) {
 	n.run("ip link set kube-ipvs0 name old")
 	n.wantNode()
 	n.want(false)
-	n.freshly().wantNode("10.96.0.1", "fd00::1") // nothing shows whose it is
+	n.freshly().wantNode("10.96.0.1", "fd00::1") // nothing shows that the device is the agent's
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}))
 	n.want(true, "10.96.0.1", "fd00::1")
 	n.wantAlias(kernel.Device, deviceAlias)
@@ -74,7 +72,6 @@ func TestRenamedBeforeMark(t *testing.T) {
 	n.wantNode() // two devices
 }
 
-// Another program removes the mark of a device that the agent created.
 func TestMarkRemoved(t *testing.T) {
 	n := newNode(t)
 	n.must(n.apply(kernel.Create, kernel.DummyDevice{}, bound("10.96.0.1")))
@@ -95,7 +92,6 @@ func TestForeignDeviceGetsNoMark(t *testing.T) {
 	n.wantNode("10.0.0.1")
 }
 
-// Without permission to mark the device, everything else continues, and the next TakeOver marks it.
 func TestTakeOverWithoutPermission(t *testing.T) {
 	n := newNode(t)
 	n.run(proxysDevice)
@@ -107,7 +103,6 @@ func TestTakeOverWithoutPermission(t *testing.T) {
 	n.wantAlias(kernel.Device, deviceAlias)
 }
 
-// withoutCapabilities runs f on the test's thread without effective capabilities.
 func (n *node) withoutCapabilities(f func()) {
 	n.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -12,12 +12,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// resubscribeDelay is the pause after a failed or broken subscription.
 const resubscribeDelay = time.Second
 
-// Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the addresses of other interfaces
-// may have changed or a route has a new gateway, until ctx ends. It calls both when it starts to listen, and when events were lost. All
-// calls come from one goroutine and must not block.
+// Watch reports changes until ctx ends. It calls disturbed when another program may have changed kube-ipvs0 or its
+// addresses, and moved when the addresses of other interfaces may have changed, or a route has a new gateway. It
+// calls both functions when it starts to listen, and when events were lost. All calls come from one goroutine and
+// must not block.
 //
 // It listens in the network namespace of the calling thread.
 func (b *Backend) Watch(ctx context.Context, disturbed, moved func()) {
@@ -50,7 +50,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen handles events until the subscription breaks or ctx ends, and closes the subscription.
 func (b *Backend) listen(ctx context.Context, sub *nlbatch.Subscription, notify func(changes)) {
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
 	defer func() {
@@ -81,7 +80,6 @@ func (b *Backend) changesOf(events []syscall.NetlinkMessage) (all changes) {
 	return all
 }
 
-// changeOf returns what one event changes.
 func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 	switch e.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -106,7 +104,6 @@ func (b *Backend) changeOf(e syscall.NetlinkMessage) changes {
 	return 0
 }
 
-// parseLink parses the index and name of the payload of an RTM_NEWLINK or RTM_DELLINK.
 func parseLink(b []byte) (index int, name string, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return 0, "", errors.New("read link: short message")

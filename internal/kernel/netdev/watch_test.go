@@ -16,7 +16,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// watching counts the notifications of a running Watch.
 type watching struct {
 	*node
 	disturbed, moved atomic.Int64
@@ -57,10 +56,8 @@ func (n *node) watch() *watching {
 	return w
 }
 
-// watchTimeout bounds the wait for an event.
 const watchTimeout = 30 * time.Second
 
-// find looks for the mark among handled events.
 func (w *watching) find(events []syscall.NetlinkMessage) {
 	for _, e := range events {
 		if e.Header.Type != unix.RTM_NEWADDR && e.Header.Type != unix.RTM_DELADDR {
@@ -85,14 +82,14 @@ func (w *watching) handleAll() {
 	}
 }
 
-// takeDisturbed waits for all events so far, and returns the calls of disturbed since the previous call.
+// takeDisturbed waits for all events so far, and returns the number of calls of disturbed since the last
+// takeDisturbed.
 func (w *watching) takeDisturbed() int64 {
 	w.Helper()
 	w.handleAll()
 	return w.disturbed.Swap(0)
 }
 
-// takeMoved is takeDisturbed for the node's addresses.
 func (w *watching) takeMoved() int64 {
 	w.Helper()
 	w.handleAll()
@@ -155,7 +152,6 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Every change of the node's addresses triggers a notification.
 func TestNodeAddresses(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()
@@ -204,7 +200,6 @@ func (n *node) wantNode(want ...string) {
 	}
 }
 
-// A tentative IPv6 address does not count. Watch notifies when duplicate address detection has ended.
 func TestTentativeAddress(t *testing.T) {
 	n := newNode(t)
 	w := n.watch()

@@ -22,8 +22,8 @@ const maxMembers = 400
 // maxName is ipset's limit, so that a set can have the same name in both.
 const maxName = 31
 
-// Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive members share transactions.
-// Creating a member that exists and deleting one that does not both succeed.
+// Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive
+// members share transactions. Creating an existing member succeeds, and so does deleting a missing member.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	deleted := false
@@ -95,7 +95,7 @@ func (b *Backend) applyRules(ctx context.Context, verb kernel.Verb, r kernel.Rul
 		}
 		return b.conn.Commit(ctx, wire.RemoveChains(existing))
 	}
-	return fmt.Errorf("verb %d is not for rules", verb)
+	return fmt.Errorf("verb %d does not apply to rules", verb)
 }
 
 // checkSets compares the keys of sets with the keys that rules look up. The kernel checks neither the family nor the length.
@@ -158,7 +158,7 @@ func (b *Backend) applySet(ctx context.Context, verb kernel.Verb, s kernel.Set) 
 		}
 		return err
 	}
-	return fmt.Errorf("verb %d is not for sets", verb)
+	return fmt.Errorf("verb %d does not apply to sets", verb)
 }
 
 func (b *Backend) createSet(ctx context.Context, s kernel.Set) error {
@@ -207,7 +207,6 @@ func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []erro
 	}
 }
 
-// writer collects the requests of one transaction.
 type writer struct {
 	*Backend
 	sets map[string]kernel.Set
@@ -226,7 +225,6 @@ func (b *Backend) newWriter(ctx context.Context, ops []kernel.Op) (*writer, erro
 	return &writer{Backend: b, sets: sets, ranges: map[string]map[kernel.Element]struct{}{}}, err
 }
 
-// drop removes the requests of the refused operations.
 func (w *writer) drop(refused map[int]error) {
 	reqs, index := w.reqs, w.index
 	w.reqs, w.index = nil, nil
@@ -242,7 +240,7 @@ func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
 	s, exists := w.sets[m.Set]
 	switch {
 	case op.Verb != kernel.Create && op.Verb != kernel.Delete:
-		return errors.New("verb is not for members")
+		return errors.New("the verb does not apply to members")
 	case op.Verb == kernel.Delete && !exists:
 		return nil
 	case !exists:
@@ -257,9 +255,10 @@ func (w *writer) add(ctx context.Context, i int, op kernel.Op) error {
 	return w.request(i, op.Verb, s, m.Element)
 }
 
-// addRange adds a range and deletes the ranges that overlap it. The wanted state contains no overlapping ranges, so the old ones are
-// stale. The kernel would refuse a range inside another range. It also finds a range by its first address only, so of two overlapping
-// ranges it may delete the wrong one. One transaction does both, so clients in both ranges are never refused.
+// addRange adds a range and deletes the ranges that overlap it. The wanted state contains no overlapping ranges, so
+// the old ones are stale. The kernel would refuse a range inside another range. It also finds a range by its first
+// address only, so of two overlapping ranges it may delete the wrong one. All of this is one transaction, so clients
+// in both ranges are never refused.
 func (w *writer) addRange(ctx context.Context, i int, verb kernel.Verb, s kernel.Set, e kernel.Element) error {
 	members, read := w.ranges[s.Name]
 	if !read {

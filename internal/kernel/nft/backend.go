@@ -22,7 +22,7 @@ type Backend struct {
 	balances bool
 }
 
-// WithBalancing makes writes of rules keep the maps and chains of a Balancer. Otherwise, they delete them.
+// WithBalancing makes writes of rules keep the maps and chains of a Balancer, which they would otherwise delete.
 func (b *Backend) WithBalancing() { b.balances = true }
 
 // New opens a socket. Read and Summarizer read only the given chains of rules. If the kernel has no nftables, New returns

@@ -21,7 +21,6 @@ func elements(set string) []kernel.Op {
 	return ops
 }
 
-// BenchmarkElements measures how long it takes to add 10,000 elements, to add one more, and to read them.
 func BenchmarkElements(b *testing.B) {
 	labtest.NetNSNoIPVS(b)
 	nft, err := New(inet.Families, nil)

@@ -16,7 +16,6 @@ import (
 
 var setTypes = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP, kernel.HashIPPortNet}
 
-// drawSet draws a set of a random type and family, with an element that fits.
 func drawSet(t *rapid.T) (kernel.Set, kernel.Element) {
 	s := kernel.Set{
 		Name: "S", Type: rapid.SampledFrom(setTypes).Draw(t, "type"), Family: rapid.SampledFrom(inet.Families).Draw(t, "family"),
@@ -108,7 +107,6 @@ func TestGoldenRule(t *testing.T) {
 	}
 }
 
-// Parsing any message returns a value or an error.
 func FuzzDecode(f *testing.F) {
 	for _, t := range setTypes {
 		s := kernel.Set{Name: "S", Type: t, Family: inet.IPv4, MaxElem: 1}

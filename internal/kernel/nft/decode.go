@@ -46,7 +46,8 @@ func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing,
 	return listings, nil
 }
 
-// listed returns a rule, with its text in the format of iptables-save. The tag shows whether the rule was read as it was written.
+// listed returns a rule in the format of iptables-save. If the tag of the decoded rule differs from the tag in the
+// comment, the rule's condition is unknown.
 func listed(f inet.Family, id kernel.ChainID, rule wire.ListedRule) kernel.SavedRule {
 	comment := rule.Comment
 	r := kernel.SavedRule{ChainID: id, Tag: kernel.TagOf(comment)}

@@ -22,7 +22,6 @@ const (
 // randomFully is NF_NAT_RANGE_PROTO_RANDOM_FULLY, which golang.org/x/sys/unix lacks.
 const randomFully = 1 << 4
 
-// expressions builds the program of a rule.
 type expressions struct {
 	wire.Program
 	table string // of iptables
@@ -87,7 +86,7 @@ func (e *expressions) condition(c kernel.Condition) error {
 	return nil
 }
 
-// inState loads the connection state, reduced to these states.
+// inState loads the connection state and keeps only these bits.
 func (e *expressions) inState(bits uint32) {
 	e.Conntrack(unix.NFT_CT_STATE, wire.Register)
 	e.Bitwise(wire.Register, wire.Native(bits), wire.Native(0))
@@ -107,7 +106,6 @@ func (e *expressions) within(p netip.Prefix, load func(to uint32)) {
 	e.Compare(wire.Register, unix.NFT_CMP_EQ, p.Addr().AsSlice())
 }
 
-// inSet loads the fields of the key into consecutive registers.
 func (e *expressions) inSet(c kernel.InSet) error {
 	words := wire.Address(e.Family).Length / 4
 	switch c.Key {
@@ -163,8 +161,9 @@ func (e *expressions) verdict(v kernel.Verdict) error {
 	return nil
 }
 
-// final adds the verdict of a rule. In a nat chain of iptables, accept means that no other rule translates the connection. In nftables, the
-// nat chains of other tables would still see it. Therefore, Accept gives the connection a translation that changes nothing.
+// final adds the verdict of a rule. In a nat chain of iptables, accept means that no other rule translates the
+// connection. In nftables, the packet would still traverse the nat chains of other tables. Therefore, Accept gives
+// the connection a translation that changes nothing.
 func (e *expressions) final(v kernel.Final) error {
 	switch {
 	case v == kernel.Accept && e.table == "nat":
@@ -197,7 +196,7 @@ var icmpCodes = map[kernel.Reject]uint8{kernel.ProtocolUnreachable: 2, kernel.Po
 func (e *expressions) reject(v kernel.Reject) error {
 	code, known := icmpCodes[v]
 	if !known {
-		return fmt.Errorf("nftables has no error %q", v)
+		return fmt.Errorf("nftables cannot reject with %q", v)
 	}
 	e.Reject(code)
 	return nil

@@ -11,10 +11,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// This file finds and repairs changes by other programs that keep packets away from existing rules: a dormant table, a base chain with
-// another policy, or one with another hook.
+// This file finds and repairs changes by other programs that keep packets away from existing rules: a dormant table,
+// or a base chain with another policy or hook.
 
-// wantedBase is a base chain as the agent creates it. The requests in rules recreate the chain with its rules, unless a ruleset does.
+// wantedBase is a base chain as the agent creates it. rules contains the requests that recreate the chain and its
+// rules; it is empty if a ruleset recreates them.
 type wantedBase struct {
 	family inet.Family
 	hook   wire.Hook
@@ -36,7 +37,7 @@ func allBases() map[string]wantedBase {
 	return all
 }
 
-// altered records what other programs changed around the rules.
+// altered contains the table, and the base chains that other programs changed.
 type altered struct {
 	table  wire.Table
 	chains []wire.ListedChain
@@ -52,7 +53,6 @@ func (b *Backend) altered(ctx context.Context, all []wire.ListedChain) (a altere
 	return a, err
 }
 
-// family reports whether these changes affect packets of a family.
 func (a altered) family(f inet.Family) bool {
 	return a.table.Dormant() || slices.ContainsFunc(a.chains, func(c wire.ListedChain) bool { return wantedBases[c.Name].family == f })
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
-// around is a table with rules and balancing of both families, and a Summarizer of it.
 type around struct {
 	rules *Backend
 	sum   *Summarizer
@@ -38,7 +37,6 @@ func newAround(t *testing.T) *around {
 	return a
 }
 
-// serve creates a virtual server with affinity and one endpoint.
 func serve(t *testing.T, b *balance.Balancer, key kernel.ServerKey, d kernel.Destination) {
 	t.Helper()
 	s := kernel.Server{Key: key, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: 10800, MaskBits: uint8(key.Family().Bits())}
@@ -67,8 +65,6 @@ func (a *around) read(t *testing.T) (map[inet.Family]kernel.RulesView, map[inet.
 	return views, sums
 }
 
-// Another program changes the table, or each base chain in one of three ways, so that packets skip the rules. The next read and the next
-// summary detect it. Writing the rules of the family repairs it.
 func TestAlteredHooks(t *testing.T) {
 	a := newAround(t)
 	all, err := a.rules.conn.Chains(t.Context())
@@ -114,7 +110,6 @@ func TestAlteredHooks(t *testing.T) {
 	}
 }
 
-// A summary does not change while other programs change other tables.
 func TestSummaryIgnoresOtherTables(t *testing.T) {
 	a := newAround(t)
 	_, before := a.read(t)

@@ -17,7 +17,6 @@ import (
 
 var opaque = cmpopts.EquateComparable(netip.Addr{})
 
-// open opens nftables in a new network namespace.
 func open(t *testing.T) *Backend {
 	t.Helper()
 	labtest.NetNSNoIPVS(t)
@@ -74,7 +73,6 @@ func everything(f inet.Family, set kernel.Set) kernel.Ruleset {
 
 var chainsOfEverything = []kernel.ChainID{{Table: "nat", Chain: "SERVICES"}, {Table: "nat", Chain: "MORE"}, {Table: "nat", Chain: "POST"}, {Table: "filter", Chain: "IN"}}
 
-// TestRulesAreWhatNFTShows: the output of nft, an independent reader, shows each condition and verdict correctly.
 func TestRulesAreWhatNFTShows(t *testing.T) {
 	b := open(t)
 	for _, f := range inet.Families {
@@ -121,7 +119,6 @@ func TestRulesAreWhatNFTShows(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: the table is deleted with its last object.
 func TestNothingIsLeft(t *testing.T) {
 	b := open(t)
 	set := kernel.Set{Name: "S4", Type: kernel.HashIPPort, Family: inet.IPv4, MaxElem: 10}
@@ -133,8 +130,6 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestRangeReplacesOverlapping: a range replaces the ranges that overlap it, smaller or larger ones. If the agent then deletes one of
-// these, the new range stays.
 func TestRangeReplacesOverlapping(t *testing.T) {
 	b := open(t)
 	set := kernel.Set{Name: "R", Type: kernel.HashIPPortNet, Family: inet.IPv4, MaxElem: 10}
@@ -161,7 +156,6 @@ func TestRangeReplacesOverlapping(t *testing.T) {
 	}
 }
 
-// When the parameters of a set change, all its members stay. One transaction makes the change.
 func TestLargeSetIsReplaced(t *testing.T) {
 	const many = 10_000
 	b := open(t)

@@ -13,7 +13,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// proxyTable is a request about kube-proxy's table of a family.
 func proxyTable(msg uint16, f inet.Family) nlbatch.Request {
 	return wire.TableRequest(msg, map[inet.Family]byte{inet.IPv4: unix.NFPROTO_IPV4, inet.IPv6: unix.NFPROTO_IPV6}[f], kernel.ProxyTable)
 }

@@ -17,17 +17,18 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ReadSets returns the sets of the table whose names start with prefix, with their members. It repeats each list until two agree.
+// ReadSets returns the sets of the table whose names start with prefix, with their members. It repeats each list
+// until two results agree.
 func (b *Backend) ReadSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.allMembers)
 }
 
-// ListSets takes half as long as ReadSets, but can miss existing members (see wire.Conn.Elements), which LookupMembers finds.
+// ListSets takes half as long as ReadSets, but can miss existing members (see wire.Conn.Elements). LookupMembers
+// finds them.
 func (b *Backend) ListSets(ctx context.Context, prefix string) (map[string]kernel.Set, map[string]map[kernel.Element]struct{}, error) {
 	return b.readSets(ctx, prefix, b.members)
 }
 
-// readMembers lists the members of a set.
 type readMembers func(context.Context, kernel.Set) (map[kernel.Element]struct{}, error)
 
 func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers) (
@@ -56,10 +57,8 @@ func (b *Backend) readSets(ctx context.Context, prefix string, read readMembers)
 	return all, members, nil
 }
 
-// memberTries is the maximum number of attempts to list members.
 const memberTries = 10
 
-// allMembers repeats the list of a set until two lists agree.
 func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Element]struct{}, error) {
 	last, err := b.members(ctx, s)
 	for range memberTries {
@@ -74,12 +73,10 @@ func (b *Backend) allMembers(ctx context.Context, s kernel.Set) (map[kernel.Elem
 	return nil, fmt.Errorf("it changed during each of %d reads", memberTries)
 }
 
-// sets returns the sets of the table by name.
 func (b *Backend) sets(ctx context.Context) (map[string]kernel.Set, error) {
 	return setsByName(b.conn.Sets(ctx))
 }
 
-// named returns the existing sets with these names.
 func (b *Backend) named(ctx context.Context, names []string) (map[string]kernel.Set, error) {
 	return setsByName(b.conn.LookupSets(ctx, names))
 }
@@ -92,7 +89,6 @@ func setsByName(listed map[string]wire.ListedSet, err error) (map[string]kernel.
 	return sets, err
 }
 
-// setsOf returns the existing sets of the members.
 func (b *Backend) setsOf(ctx context.Context, members []kernel.Member) (map[string]kernel.Set, error) {
 	names := map[string]struct{}{}
 	for _, m := range members {
@@ -125,7 +121,7 @@ func (b *Backend) LookupMembers(ctx context.Context, members []kernel.Member) (m
 	found := map[kernel.Member]struct{}{}
 	for i, messages := range answers {
 		have := map[kernel.Element]struct{}{}
-		for _, m := range messages { // for a range, the kernel may return a wider one
+		for _, m := range messages { // for a range, the kernel may return a wider range
 			if err := wire.EachElement(m.Payload, decodeInto(have, sets[asked[i].Set])); err != nil {
 				return nil, fmt.Errorf("look up member %s: %w", asked[i], err)
 			}
@@ -204,7 +200,6 @@ func (b *Backend) readable(ctx context.Context) ([]wire.ListedChain, error) {
 	return b.conn.LookupChains(ctx, slices.Sorted(maps.Keys(all)))
 }
 
-// see adds a rule of a chain to the view of its family.
 func see(view kernel.RulesView, id kernel.ChainID, r wire.ListedRule) {
 	tag := kernel.TagOf(r.Comment)
 	foreign := fmt.Sprintf("a rule that `nft list chain inet %s %s` shows", Table, r.Chain)
@@ -216,7 +211,7 @@ func see(view kernel.RulesView, id kernel.ChainID, r wire.ListedRule) {
 		}
 	case tag != "":
 		view.Jumps[id] = append(view.Jumps[id], tag)
-	default: // a foreign rule must go, in any chain
+	default: // a foreign rule must be removed from any chain
 		view.Ahead[id] = append(view.Ahead[id], foreign)
 	}
 }

@@ -40,7 +40,6 @@ func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	return errors.Join(err, b.conn.Commit(ctx, reqs))
 }
 
-// keeping adds the requests that recreate members and rules.
 func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []nlbatch.Request) ([]nlbatch.Request, error) {
 	members, err := b.allMembers(ctx, have)
 	if err != nil {
@@ -67,7 +66,7 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 	}
 	for _, name := range chains {
 		if _, _, ours := parseChain(name); !ours {
-			continue // rules of a Balancer look up maps
+			continue // a Balancer's rules look up maps only
 		}
 		chain := wire.Chain(name)
 		listed, err := b.conn.Rules(ctx, chain)
@@ -85,7 +84,6 @@ func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbat
 	return flushes, rules, nil
 }
 
-// looksUp reports whether a rule has an expression that looks the set up.
 func looksUp(r wire.ListedRule, set string) bool {
 	all, _ := r.Expressions()
 	return slices.ContainsFunc(all, func(e wire.Expression) bool {

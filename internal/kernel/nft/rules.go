@@ -95,7 +95,6 @@ func ruleset(r kernel.Ruleset, existing []string) ([]nlbatch.Request, error) {
 	return slices.Concat(reqs, flushes, rules, wire.RemoveChains(stale)), nil
 }
 
-// balances reports whether a rule sends packets to the chain for balancing.
 func balances(r kernel.Ruleset) bool {
 	return slices.ContainsFunc(r.Chains, func(c kernel.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(rule kernel.Rule) bool { return rule.Verdict == kernel.Balance{} })

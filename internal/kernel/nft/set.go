@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// keyOf returns the fields of a key.
 func keyOf(s kernel.Set) (wire.Key, error) {
 	address := wire.Address(s.Family)
 	switch s.Type {
@@ -45,7 +44,7 @@ func newSet(s kernel.Set) (nlbatch.Request, error) {
 	return wire.Set(s.Name).Create(unix.NLM_F_EXCL, wire.Layout{Flags: flagsOf(s.Type), Key: key, Size: s.MaxElem}), nil
 }
 
-// setOf is the inverse of newSet. If the agent does not use such sets, the type is empty.
+// setOf is the inverse of newSet. The type is empty for a set that the agent does not use.
 func setOf(l wire.ListedSet) kernel.Set {
 	s := kernel.Set{Name: l.Name, MaxElem: l.Size}
 	for _, f := range inet.Families {
@@ -151,7 +150,6 @@ func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element)
 	return wire.Set(s.Name).Request(msg, flags, encoded...), errors.Join(errs...)
 }
 
-// decodeInto returns a function that adds an element read from the kernel.
 func decodeInto(members map[kernel.Element]struct{}, s kernel.Set) func(wire.Element) error {
 	return func(listed wire.Element) error {
 		e, err := decodeElement(s, listed)

@@ -52,7 +52,6 @@ func (s *Summarizer) Summarize(ctx context.Context) (map[string]kernel.SetSummar
 	return s.sets, s.rules, nil
 }
 
-// countSets returns the number of members of each set.
 func (s *Summarizer) countSets(ctx context.Context) (map[string]kernel.SetSummary, error) {
 	if err := s.findSets(ctx); err != nil {
 		return nil, fmt.Errorf("read sets: %w", err)

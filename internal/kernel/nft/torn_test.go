@@ -12,12 +12,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/balance"
 )
 
-// numbered is a virtual server that does not change in these tests.
 func numbered(n int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
 }
 
-// While another program writes, a list of elements can miss members that do not change. The caller looks up the members that should exist.
 func TestMembersWhileOthersWrite(t *testing.T) {
 	const many = 8_000
 	b := open(t)
@@ -59,7 +57,6 @@ func TestMembersWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// Reads of the rules and of the summary succeed while other programs write, even if a Balancer has many chains.
 func TestRulesWhileOthersWrite(t *testing.T) {
 	b := open(t)
 	b.WithBalancing()
@@ -90,7 +87,7 @@ func TestRulesWhileOthersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	summaries.conn.Meanwhile = disturb()
-	summaries.conn.Meanwhile() // a change makes it read
+	summaries.conn.Meanwhile() // Summarize reads only after a change
 	sets, sums, err := summaries.Summarize(t.Context())
 	now := sets["S"]
 	if now.Members == kernel.Uncounted { // if the kernel sends no counts, the next count must wait

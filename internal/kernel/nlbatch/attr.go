@@ -77,7 +77,8 @@ func AppendNest(b []byte, typ uint16, fill func([]byte) []byte) []byte {
 	return b
 }
 
-// EachAttr calls handle for each attribute, with the type's flags removed. It returns handle's first error, or an error at malformed data.
+// EachAttr calls handle for each attribute, with the type's flags removed. It returns handle's first error, or an
+// error if the data is malformed.
 func EachAttr(b []byte, handle func(typ uint16, value []byte) error) error {
 	for len(b) >= attrHeader {
 		length, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])

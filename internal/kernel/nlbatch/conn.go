@@ -82,7 +82,6 @@ func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
 	return answers, errs
 }
 
-// all sends all requests, in chunks.
 func (c *Conn) all(ctx context.Context, reqs []Request, cost int, take func(int, Message)) []error {
 	errs := make([]error, len(reqs))
 	for from := 0; from < len(reqs); {

@@ -61,7 +61,6 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// A failed connection is closed, reports requests with an unknown outcome, and is reopened on the next use.
 func TestFailureClosesTheConnection(t *testing.T) {
 	two := func(h header, _ []byte) [][]byte {
 		if h.seq <= 2 {

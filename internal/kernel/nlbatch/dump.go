@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump: the
-// result is unusable, and the caller may retry. Not every table detects this; IPVS does not.
+// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table
+// changed during the dump: the result is unusable, and the caller may retry. The kernel does not detect this for
+// every table, for example not for IPVS.
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {
@@ -45,7 +46,6 @@ func (c *Conn) Walk(ctx context.Context, req Request, visit func(payload []byte)
 	return d.result()
 }
 
-// dump collects the messages of one dump.
 type dump struct {
 	seq         uint32
 	visit       func([]byte) error

@@ -11,7 +11,6 @@ import (
 
 // Errors of requests that the kernel did not answer.
 var (
-	// ErrNotSent: the request never reached the kernel.
 	ErrNotSent = errors.New("request was not sent")
 	// errOutcomeUnknown: the request was sent, but its answer was lost. It may or may not have taken effect.
 	errOutcomeUnknown = errors.New("the request was sent, but its outcome is unknown")
@@ -22,10 +21,9 @@ var (
 // Error is the kernel's refusal of one request.
 type Error struct {
 	Errno syscall.Errno
-	// Text is the kernel's explanation, if any.
-	Text string
-	// Request is the payload of the refused request if the kernel sends it back. ipset does, with the number of the rejected line filled
-	// in.
+	Text  string
+	// Request is the payload of the refused request if the kernel sends it back. ipset sends it back with the number
+	// of the rejected line.
 	Request []byte
 }
 

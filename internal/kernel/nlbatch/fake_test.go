@@ -61,7 +61,6 @@ func (s *fakeSocket) close() error {
 	return nil
 }
 
-// fakeConn returns a Conn that dials the sockets one after the other.
 func fakeConn(sockets ...*fakeSocket) *Conn {
 	return &Conn{dial: func() (socket, error) {
 		if len(sockets) == 0 {

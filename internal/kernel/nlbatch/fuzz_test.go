@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn returns one error or nil per request, regardless of the data that it reads from the socket.
 func FuzzAnswers(f *testing.F) {
 	f.Add(datagram(unix.NLMSG_ERROR, unix.NLM_F_CAPPED, 1, make([]byte, 20)))
 	f.Add(ack(header{seq: 2}, unix.EINVAL, "text"))

@@ -27,7 +27,6 @@ func dialRoute(t testing.TB) *Conn {
 	return c
 }
 
-// newAddress requests an address on the loopback interface.
 func newAddress(a netip.Addr) Request {
 	b := []byte{unix.AF_INET, 32, 0, unix.RT_SCOPE_UNIVERSE}
 	b = binary.NativeEndian.AppendUint32(b, loopback)
@@ -68,7 +67,6 @@ func TestBatchOnKernel(t *testing.T) {
 	}
 }
 
-// The kernel's explanation is part of the error.
 func TestExplanationFromKernel(t *testing.T) {
 	c := dialRoute(t)
 	r := newAddress(netip.MustParseAddr("10.0.0.1"))
@@ -103,7 +101,6 @@ func TestGetOnKernel(t *testing.T) {
 	}
 }
 
-// A connection whose socket fails dials again.
 func TestRedialOnKernel(t *testing.T) {
 	c := dialRoute(t)
 	file, err := os.Open(os.DevNull)

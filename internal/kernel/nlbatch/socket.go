@@ -17,7 +17,6 @@ const (
 	receiveBuffer = 4 << 20
 )
 
-// socket is the operating system's part of Conn.
 type socket interface {
 	// send passes the requests to the kernel, which handles them before send returns.
 	send([]byte) error
@@ -114,7 +113,6 @@ func fromKernel(a unix.Sockaddr) bool {
 	return ok && nl.Pid == 0
 }
 
-// wait returns when there may be something to read.
 func (s *netlinkSocket) wait(deadline time.Time) error {
 	left := time.Until(deadline)
 	if left <= 0 {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take effect together. It returns
-// an error or nil for each. If any fails, none takes effect: the kernel tries all of them and then undoes them. Without an end, the kernel does
-// the same, which makes a dry run.
+// Transaction sends the requests in one message between begin and end, as nfnetlink requires for requests that take
+// effect together. It returns an error or nil for each request. If any request fails, none takes effect: the kernel
+// tries all of them and then undoes them. Without an end, the kernel always undoes them: a dry run.
 func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, end ...Request) []error {
 	errs := make([]error, len(reqs))
 	if err := c.ready(ctx); err != nil {
@@ -35,7 +35,6 @@ func (c *Conn) Transaction(ctx context.Context, begin Request, reqs []Request, e
 	return errs
 }
 
-// open writes the message and returns the number of answers to expect.
 func (c *Conn) open(begin Request, reqs, end []Request, errs []error) *transaction {
 	c.seq++
 	w := &transaction{begin: c.seq, window: window{first: c.seq + 1, errs: errs, answered: make([]bool, len(reqs)), left: len(reqs), take: func(int, Message) {}}}

@@ -17,7 +17,6 @@ const (
 	answerCost = 18 << 10
 )
 
-// header is a netlink message header.
 type header struct {
 	length     uint32
 	typ, flags uint16
@@ -26,7 +25,6 @@ type header struct {
 
 func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
-// wireSize is the length of a request in a send.
 func (r Request) wireSize() int { return align(unix.SizeofNlMsghdr + len(r.Payload)) }
 
 func appendRequest(b []byte, r Request, flags uint16, seq uint32) []byte {
@@ -44,7 +42,8 @@ func appendPadding(b []byte, length int) []byte {
 	return append(b, make([]byte, align(length)-length)...)
 }
 
-// chunk returns how many of the requests go into the next send: at least one, but no more than the receive buffer has room for answers.
+// chunk returns the number of requests for the next send. It is at least one, and the receive buffer has room for all
+// their answers.
 func chunk(reqs []Request, cost, budget int) int {
 	bytes, memory := 0, 0
 	for i, r := range reqs {
@@ -58,7 +57,6 @@ func chunk(reqs []Request, cost, budget int) int {
 	return len(reqs)
 }
 
-// eachMessage splits a datagram into messages.
 func eachMessage(b []byte, handle func(header, []byte) error) error {
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := binary.NativeEndian

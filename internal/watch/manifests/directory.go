@@ -22,21 +22,18 @@ import (
 // maxManifest is the maximum size of a file. 10,000 Services with ten endpoints each take about 30 MiB of YAML.
 const maxManifest = 256 << 20
 
-// directory holds the content of a manifest directory by file.
+// directory contains the objects of a manifest directory, by file.
 type directory struct {
-	path   string
-	log    *zap.Logger
-	reader *manifestReader
-	files  map[string]*manifestFile
-	// unfinished is the time for which a version that lost objects must stay unchanged before it is used.
+	path       string
+	log        *zap.Logger
+	reader     *manifestReader
+	files      map[string]*manifestFile
 	unfinished time.Duration
-	// read is true once the directory has been read.
-	read bool
+	read       bool
 	// problem is non-nil while the directory cannot be read.
 	problem []model.Problem
 }
 
-// manifestFile is the version of a file that is in force.
 type manifestFile struct {
 	sum      [sha256.Size]byte // of the last version that was used; zero if reading failed
 	info     fs.FileInfo       // of that version
@@ -51,8 +48,7 @@ func newDirectory(path string, store *watch.Store, log *zap.Logger) *directory {
 	return &directory{path: path, log: log, reader: newManifestReader(store), files: make(map[string]*manifestFile)}
 }
 
-// scan reads all files, parses the changed ones, and reports whether there were any. If the directory cannot be read, all
-// objects stay in force.
+// If the directory cannot be read, all objects stay in force.
 func (d *directory) scan() (changed bool, err error) {
 	names, err := manifestNames(d.path)
 	if err == nil && len(names) == 0 {
@@ -76,7 +72,6 @@ func (d *directory) scan() (changed bool, err error) {
 	return changed, nil
 }
 
-// forget drops the files that are not in names, and reports whether there were any.
 func (d *directory) forget(names []string) (changed bool) {
 	var removed []string
 	for name := range d.files {
@@ -93,8 +88,7 @@ func (d *directory) forget(names []string) (changed bool) {
 	return true
 }
 
-// manifestNames lists the manifests of a directory, sorted. It skips names that begin with a dot: editors use such names, and
-// the kubelet stores the files of a ConfigMap under ..data.
+// manifestNames skips names that begin with a dot: editors use such names, and the kubelet stores the files of a ConfigMap under ..data.
 func manifestNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -112,7 +106,6 @@ func manifestNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// scanFile reads one file and reports whether it changed.
 func (d *directory) scanFile(name string) (changed bool) {
 	f := d.files[name]
 	if f == nil {
@@ -145,7 +138,7 @@ func (d *directory) scanFile(name string) (changed bool) {
 	return true
 }
 
-// readManifest reads a regular file. Other file types, such as named pipes, could block forever.
+// readManifest reads only regular files, because reading a named pipe, for example, could block forever.
 func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -176,7 +169,7 @@ func readManifest(path string) ([]byte, fs.FileInfo, error) {
 	return data, info, nil
 }
 
-// withoutPath drops the path from an error if the message already names the file.
+// withoutPath drops the path, because the message already names the file.
 func withoutPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -226,7 +219,6 @@ func (f *manifestFile) accept(parsed *manifest) {
 	f.records, f.problems = parsed.records, parsed.problems
 }
 
-// noteKept adds to the file's problems the number of objects that keep their last good version.
 func noteKept(list []model.Problem, objects int) {
 	for i := range list {
 		if objects > 0 {
@@ -235,7 +227,7 @@ func noteKept(list []model.Problem, objects int) {
 	}
 }
 
-// lists returns the objects of all files. If two files define one object, the first file by name wins.
+// If two files define one object, the first file by name wins.
 func (d *directory) lists() map[model.Kind][]*watch.Record {
 	lists := map[model.Kind][]*watch.Record{model.KindService: nil, model.KindEndpointSlice: nil, model.KindNode: nil, model.KindFile: nil}
 	definedIn := make(map[model.ObjectRef]string)

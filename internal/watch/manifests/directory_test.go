@@ -14,7 +14,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// observed is a directory whose log the test can read.
 func observed(dir string) (*directory, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	return newDirectory(dir, watch.NewStore(""), zap.New(core)), logs

@@ -13,9 +13,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// mayBeIncomplete reports whether the write of a version may still be in progress: the file was written in place, and the
-// version lost objects or parts of them or ends within a line. A file renamed over the old one is complete. If a document is
-// invalid, accept keeps the lost objects.
+// mayBeIncomplete reports whether the write of a version may still be in progress: the file was written in place, and the version lost
+// objects or parts of objects, or ends within a line. A file renamed over the old file is complete. If a document is invalid, accept
+// keeps the lost objects.
 func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.FileInfo) bool {
 	if f.info == nil || !os.SameFile(f.info, info) || len(parsed.problems) > 0 {
 		return false
@@ -63,8 +63,8 @@ func (d *directory) hold(name string, f *manifestFile, sum [sha256.Size]byte) bo
 	return time.Since(f.heldSince) < d.unfinished
 }
 
-// held returns the time until the first held version can be used; 0 if there is none. A version that is overdue could not be
-// read; the read is retried after d.unfinished.
+// held returns the time until the first held version can be used; 0 if there is none. If a held version could not be read in time, the
+// next attempt is after d.unfinished.
 func (d *directory) held() (wait time.Duration) {
 	for _, f := range d.files {
 		if f.heldSince.IsZero() {

@@ -16,14 +16,12 @@ import (
 
 const testUnfinished = 5 * time.Second
 
-// followed is a directory with a single file that a test writes.
 type followed struct {
 	*testing.T
 	*directory
 	file string
 }
 
-// follow runs a test with a fake clock.
 func follow(t *testing.T, test func(f *followed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +39,6 @@ func (f *followed) write(text string) {
 	mustScan(f.T, f.directory)
 }
 
-// extents returns the extent of each object in force.
 func (f *followed) extents() map[model.ObjectRef]int {
 	all := map[model.ObjectRef]int{}
 	for kind, records := range f.lists() {
@@ -54,7 +51,7 @@ func (f *followed) extents() map[model.ObjectRef]int {
 	return all
 }
 
-// drawnManifest contains Services and EndpointSlices in YAML's block style, which is often still valid if truncated.
+// A truncated document in YAML's block style is often still valid.
 func drawnManifest(random *rand.Rand, services int) string {
 	var docs []string
 	for i := range services {
@@ -112,7 +109,6 @@ func TestPausingWriter(t *testing.T) {
 	}
 }
 
-// cuts are the offsets at which a writer of n bytes pauses.
 func cuts(random *rand.Rand, n int) []int {
 	ends := []int{0}
 	for range 8 {
@@ -136,7 +132,7 @@ func TestRemovalInPlace(t *testing.T) {
 	})
 }
 
-// TestRemovalByRename: a file renamed over another is complete, so it takes effect without delay.
+// TestRemovalByRename: a file renamed over another file is complete, so it takes effect without delay.
 func TestRemovalByRename(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))

@@ -24,8 +24,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// manifestReader parses manifest files. The decoder is strict, because a Service would differ from its manifest if a misspelled
-// field were ignored.
+// The decoder is strict, because a Service would differ from its manifest if a misspelled field were ignored.
 type manifestReader struct {
 	store   *watch.Store
 	decoder runtime.Decoder
@@ -36,7 +35,6 @@ func newManifestReader(store *watch.Store) *manifestReader {
 	return &manifestReader{store: store, decoder: codecs.UniversalDeserializer()}
 }
 
-// manifest is one parsed file.
 type manifest struct {
 	records []*watch.Record
 	// problems are the Problems that belong to no object.
@@ -45,7 +43,7 @@ type manifest struct {
 	ignored []string
 }
 
-// read parses a file. It skips invalid documents.
+// read skips invalid documents.
 func (m *manifestReader) read(file string, data []byte) *manifest {
 	f := &fileReader{manifestReader: m, file: file, manifest: &manifest{}, wrong: watch.Problems{Object: model.FileRef(file)}}
 	for i, doc := range splitDocuments(data) {
@@ -57,14 +55,12 @@ func (m *manifestReader) read(file string, data []byte) *manifest {
 	return f.manifest
 }
 
-// yamlDocument is one document of a file and the line on which it begins.
 type yamlDocument struct {
 	text []byte
-	line int
+	line int // of the file, where the document begins
 }
 
-// splitDocuments splits a file at its document markers. In YAML, a line that starts with a marker always separates documents,
-// in every context.
+// In YAML, a line that starts with a marker always separates documents, in every context.
 func splitDocuments(data []byte) []yamlDocument {
 	var docs []yamlDocument
 	current, content := yamlDocument{line: 1}, false
@@ -115,7 +111,6 @@ func splitObjects(doc yamlDocument) (docs []yamlDocument) {
 	}
 }
 
-// skipComments returns the text from the first line that is neither blank nor a comment.
 func skipComments(text []byte) []byte {
 	for {
 		text = bytes.TrimLeft(text, " \t\r\n")
@@ -126,7 +121,7 @@ func skipComments(text []byte) []byte {
 	}
 }
 
-// isMarker reports whether a line begins or ends a document, and returns the rest of the line.
+// isMarker also returns the rest of the line.
 func isMarker(line []byte) (marker bool, rest []byte) {
 	for _, m := range []string{"---", "..."} {
 		if rest, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))) {
@@ -136,7 +131,6 @@ func isMarker(line []byte) (marker bool, rest []byte) {
 	return false, nil
 }
 
-// fileReader parses one file.
 type fileReader struct {
 	*manifestReader
 	*manifest
@@ -163,7 +157,7 @@ func (f *fileReader) document(text []byte) {
 	f.object(raw, true)
 }
 
-// onlyOne returns an error if text follows a document in braces or brackets, because the parser stops at the closing one.
+// onlyOne returns an error if text follows a document in braces or brackets. The parser would ignore that text.
 func onlyOne(text []byte) error {
 	if text = bytes.TrimSpace(text); text[0] != '{' && text[0] != '[' || json.Valid(text) {
 		return nil
@@ -193,7 +187,6 @@ func (f *fileReader) absoluteLines(message string) string {
 	})
 }
 
-// object parses one object, or the items of a list if a list is allowed.
 func (f *fileReader) object(raw []byte, listAllowed bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(raw, &meta); err != nil {
@@ -221,7 +214,6 @@ func (f *fileReader) object(raw []byte, listAllowed bool) {
 	}
 }
 
-// use defines how a kind in a manifest is treated.
 type use int
 
 const (
@@ -231,7 +223,6 @@ const (
 	useIgnore             // often in the same file as Services
 )
 
-// usage defines the treatment of each kind.
 func usage(gvk schema.GroupVersionKind) use {
 	switch gvk.GroupVersion() {
 	case v1.SchemeGroupVersion:
@@ -262,7 +253,6 @@ func usage(gvk schema.GroupVersionKind) use {
 	return useUnknown
 }
 
-// decode parses an object of a kind that the source uses.
 func (f *fileReader) decode(raw []byte) {
 	obj, _, err := f.decoder.Decode(raw, nil, nil)
 	if err != nil {
@@ -296,7 +286,6 @@ func (f *fileReader) items(n int, read func(i int)) {
 	f.where = list
 }
 
-// unknownField matches the errors of the strict decoder.
 var unknownField = regexp.MustCompile(`^(unknown|duplicate) field "(.*)"$`)
 
 func (f *fileReader) decodeProblems(err error) {
@@ -314,7 +303,7 @@ func (f *fileReader) decodeProblems(err error) {
 	}
 }
 
-// put adds an object, with the defaults that an API server would set.
+// put sets the defaults that an API server would set.
 func (f *fileReader) put(obj runtime.Object, meta *metav1.ObjectMeta, namespaced bool) {
 	if namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// Regardless of the form and separation of the objects, every document of a file is read or causes a Problem.
+// Every document of a file is read or causes a Problem, regardless of format and separators.
 func TestNoDocumentIsIgnored(t *testing.T) {
 	blocks := []string{
 		`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "%s"}, "spec": {"clusterIP": "None"}}`,

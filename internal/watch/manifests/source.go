@@ -14,8 +14,8 @@ import (
 
 // Source is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
-// Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not
-// mounted, so everything stays. A file that contains only a comment means that there are no objects.
+// Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not mounted,
+// so all objects stay. A file that contains only a comment means that there are no objects.
 type Source struct {
 	*watch.Store
 	dir    *directory
@@ -28,7 +28,7 @@ type timing struct {
 	// settle is the time to wait after the last notification before the files are read, because a file that is being written is
 	// incomplete.
 	settle time.Duration
-	// poll is the interval between reads without notifications. Network file systems send none, a recreated directory must be
+	// poll is the interval between reads without notifications. Network file systems send no notifications, a recreated directory must be
 	// watched again, and notifications of a busy directory may never stop.
 	poll time.Duration
 	// unfinished is the time for which a file that lost objects must stay unchanged before it counts as complete.
@@ -126,7 +126,7 @@ func (m *Source) await(ended <-chan time.Duration) bool {
 	}
 }
 
-// reportHung reports that a read has not ended. The agent does not take Problems before the first complete list.
+// reportHung also logs a warning, because the agent does not take Problems before the first complete list.
 func (m *Source) reportHung() {
 	m.log.Warn("reading the manifest directory has not finished; kernel state unchanged", zap.String("directory", m.dir.path))
 	p := watch.Problems{Object: model.FileRef(m.dir.path)}
@@ -134,8 +134,7 @@ func (m *Source) reportHung() {
 	m.ReplaceProblems(p.Object, p.Done())
 }
 
-// read brings the Store up to date with the directory. held is the delay until the next read if a file may be incomplete,
-// otherwise 0.
+// held is the delay until the next read if a file may be incomplete, otherwise 0.
 func (m *Source) read() (held time.Duration) {
 	hadProblem := m.dir.problem != nil
 	m.dir.unfinished = m.timing.unfinished
@@ -143,8 +142,7 @@ func (m *Source) read() (held time.Duration) {
 	held = m.dir.held()
 	switch {
 	case err != nil && !hadProblem && !m.dir.read:
-		// The agent does not take Problems before the first complete list, so it would not see this one. Later ones are
-		// Problems.
+		// The agent does not take Problems before the first complete list, so it would not see this error. Later errors are Problems.
 		m.log.Warn("manifest directory not readable; kernel state unchanged", zap.String("directory", m.dir.path), zap.Error(err))
 	case err == nil && hadProblem:
 		m.log.Info("manifest directory readable again")

@@ -36,7 +36,7 @@ func sliceYAML(name, service, addr string) string {
 		"addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, service, addr)
 }
 
-// TestLoad loads each archive in testdata/manifests and compares the model and the Problems with the archive's file "want".
+// TestLoad loads each archive in testdata, and compares the model and the Problems with the archive's file "want".
 func TestLoad(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -77,7 +77,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// changesText prints Services, Nodes and Problems, each sorted.
 func changesText(changes model.Changes) string {
 	var text strings.Builder
 	for _, id := range slices.SortedFunc(maps.Keys(changes.Services), model.ServiceID.Compare) {
@@ -123,7 +122,7 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// startManifests runs a source. If poll is never, the source depends on notifications.
+// If poll is never, the source depends on notifications.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Source {
 	t.Helper()
 	m := New(dir, "", zaptest.NewLogger(t))
@@ -147,7 +146,7 @@ func TestManifestsFollowTheDirectory(t *testing.T) {
 	write(t, web, serviceYAML("web", "10.96.0.10"))
 	v.AwaitText(t, m, "object removed", apiText+"\ndefault/web [10.96.0.10] http=80/tcp")
 
-	// An editor renames a new file over the old one.
+	// An editor renames a new file over the old file.
 	write(t, web+".new", serviceYAML("web", "10.96.0.99"))
 	rename(t, web+".new", web)
 	v.AwaitText(t, m, "replaced", apiText+"\ndefault/web [10.96.0.99] http=80/tcp")
@@ -214,8 +213,7 @@ func TestManifestsFollowValidDocuments(t *testing.T) {
 	v.AwaitText(t, m, "deleted", "")
 }
 
-// A directory that loses its last file looks like an unmounted volume, so everything stays. A file without objects removes all
-// objects.
+// A directory that loses its last file looks like an unmounted volume, so all objects stay. A file without objects removes all objects.
 func TestManifestsKeepObjectsOfEmptyDirectory(t *testing.T) {
 	dir := t.TempDir()
 	web, other := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "api.yaml")
@@ -336,7 +334,7 @@ func TestManifestsFollowChangeWithinClockTick(t *testing.T) {
 	v.AwaitText(t, m, "changed", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// Unusual directory entries do not prevent reading the rest.
+// Unusual directory entries do not affect other files.
 func TestLoadWithUnusualFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "web.yaml"), serviceYAML("web", "10.96.0.10"))

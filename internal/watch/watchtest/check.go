@@ -50,7 +50,6 @@ func checkService(t *testing.T, s *model.Service) {
 	checkPorts(t, s)
 }
 
-// checkPorts checks that names, ports and node ports are unique.
 func checkPorts(t *testing.T, s *model.Service) {
 	t.Helper()
 	names, numbers, nodePorts := map[string]bool{}, map[model.ServicePort]bool{}, map[model.ServicePort]bool{}
@@ -67,7 +66,6 @@ func checkPorts(t *testing.T, s *model.Service) {
 	}
 }
 
-// checkAddresses checks that addresses are unique and valid for a Service.
 func checkAddresses(t *testing.T, what string, addrs []netip.Addr) {
 	t.Helper()
 	seen := map[netip.Addr]bool{}

@@ -65,7 +65,7 @@ func (n *Network) handshake() (hole chan struct{}, err error) {
 	return nil, os.ErrDeadlineExceeded
 }
 
-// Fail closes all connections; new ones fail with this error.
+// Fail closes all connections. New connections fail with this error.
 func (n *Network) Fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,7 +21,7 @@ type place struct {
 	namespace, resource, name, subresource string
 }
 
-// placeOf parses a path such as /apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1.
+// A path is, for example, /apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1.
 func placeOf(path string) (at place, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -43,12 +43,10 @@ func placeOf(path string) (at place, ok bool) {
 	return at, at.kind().Kind != ""
 }
 
-// key returns the name of the object, which is unique within its resource.
 func (p place) key() string { return p.namespace + "/" + p.name }
 
 func (p place) kind() schema.GroupVersionKind { return kinds()[p.version.WithResource(p.resource)] }
 
-// kinds maps all resources that client-go supports to their kinds.
 var kinds = sync.OnceValue(func() map[schema.GroupVersionResource]schema.GroupVersionKind {
 	all := map[schema.GroupVersionResource]schema.GroupVersionKind{}
 	for kind := range scheme.Scheme.AllKnownTypes() {
@@ -79,7 +77,6 @@ func nameOf(obj runtime.Object) string {
 	return m.GetNamespace() + "/" + m.GetName()
 }
 
-// selector returns a function that reports whether a list or watch request selects an object.
 func selector(q url.Values, at place) (selects func(runtime.Object) bool, err error) {
 	byLabel, err := labels.Parse(q.Get("labelSelector"))
 	if err != nil {

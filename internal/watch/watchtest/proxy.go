@@ -95,7 +95,7 @@ func (p *Proxy) BlackHole() {
 	close(p.hole)
 }
 
-// Open forwards new connections. Existing ones stay broken.
+// Open forwards new connections. Existing connections stay broken.
 func (p *Proxy) Open() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

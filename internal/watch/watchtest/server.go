@@ -126,7 +126,6 @@ func (s *Server) Delete(objs ...runtime.Object) {
 	}
 }
 
-// put stores a copy of an object and returns it.
 func (s *Server) put(obj runtime.Object) runtime.Object {
 	resource, name := resourceOf(obj), nameOf(obj)
 	if s.objects[resource] == nil {
@@ -242,10 +241,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// watched are the resources that a server serves unless it is writable.
 var watched = map[string]bool{"services": true, "endpointslices": true, "nodes": true}
 
-// tooNew reports whether a request requires a version that the server has not reached yet.
 func (s *Server) tooNew(q url.Values) bool {
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	return (q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") && from > s.Version()
@@ -300,7 +297,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, at place) {
 	s.respond(w, r, http.StatusOK, obj)
 }
 
-// respond sends an object. The client may have disconnected.
+// The client may have disconnected.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) {
 	info := s.serializer(r)
 	w.Header().Set("Content-Type", info.MediaType)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// stream writes the events of one watch.
 type stream struct {
 	*Server
 	info  runtime.SerializerInfo
@@ -86,8 +85,7 @@ func (w *stream) begin(at place, objs map[string]runtime.Object, selects func(ru
 	w.bookmark(at, version, true)
 }
 
-// seenBy returns an event as seen by a client that selects only some objects: for this client, an update may be an addition or
-// a deletion.
+// For a client that selects only some objects, an update may be an addition or a deletion.
 func (e logged) seenBy(selects func(runtime.Object) bool) (kind watch.EventType, ok bool) {
 	before := e.old != nil && selects(e.old)
 	after := e.kind != watch.Deleted && selects(e.obj)

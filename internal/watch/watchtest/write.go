@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// write creates, changes or deletes one object, and responds with the result.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, at place) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -85,8 +84,8 @@ func decode(body []byte) (runtime.Object, error) {
 	return runtime.Decode(scheme.Codecs.UniversalDeserializer(), body)
 }
 
-// changed returns an object after an update (no patch type), an apply or a patch. An update or apply replaces either everything
-// except the status, or only the status.
+// changed returns an object after an update, an apply or a patch. An update has no patch type. An update or apply replaces either
+// everything except the status, or only the status.
 func changed(old runtime.Object, at place, body []byte, patch string) (runtime.Object, error) {
 	if patch == string(types.StrategicMergePatchType) {
 		return merged(old, body)

@@ -1,5 +1,5 @@
-// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. It skips specs that
-// passed in an earlier run with the same folder, so that an interrupted run can be continued.
+// Command cmd runs Kubernetes' own end-to-end tests in a cluster with real kubelets: make k8s-e2e. It skips specs
+// that passed in an earlier run with the same folder.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run runs the remaining specs. lab is the command that starts a cluster and runs the appended command in it.
+// run runs the remaining specs. lab is a command that starts a cluster and runs another command in it.
 func run(ctx context.Context, focus, skip, folder string, lab []string) (failed bool, err error) {
 	checkout, err := programs.Root()
 	if err != nil {
@@ -79,7 +79,6 @@ func run(ctx context.Context, focus, skip, folder string, lab []string) (failed 
 	return false, nil
 }
 
-// choose lists the specs.
 func choose(ctx context.Context, checkout, focus, skip string) ([]string, error) {
 	wanted, err := regexp.Compile(focus)
 	if err != nil {
@@ -107,14 +106,14 @@ func choose(ctx context.Context, checkout, focus, skip string) ([]string, error)
 	return specs, nil
 }
 
-// runSpecs runs specs in one cluster, appends each outcome to file as soon as it is known, and writes the whole output
+// runSpecs runs specs in one cluster. It appends each outcome to file as soon as it is known, and writes the output
 // to log.
 func runSpecs(ctx context.Context, specs []string, version, file, log string, lab []string) error {
 	var quoted []string
 	for _, spec := range specs {
 		quoted = append(quoted, regexp.QuoteMeta(spec))
 	}
-	// The limit keeps the program small enough for user-mode Linux.
+	// The limit is for user-mode Linux, whose processes must be small.
 	const start = upstream.AnnounceKernel + `; GOMEMLIMIT=150MiB exec e2e.test "$@"`
 	cmd := exec.CommandContext(ctx, lab[0], append(lab[1:], "sh", "-c", start, "e2e.test",
 		"--provider=local", "--num-nodes="+cmp.Or(os.Getenv("LAB_NODES"), "2"), "--ginkgo.v", "--ginkgo.no-color",
@@ -122,7 +121,7 @@ func runSpecs(ctx context.Context, specs []string, version, file, log string, la
 		"--ginkgo.focus="+strings.Join(quoted, "|"))...)
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = time.Minute // time for the guest to stop before it is killed
+	cmd.WaitDelay = time.Minute // time until the guest is killed
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

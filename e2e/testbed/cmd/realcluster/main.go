@@ -1,5 +1,4 @@
-// Command realcluster prepares a cluster with kubelets on the host, and starts the cluster in a lab guest: make
-// cluster.
+// Command realcluster prepares a cluster with kubelets on the host, and starts it in a lab guest: make cluster.
 package main
 
 import (
@@ -66,7 +65,6 @@ func number(variable string, otherwise int) (int, error) {
 	return n, nil
 }
 
-// run starts a cluster, runs the command, and returns its exit status.
 func run(ctx context.Context, checkout string, args []string) (status int, err error) {
 	if mode := os.Getenv("LAB_MODE"); mode == "" || mode == "native" {
 		return 0, errors.New("a cluster needs a lab guest; use make cluster")
@@ -89,7 +87,7 @@ func run(ctx context.Context, checkout string, args []string) (status int, err e
 	if err != nil {
 		return 0, errors.Join(err, c.Stop())
 	}
-	// Search the cluster's PATH; exec.Command would search the PATH of this process.
+	// exec.Command would search the PATH of this process.
 	cmd := exec.CommandContext(ctx, "/usr/bin/env", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = c.Env()

@@ -8,7 +8,7 @@ mount -t sysfs sysfs /sys # this network's interfaces
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p /var/lib/containerd
 mount --bind "$2" /var/lib/containerd
-umount "$2" # the file system has one mount: the kubelet finds containerd's by its device
+umount "$2" # the kubelet finds the file system by its device, so it must have only one mount
 for folder in /var/lib/kubelet /var/lib/cni /var/log/pods /var/log/containers /etc/cni/net.d; do
 	mkdir -p "$folder"
 	mount -t tmpfs tmpfs "$folder"
@@ -17,8 +17,8 @@ mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns
 mount --make-rshared / # volumes and network namespaces of pods are mounted by one program and used by others
 if grep -q 'User Mode Linux' /proc/cpuinfo; then
-	# This kernel has no clock speed, keyrings or BPF programs. The kubelet needs the first and the limits of the second, and runc lets
-	# the third decide about devices unless it is rootless.
+	# This kernel has no clock speed, keyrings or BPF programs. The kubelet needs the clock speed and the limits of keyrings. runc
+	# restricts devices by BPF programs, unless it is rootless.
 	sed '/^bogomips/a cpu MHz\t\t: 1000.000' /proc/cpuinfo >/run/cpuinfo
 	mount --bind /run/cpuinfo /proc/cpuinfo
 	mkdir -p /run/sysctl/keys

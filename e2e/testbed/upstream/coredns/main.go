@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with only the plugins that a cluster needs. Building all plugins would take much longer.
+// Command coredns is CoreDNS with only the plugins that a cluster needs.
 package main
 
 import (

@@ -28,7 +28,6 @@ func openBalancer(t *testing.T) *Balancer {
 	return b
 }
 
-// sticky creates a virtual server with affinity and endpoints.
 func sticky(key kernel.ServerKey, mask uint8, dests ...kernel.Destination) []kernel.Op {
 	s := kernel.Server{Key: key, Scheduler: "rr", Flags: kernel.FlagPersistent, Timeout: 10800, MaskBits: mask}
 	ops := []kernel.Op{{Verb: kernel.Create, Object: s}}
@@ -42,13 +41,11 @@ func remove(key kernel.ServerKey, d kernel.Destination) kernel.Op {
 	return kernel.Op{Verb: kernel.Delete, Object: kernel.ServerDestination{Server: key, Destination: d}}
 }
 
-// remember adds the record of a client.
 func remember(t *testing.T, key kernel.ServerKey, client string, d kernel.Destination) {
 	t.Helper()
 	nft(t, "add", "element", "inet", wire.TableName, kernel.ClientsMap(key), fmt.Sprintf("{ %s timeout 1h : %s . %d }", client, d.Addr.Addr(), d.Addr.Port()))
 }
 
-// Clients of a removed endpoint immediately get another one. The Forgetter deletes only these clients' records, and then the rule.
 func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	b := openBalancer(t)
 	first, second := endpoint(1, 1), endpoint(2, 1)
@@ -83,7 +80,6 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 	}
 }
 
-// The Forgetter runs while endpoints change. In the end, no rule and no record of a removed endpoint is left.
 func TestForgetsWhileEndpointsChange(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32, endpoint(1, 1), endpoint(2, 1))...)
@@ -121,7 +117,6 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 	}
 }
 
-// Chains and maps are deleted with the last frontend that uses them.
 func TestNoChainIsLeft(t *testing.T) {
 	b := openBalancer(t)
 	mustApply(t, b, sticky(shop, 32)...)
@@ -148,7 +143,7 @@ func TestNoChainIsLeft(t *testing.T) {
 	}
 }
 
-// nft can list every kind of chain for balancing. Some versions of nft abort if a rule computes with the result of a map.
+// Some versions of nft abort if a rule computes with the result of a map.
 func TestNFTShowsBalancing(t *testing.T) {
 	b := openBalancer(t)
 	six := kernel.ServerKey{Addr: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: inet.UDP}
@@ -183,7 +178,6 @@ func newTown(t *testing.T) town {
 	return town{b, t}
 }
 
-// serve creates a virtual server with affinity and n endpoints. Each endpoint replies with its address.
 func (w town) serve(vip string, n int) kernel.ServerKey {
 	w.t.Helper()
 	if out, err := exec.Command("ip", "addr", "add", vip, "dev", "lo").CombinedOutput(); err != nil {
@@ -199,7 +193,6 @@ func (w town) serve(vip string, n int) kernel.ServerKey {
 	return key
 }
 
-// answer starts an endpoint that replies with its address.
 func (w town) answer(at string) kernel.Destination {
 	w.t.Helper()
 	l, err := net.Listen("tcp4", at)
@@ -221,7 +214,6 @@ func (w town) answer(at string) kernel.Destination {
 	return kernel.Destination{Addr: addr, Weight: 1}
 }
 
-// ask returns the endpoint that replies to a client.
 func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
 	w.t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp4", key.Addr.String())
@@ -236,7 +228,6 @@ func (w town) ask(client string, key kernel.ServerKey) netip.AddrPort {
 	return netip.MustParseAddrPort(string(text))
 }
 
-// keeps reports whether ten connections of a client reach the same endpoint.
 func (w town) keeps(client string, key kernel.ServerKey) bool {
 	answered := map[netip.AddrPort]bool{}
 	for range 10 {
@@ -245,8 +236,7 @@ func (w town) keeps(client string, key kernel.ServerKey) bool {
 	return len(answered) == 1
 }
 
-// TestSharesOfConnections: thirty endpoints, each with a thousandth of the weight of each of three others, together get one percent of
-// the connections. With 256 slots, they got ten percent.
+// With too few slots, endpoints with a small weight would get too many connections.
 func TestSharesOfConnections(t *testing.T) {
 	w := newTown(t)
 	key := w.serve("10.96.0.1", 0)
@@ -276,8 +266,6 @@ func TestSharesOfConnections(t *testing.T) {
 	}
 }
 
-// An all-ports server with affinity does not record the clients of a port with its own virtual server, which may belong to another Service.
-// Otherwise, it would send these clients to the endpoint of that port.
 func TestPortBesideAllPorts(t *testing.T) {
 	w := newTown(t)
 	wide := w.serve("10.96.0.1", 0)
@@ -301,7 +289,6 @@ func TestPortBesideAllPorts(t *testing.T) {
 	}
 }
 
-// If a client map is full, new clients have no affinity, but all connections succeed. Other frontends are not affected.
 func TestFullMapOfClients(t *testing.T) {
 	w := newTown(t)
 	full, other := w.serve("10.96.0.1", 8), w.serve("10.96.0.2", 8)

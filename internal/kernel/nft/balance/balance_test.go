@@ -48,7 +48,7 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	const elements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM
 	for _, r := range slices.Concat(changes[0].units(b.known.chains)...) {
 		if r.Type < elements {
-			continue // chains and rules
+			continue // the request is about chains or rules
 		}
 		if err := wire.EachElement(r.Payload, func(wire.Element) error { n++; return nil }); err != nil {
 			t.Fatal(err)
@@ -57,8 +57,6 @@ func written(t *testing.T, from *frontend, op kernel.Op) (n int, to *frontend) {
 	return n, changes[0].to
 }
 
-// TestCostOfAnEndpoint: adding, removing or draining an endpoint with the same weight as the others takes a few element operations. The
-// number of endpoints does not matter.
 func TestCostOfAnEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		persistent  bool
@@ -82,7 +80,6 @@ func TestCostOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// A removed endpoint has a rule until it is added again. If there are too many of them, the agent deletes all records.
 func TestGone(t *testing.T) {
 	all := endpoints(maxGone+3, 1)
 	f := (&frontend{}).with(server(true), all[:3])
@@ -108,7 +105,6 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestSlots: after any changes, each endpoint has its share of the slots, and slot numbers have no gaps.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &frontend{}
@@ -165,7 +161,6 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestSharesAreExact: if weights are small, the numbers of slots are the weights divided by their common divisor.
 func TestSharesAreExact(t *testing.T) {
 	for _, c := range []struct {
 		weights []uint32

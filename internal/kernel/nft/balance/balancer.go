@@ -27,7 +27,8 @@ type Balancer struct {
 	left   *left
 }
 
-// New opens a Balancer in the network namespace of the thread. If the kernel has no nftables, New returns kernel.ErrUnavailable.
+// New opens a Balancer in the network namespace of the calling thread. If the kernel has no nftables, New returns
+// kernel.ErrUnavailable.
 func New(families []inet.Family) (*Balancer, error) {
 	conn, err := wire.Dial()
 	if err != nil {
@@ -164,7 +165,7 @@ func (b *Balancer) use(f *frontend, by int) {
 func (b *Balancer) tidy(ctx context.Context) {
 	if len(b.known.frontends) == 0 {
 		DropUnused(ctx, b.conn)
-		defer func() { b.known = nil }() // the table may be gone
+		defer func() { b.known = nil }() // the table may have been deleted
 	}
 	var idle []string
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(b.unused)), wire.MaxElements) {
@@ -209,7 +210,7 @@ func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes
 		op := ops[i]
 		key, ok := keyOf(op)
 		if !ok {
-			errs[i] = fmt.Errorf("only IPVS has these: %w", kernel.ErrUnavailable)
+			errs[i] = fmt.Errorf("only IPVS has objects of this kind: %w", kernel.ErrUnavailable)
 			continue
 		}
 		w := byKey[key]
@@ -332,7 +333,6 @@ func bytesIn(reqs []nlbatch.Request) (n int) {
 	return n
 }
 
-// prerequisites creates the missing table, maps and chains that the changes need.
 func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	made := map[string]bool{}
 	lacks := func(c Chain) bool {
@@ -358,7 +358,6 @@ func (b *Balancer) prerequisites(changes []*change) (reqs []nlbatch.Request) {
 	return reqs
 }
 
-// foundation creates the table, the maps and the chains that all frontends share.
 func foundation(f inet.Family) []nlbatch.Request {
 	reqs := slices.Concat([]nlbatch.Request{wire.NewTable()}, sharedMaps(f), entrance(f).Requests())
 	for _, c := range BaseChains(f) {
@@ -390,7 +389,6 @@ func (b *Balancer) send(ctx context.Context, units [][]nlbatch.Request, owners [
 	return failed
 }
 
-// settle updates the known state after a write.
 func (b *Balancer) settle(done []*change) {
 	for _, w := range done {
 		if w.from != nil {

@@ -19,7 +19,7 @@ import (
 // Frontends with the same number of slots share a chain, so the number of chains does not depend on the number of Services. Only a
 // frontend with affinity has its own chains.
 //
-// The names of these chains do not end with -4 or -6, as names of chains for rules do.
+// The names of these chains do not end with -4 or -6, unlike the names of chains for rules.
 
 // frontendsMap is the map from each frontend to its chain.
 func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
@@ -30,7 +30,7 @@ func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 // recordMap is the map from each frontend with affinity to the chain that records its clients. Other frontends return (see recordChain).
 func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
 
-// Entrance is the chain to which rules send the packets of frontends.
+// Entrance returns the name of the chain to which rules send the packets of frontends.
 func Entrance(f inet.Family) string { return fmt.Sprintf("balance%d", f) }
 
 // Chain is a chain for balancing. Its hook is zero unless it is a base chain.
@@ -40,8 +40,7 @@ type Chain struct {
 	rules []rule
 }
 
-// rule is a rule of a chain for balancing. Its comment describes it. A chain is complete if the comments of its rules are the expected
-// ones, in order.
+// rule is a rule of a chain for balancing. A chain is complete if its rules have the expected comments, in order.
 type rule struct {
 	comment string
 	program []byte
@@ -87,8 +86,8 @@ func (k affinity) name() string {
 	return "affinity" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
 
-// recordName is the chain that records the endpoint of a client. A separate chain chooses the endpoint, because the translation ends
-// that chain.
+// recordName returns the name of the chain that records the endpoint of a client. The chain that chooses the endpoint
+// cannot record it, because the translation ends that chain.
 func (k affinity) recordName() string {
 	return "record" + strings.TrimPrefix(kernel.ClientsMap(k.key), clients)
 }
@@ -99,7 +98,6 @@ const clients = "clients"
 // maxClients is the size of a client map. Further clients get random endpoints.
 const maxClients = 1 << 16
 
-// program builds the expressions of a rule.
 type program struct{ wire.Program }
 
 func newProgram(f inet.Family) *program { return &program{wire.Program{Family: f}} }
@@ -136,7 +134,6 @@ func (p *program) find(in string, into uint32) {
 // chose matches if the chosen endpoint has this address. It does not compare the port, because nft cannot print that.
 func (p *program) chose(a netip.Addr) { p.Compare(p.chosen(), unix.NFT_CMP_EQ, a.AsSlice()) }
 
-// client loads the prefix of the source address that identifies a client.
 func (p *program) client(mask uint8) {
 	p.Source(wire.FirstKeyField)
 	if int(mask) != p.Family.Bits() {
@@ -188,9 +185,10 @@ func (p picker) chain() Chain {
 	}}
 }
 
-// chains returns the two chains. One rule for each removed endpoint sends its clients to a random one: nftables can neither look up the
-// result of a map nor replace the data of an element. Later, the agent deletes the elements and then these rules. No rule computes with the
-// result of a map, because nft cannot print that.
+// chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a
+// random endpoint: nftables can neither look up the result of a map nor replace the data of an element. Later, the
+// agent deletes the elements and then these rules. No rule computes with the result of a map, because nft cannot
+// print that.
 func (k affinity) chains() []Chain {
 	keep := Chain{Name: k.name()}
 	for _, a := range k.gone {
@@ -276,7 +274,8 @@ func entrance(f inet.Family) Chain {
 	return c
 }
 
-// BaseChains returns the base chains after the translation. They look up the frontend to which a connection was opened.
+// BaseChains returns the base chains that packets traverse after the translation. They look up the frontend to which
+// a connection was opened.
 func BaseChains(f inet.Family) (chains []Chain) {
 	const confirmed, dnat, original = 1 << 3, 1 << 5, 0
 	for _, h := range []struct {
@@ -305,7 +304,6 @@ func BaseChains(f inet.Family) (chains []Chain) {
 	return chains
 }
 
-// shared contains the chains that all frontends need.
 var shared = map[inet.Family][]Chain{
 	inet.IPv4: append(BaseChains(inet.IPv4), entrance(inet.IPv4)), inet.IPv6: append(BaseChains(inet.IPv6), entrance(inet.IPv6)),
 }

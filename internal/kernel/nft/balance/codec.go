@@ -37,7 +37,7 @@ func affinityMap(key kernel.ServerKey) nlbatch.Request {
 	})
 }
 
-// entry is an element of a map, which leads to a chain or contains an endpoint.
+// entry is an element of a map. It leads to a chain or contains an endpoint.
 type entry struct {
 	set string
 	wire.Element
@@ -111,7 +111,6 @@ func slotEntry(k kernel.ServerKey, n uint32, d kernel.Destination) entry {
 	return entry{slotsMap(k.Family()), wire.Element{Key: string(key), Value: string(endpointBytes(d.Addr)), Comment: slotComment(d)}}
 }
 
-// entriesRequest returns one request for elements of one map.
 func entriesRequest(msg, flags uint16, entries ...entry) nlbatch.Request {
 	elements := make([]wire.Element, len(entries))
 	for i, e := range entries {

@@ -127,7 +127,6 @@ func (f *Forgetter) records(ctx context.Context, set string) (all []entry, err e
 	return all, err
 }
 
-// goneRules returns, for each removed endpoint, the request that deletes its rule.
 func (f *Forgetter) goneRules(ctx context.Context, chain wire.Chain) (map[string]nlbatch.Request, error) {
 	listed, err := f.conn.Rules(ctx, chain)
 	rules := map[string]nlbatch.Request{}

@@ -12,8 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestBalancerRepairs: a read detects elements, rules and chains that another program changed. Writing the virtual server again repairs
-// them.
 func TestBalancerRepairs(t *testing.T) {
 	for _, c := range []struct{ what, command string }{
 		{"a slot", "delete element inet kube-ipvs slots4 { 10.96.0.1 . tcp . 80 . 1 }"},
@@ -57,7 +55,6 @@ func TestBalancerRepairs(t *testing.T) {
 	}
 }
 
-// If the kernel refuses one virtual server of a batch, because another program has created it, the others are written only once.
 func TestOneOfABatchIsRefused(t *testing.T) {
 	b := openBalancer(t)
 	create := func(port uint16) kernel.Op {
@@ -109,7 +106,6 @@ func nft(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// numbered is a virtual server that does not change in these tests.
 func numbered(n int) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, byte(n >> 8), byte(n)}), 80), Protocol: inet.TCP}
 }
@@ -121,8 +117,6 @@ func ofShop() (all []kernel.Object) {
 	return all
 }
 
-// While another program writes, a list of elements can miss elements that do not change. A Balancer looks up the missing elements, so its
-// reads and writes are still correct.
 func TestReadWhileOthersWrite(t *testing.T) {
 	const many = 400
 	b := openBalancer(t)

@@ -35,7 +35,6 @@ type frontend struct {
 // maxGone is the maximum number of removed endpoints, each of which requires a rule.
 const maxGone = 100
 
-// hasAffinity reports whether clients keep their endpoints.
 func (f *frontend) hasAffinity() bool {
 	return f.Flags&kernel.FlagPersistent != 0 && f.Timeout > 0 && len(f.slots) > 0
 }
@@ -44,7 +43,6 @@ func (f *frontend) picker() picker {
 	return picker{family: f.Key.Family(), slots: len(f.slots), allPorts: f.Key == f.Key.AllPorts()}
 }
 
-// chains returns the chains that the frontend needs.
 func (f *frontend) chains() []Chain {
 	pick := f.picker()
 	if !f.hasAffinity() {
@@ -78,7 +76,6 @@ func (f *frontend) affinity() affinity {
 	return affinity{f.Key, f.Timeout, f.MaskBits, f.gone, f.picker()}
 }
 
-// chain returns the chain to which the map of frontends leads.
 func (f *frontend) chain() string {
 	if f.hasAffinity() {
 		return f.affinity().name()
@@ -86,14 +83,12 @@ func (f *frontend) chain() string {
 	return f.picker().name()
 }
 
-// destinations returns the destinations, sorted by address.
 func (f *frontend) destinations() []kernel.Destination {
 	all := slices.Concat(f.slots, f.idle)
 	slices.SortFunc(all, kernel.Destination.Compare)
 	return slices.CompactFunc(all, func(a, b kernel.Destination) bool { return a.Addr == b.Addr })
 }
 
-// observed returns the virtual server as Read reports it.
 func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	o := kernel.ObservedServer{Server: f.Server}
 	for _, d := range f.destinations() {
@@ -105,7 +100,6 @@ func (f *frontend) observed(limits bool) kernel.ObservedServer {
 	return o
 }
 
-// hasRightSlots reports whether the slots fit the weights of the destinations.
 func (f *frontend) hasRightSlots() bool {
 	want := f.with(f.Server, f.destinations())
 	count := func(slots []kernel.Destination) map[kernel.Destination]int {
@@ -190,7 +184,7 @@ func scaled(weights []int, from, to int) []int {
 	return counts
 }
 
-// precise reports whether the error of each share is at most a twentieth of it.
+// precise reports whether the error of each share is at most a twentieth of the share.
 func precise(counts, weights []int, total int) bool {
 	slots := 0.0
 	for _, n := range counts {
@@ -284,7 +278,7 @@ func (d *draft) apply(op kernel.Op) (changes bool, err error) {
 	case kernel.ServerDestination:
 		return d.applyDestination(op.Verb, o)
 	}
-	return false, errors.New("not an object of balancing")
+	return false, errors.New("neither a virtual server nor a destination")
 }
 
 func (d *draft) applyServer(verb kernel.Verb, s kernel.Server) (changes bool, err error) {

@@ -12,8 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestPagesNameMapsAndChains: all balancing maps and chains named in the documentation exist, and docs/data-planes.md
-// names every one.
 func TestPagesNameMapsAndChains(t *testing.T) {
 	var names []string
 	for _, family := range inet.Families {

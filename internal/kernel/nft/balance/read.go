@@ -26,7 +26,6 @@ type found struct {
 	recorded kernel.Server
 }
 
-// content is the content of the maps, and the comments of the rules.
 type content struct {
 	frontends map[kernel.ServerKey]*found
 	chains    comments
@@ -166,7 +165,8 @@ func (r *raw) found(key kernel.ServerKey, chains comments) *found {
 	return &found{frontend: f}
 }
 
-// readComments reads the comments of all chains, or of one. A torn list does no harm here.
+// readComments reads the comments of all chains, or of one. It accepts a torn list, because readContent looks up
+// incomplete frontends.
 func (b *Balancer) readComments(ctx context.Context, only string) (comments, error) {
 	rules, err := b.conn.Rules(ctx, wire.Chain(only))
 	if err != nil && !errors.Is(err, nlbatch.ErrDumpInterrupted) {
@@ -206,7 +206,8 @@ func (b *Balancer) Read(ctx context.Context) (map[kernel.ServerKey]kernel.Observ
 	return servers, nil
 }
 
-// Lookup returns the virtual servers with these keys that exist, with their connection limits. It reads only their elements.
+// Lookup returns the existing virtual servers with these keys, including connection limits. It reads only the
+// elements of these virtual servers.
 func (b *Balancer) Lookup(ctx context.Context, keys []kernel.ServerKey) (map[kernel.ServerKey]kernel.ObservedServer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -263,7 +264,6 @@ func (b *Balancer) lookup(ctx context.Context, key kernel.ServerKey, chains comm
 	return all[key], b.getEntries(ctx, f, asked, all)
 }
 
-// getEntries looks up single elements.
 func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry, into map[kernel.ServerKey]*raw) error {
 	reqs := make([]nlbatch.Request, len(asked))
 	for i := range asked {

@@ -35,7 +35,6 @@ func Try(ctx context.Context, conn *wire.Conn, families []inet.Family) error {
 	return nil
 }
 
-// ownChain reports whether a Balancer uses this name for a chain.
 func ownChain(f inet.Family, name string) bool {
 	for _, kind := range []string{"balance", "pick", "all-ports", "affinity", "record"} {
 		if rest, ours := strings.CutPrefix(name, fmt.Sprintf("%s%d", kind, f)); ours && (rest == "" || rest[0] == '.' || rest[0] == '-') {
@@ -45,7 +44,6 @@ func ownChain(f inet.Family, name string) bool {
 	return false
 }
 
-// ownMap reports whether a Balancer uses this name for a map.
 func ownMap(f inet.Family, name string) bool {
 	return name == frontendsMap(f) || name == slotsMap(f) || name == recordMap(f) || strings.HasPrefix(name, fmt.Sprintf("%s%d.", clients, f))
 }

@@ -13,8 +13,9 @@ import (
 // swap replaces an element of a set. Without old, it adds an element; without new, it deletes one.
 type swap struct{ old, new *entry }
 
-// units returns the requests that turn one frontend into the other. First comes what new connections need, then the frontend itself, and
-// last the deletions. As a result, the frontend also works between two transactions.
+// units returns the requests that turn one frontend into the other. The first requests write what new connections
+// need, the next ones the frontend itself, and the last ones delete. The frontend therefore also works between two
+// transactions.
 func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	var early, late []swap
 	if w.from != nil && w.from.frontend == nil { // replace all elements
@@ -36,7 +37,6 @@ func (w *change) units(chains comments) (units [][]nlbatch.Request) {
 	return slices.AppendSeq(units, slices.Chunk(last, 1))
 }
 
-// affinityUnits returns the requests for the affinity chains that the kernel lacks.
 func (w *change) affinityUnits(chains comments) [][]nlbatch.Request {
 	unit, same := []nlbatch.Request{affinityMap(w.key)}, true
 	for _, c := range w.to.affinity().chains() {

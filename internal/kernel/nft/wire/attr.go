@@ -21,13 +21,11 @@ const (
 
 const nfgenHeaderLen = 4
 
-// request returns a request that starts with the netfilter header.
 func request(msg, flags uint16, attrs []byte) nlbatch.Request {
 	b := []byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}
 	return nlbatch.Request{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | msg, Flags: flags, Payload: append(b, attrs...)}
 }
 
-// The messages that begin and end a transaction.
 var begin, end = bound(unix.NFNL_MSG_BATCH_BEGIN), bound(unix.NFNL_MSG_BATCH_END)
 
 func bound(typ uint16) nlbatch.Request {
@@ -35,7 +33,6 @@ func bound(typ uint16) nlbatch.Request {
 	return nlbatch.Request{Type: typ, Payload: binary.BigEndian.AppendUint16(b, unix.NFNL_SUBSYS_NFTABLES)}
 }
 
-// appendData appends a value in the format of rules and elements.
 func appendData(b []byte, typ uint16, value []byte) []byte {
 	return nlbatch.AppendNest(b, typ, func(b []byte) []byte { return nlbatch.AppendAttr(b, unix.NFTA_DATA_VALUE, value) })
 }
@@ -60,7 +57,6 @@ func appendVerdict(b []byte, code int32, chain string) []byte {
 // Attrs are attributes by type.
 type Attrs map[uint16][]byte
 
-// parse returns the attributes after the netfilter header.
 func parse(payload []byte) (Attrs, error) { return nested(payload[min(len(payload), nfgenHeaderLen):]) }
 
 func nested(b []byte) (Attrs, error) {

@@ -147,11 +147,9 @@ func commentOf(udata []byte) string {
 
 // ListedRule is a rule in the kernel.
 type ListedRule struct {
-	table, Chain, Comment string
-	// Program has the expressions.
+	table, Chain, Comment     string
 	Program, userData, handle []byte
-	// Attributes are all attributes of the rule.
-	Attributes []byte
+	Attributes                []byte
 }
 
 // Rules lists the rules of a chain, or of all chains if the name is empty. If the list is torn, it returns the last attempt with the

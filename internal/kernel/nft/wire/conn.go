@@ -45,7 +45,6 @@ func (c *Conn) Close() error { return c.conn.Close() }
 // Stats counts the requests since Dial.
 func (c *Conn) Stats() nlbatch.Stats { return c.conn.Stats() }
 
-// listTries is the maximum number of attempts to list objects while the table keeps changing.
 const listTries = 5
 
 // list returns the objects found by each attempt to list objects of family inet. torn is true if the table changed during every attempt:

@@ -17,7 +17,7 @@ const MaxElements = 250
 // values are bytes.
 type Element struct{ Key, Last, Value, Chain, Comment string }
 
-// append appends the element. A lookup or deletion needs only the key.
+// A lookup or deletion needs only the key.
 func (e Element) append(b []byte, whole bool) []byte {
 	return nlbatch.AppendNest(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte {
 		b = appendData(b, unix.NFTA_SET_ELEM_KEY, []byte(e.Key))
@@ -91,8 +91,9 @@ func (s Set) Request(msg, flags uint16, elements ...Element) nlbatch.Request {
 // Flush deletes all elements.
 func (s Set) Flush() nlbatch.Request { return request(unix.NFT_MSG_DELSETELEM, 0, s.elements()) }
 
-// Elements lists the elements of a set or map. It can miss existing elements: the kernel continues a list after skipping as many as it has
-// already listed. If elements are added or deleted, or the hash table grows afterward, their order changes.
+// Elements lists the elements of a set or map. It can miss existing elements. To continue a list, the kernel skips as
+// many elements as it has already listed, but their order changes when elements are added or deleted, or when the
+// hash table grows.
 func (c *Conn) Elements(ctx context.Context, of Set, visit func(Element) error) error {
 	payloads, err := c.dump(ctx, unix.NFT_MSG_GETSETELEM, of.elements())
 	for _, p := range payloads {

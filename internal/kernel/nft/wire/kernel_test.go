@@ -12,7 +12,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// If the kernel sends no element counts, counting takes at most a hundredth of the time.
 func TestCountingIsBounded(t *testing.T) {
 	labtest.NetNSNoIPVS(t)
 	c, err := Dial()

@@ -15,7 +15,7 @@ type kind[T any] struct {
 	decode func(payload []byte) (table, name string, object T, err error)
 }
 
-// all returns the objects of the table by name. If their list is torn, it looks each of them up.
+// all returns the objects of the table by name. If the list is torn, all looks up each object.
 func (k kind[T]) all(ctx context.Context, c *Conn, attrs []byte) (map[string]T, error) {
 	tries, torn, err := c.list(ctx, k.get, attrs)
 	if err != nil {
@@ -28,7 +28,6 @@ func (k kind[T]) all(ctx context.Context, c *Conn, attrs []byte) (map[string]T, 
 	return all, err
 }
 
-// lookup returns the objects with these names that exist.
 func (k kind[T]) lookup(ctx context.Context, c *Conn, names []string) (map[string]T, error) {
 	reqs := make([]nlbatch.Request, len(names))
 	for i, name := range names {

@@ -11,7 +11,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Comparisons use one register of 16 bytes. The registers of 4 bytes, which hold the fields of a set's key, share its memory.
+// Comparisons use a register of 16 bytes. The fields of a set's key are in registers of 4 bytes, which share the
+// memory of the larger register.
 const (
 	Register      = unix.NFT_REG_1
 	FirstKeyField = unix.NFT_REG32_00
@@ -92,7 +93,7 @@ func (p *Program) Destination(to uint32) {
 // Port loads the destination port, which TCP, UDP and SCTP have at the same offset.
 func (p *Program) Port(to uint32) { p.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, to) }
 
-// Load loads a value.
+// Load loads a constant into a register.
 func (p *Program) Load(value []byte, to uint32) {
 	p.Add("immediate", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, to)
@@ -100,7 +101,7 @@ func (p *Program) Load(value []byte, to uint32) {
 	})
 }
 
-// Compare compares a register.
+// Compare compares a register with a constant.
 func (p *Program) Compare(register, op uint32, with []byte) {
 	p.Add("cmp", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_CMP_SREG, register)
@@ -142,7 +143,8 @@ func (p *Program) Conntrack(key, to uint32, direction ...byte) {
 	})
 }
 
-// Translate translates the destination of the connection, to the address in one register and the port in another, unless that is zero.
+// Translate translates the destination of the connection to the address and the port in two registers. If port is
+// zero, the port does not change.
 func (p *Program) Translate(address, port uint32) {
 	p.Add("nat", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
@@ -155,7 +157,7 @@ func (p *Program) Translate(address, port uint32) {
 	})
 }
 
-// Immediate is a verdict. A verdict that leads to a chain contains the chain's name.
+// Immediate adds a verdict. A verdict that leads to a chain contains the chain's name.
 func (p *Program) Immediate(code int32, chain string) {
 	p.Add("immediate", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)

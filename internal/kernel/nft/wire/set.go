@@ -147,7 +147,7 @@ func DecodeSet(payload []byte) (table, name string, s ListedSet, err error) {
 const (
 	// countShare limits the cost of counting: after each count, the agent pauses for this many times the duration of the count.
 	countShare = 100
-	// countFree is the longest duration of counting after which the agent need not wait.
+	// countFree is the longest duration of a count after which the agent need not pause.
 	countFree = 5 * time.Millisecond
 )
 
@@ -177,7 +177,6 @@ func (c *Conn) count(ctx context.Context, s ListedSet, wanted bool) (n int, err 
 	return n, err
 }
 
-// countAgain computes the time of the next count from the start and duration of the last one.
 func countAgain(began time.Time, took time.Duration, before time.Time) time.Time {
 	if took < countFree || began.Before(before) {
 		return before

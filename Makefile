@@ -55,7 +55,7 @@ race := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 # Packages with goroutines or locks. In all others, the race detector finds nothing, and makes tests take five times as long. A test keeps this list
 # complete. The longest come first.
-concurrent := ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/bundle ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/lastknown ./internal/loopback ./internal/machine ./internal/status ./internal/telemetry ./cmd/kube-ipvs
+concurrent := ./cmd/kubectl-ipvs ./internal/agent ./internal/config ./internal/watch ./internal/watch/manifests ./internal/fleet/pods ./internal/bundle ./internal/daemon ./internal/forward ./internal/healthport ./internal/kernel/iptables ./internal/kernel/live ./internal/kernel/netdev ./internal/kernel/nft/balance ./internal/lastknown ./internal/loopback ./internal/machine ./internal/status ./internal/telemetry ./internal/ui ./internal/ui/node ./cmd/kube-ipvs
 
 .PHONY: check
 check: lint unit ages ## Check format, linters, unit and golden tests, with the race detector (3 minutes); needs no root
@@ -298,6 +298,11 @@ chart-test: $(if $(prepared),,upstream lab-bin) ## Test the Helm chart, the plai
 	@$(lab_bin) install chart
 	@cd e2e/chart && KUBE_IPVS_E2E=1 $(recording) go test -count=1 -timeout=15m ./...
 	@cd e2e/release && $(recording) go test -short ./...
+
+.PHONY: page-test
+page-test: lab-bin ## Test the page of the command ui in headless Chromium; PAGE_PICTURES=DIR keeps pictures of each view
+	@$(lab_bin) install browser
+	@KUBE_IPVS_E2E=1 $(recording) go test -count=1 ./e2e/stories/page
 
 ##@ Release
 

@@ -147,12 +147,17 @@ var layers = map[string]layer{
 		why:    "combines the backends",
 	},
 	"fleet": {ours: []string{"explain", "finding", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
+	"ui":    {why: "serves the page and passes questions on; independent of what nodes answer"},
+	"ui/node": {
+		ours: []string{"doctor", "explain", "finding", "inspect", "kernel", "ui", "view"},
+		why:  "joins views and counters into answers; reads them through functions",
+	},
 	"fleet/pods": {
 		ours: []string{"fleet"}, others: []string{"golang.org/x/sync/errgroup", "k8s.io/"},
 		why: "queries nodes through the API server; runs on any operating system",
 	},
 	"../cmd/kubectl-ipvs": {
-		ours: []string{"fleet", "fleet/pods", "inspect"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
+		ours: []string{"fleet", "fleet/pods", "inspect", "ui"}, others: []string{"github.com/spf13/", "k8s.io/client-go/tools/clientcmd", "sigs.k8s.io/yaml"},
 		why: "runs on any operating system, without the agent",
 	},
 	"../cmd/kube-ipvs": {

@@ -72,7 +72,7 @@ the Service.`,
 			if err != nil {
 				return usageError{err, cmd.CommandPath()}
 			}
-			v, err := l.ask(cmd, agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()})
+			v, err := l.ask(cmd, viewFor(query))
 			if err != nil {
 				return err
 			}
@@ -88,6 +88,12 @@ the Service.`,
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "show every step and every endpoint")
 	l.addFlags(cmd)
 	return cmd
+}
+
+// viewFor selects the Services that explain needs. A loopback address may belong to any node port.
+func viewFor(query explain.Query) agent.Query {
+	at := query.Addr.Addr()
+	return agent.Query{Service: query.Service, Address: at, All: at.IsValid() && at.IsLoopback()}
 }
 
 func parseClient(from, by string, interfaces func() ([]string, error)) (explain.Question, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,7 +47,11 @@ func (l *inspection) ask(cmd *cobra.Command, ask agent.Query) (*view.View, error
 
 // askWhy returns the reason instead of printing it.
 func (l *inspection) askWhy(cmd *cobra.Command, ask agent.Query) (v *view.View, silence, err error) {
-	v, err = status.Get(cmd.Context(), l.socket, ask)
+	return l.askAgent(cmd.Context(), ask)
+}
+
+func (l *inspection) askAgent(ctx context.Context, ask agent.Query) (v *view.View, silence, err error) {
+	v, err = status.Get(ctx, l.socket, ask)
 	switch {
 	case errors.Is(err, status.ErrNoAgent), errors.Is(err, status.ErrWaiting):
 		return nil, err, nil

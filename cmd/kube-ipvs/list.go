@@ -87,16 +87,12 @@ func (l *listFlags) services(cmd *cobra.Command, m *machine.Machine, args []stri
 		return list, fmt.Errorf("read the virtual servers of this node: %s", unread)
 	case v == nil && len(args) > 0:
 		return list, fmt.Errorf("the agent does not respond, and only the agent knows which virtual servers belong to %s", args[0])
-	case v == nil:
-		list = inspect.ServicesOfKernel(table.Servers, ours)
-	case len(args) > 0 && len(v.Services) == 0:
+	case v != nil && len(args) > 0 && len(v.Services) == 0:
 		return list, fmt.Errorf("this node serves no Service %s (it may not exist, have no ClusterIP, or belong to another service proxy)", args[0])
 	case unread != "":
 		fmt.Fprintf(cmd.ErrOrStderr(), "could not read this node's virtual servers: %s; showing only the agent's view\n", unread)
-		list = inspect.ServicesOfAgent(v.Services, unread)
-	default:
-		list = inspect.ServiceListOf(v.Services, table.Servers)
 	}
+	list = inspect.JoinServices(v, table.Servers, ours, unread)
 	err = l.only(&list)
 	return list, err
 }

@@ -72,7 +72,7 @@ mode, and a small constant number of iptables rules that match ipsets.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newRun(m), newPlan(m), newPreflight(m), newDoctor(m), newVersion(), newIPVSADM(), newConfig(), newCleanup(m),
-		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newStatus(m), newExplain(m), newBundle(m), newCompletion())
+		newServices(m), newConns(m), newTop(m), newFlows(m), newHistory(), newUI(m), newStatus(m), newExplain(m), newBundle(m), newCompletion())
 	asUsageErrors(root)
 	checkHelp(root)
 	return root

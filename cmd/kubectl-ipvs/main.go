@@ -140,6 +140,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 		o.command("plan", "Show how the nodes' kernels differ from the wanted state", nil),
 		o.command("ipvsadm", "Show the virtual servers of the nodes, as ipvsadm -Ln does", nil),
 		o.history(),
+		o.ui(),
 		o.command("version", "Show the kube-ipvs version on each node", nil),
 	)
 	return root

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Part is a group of long tests. No other programs run at the same time. A part takes at most an hour, or it can be
+// Part is a group of long tests. Nothing else runs at the same time. A part takes at most an hour, or it can be
 // resumed.
 type Part struct {
 	Name    string
 	Proves  string
-	Targets []string // arguments of make, one command after the other
+	Targets []string // the arguments of each make command
 	Minutes int      // measured on two cores; decides how many parts fit into a night
 	Resumes bool     // targets keep their progress in OUT and continue when started again
 }
@@ -19,6 +19,7 @@ const counted = " LAB=qemu LAB_ACCEL=counted LAB_CPUS=1 KERNEL="
 
 // Parts lists all parts, shortest first. $SEED stands for the run's seed.
 var Parts = []Part{
+	{"page", "the page of the command ui in headless Chromium", []string{"page-test"}, 1, false},
 	{"faults", "each kernel call fails with each error, and one call in ten fails during random changes", []string{"faults"}, 3, false},
 	{"new-node", "how soon a new node works in a cluster with 5,000 Services", []string{"new-node"}, 5, false},
 	{"kills", "the agent is killed after each write during its start, while connections are open, on a real clock", []string{"kills"}, 8, false},
@@ -29,7 +30,7 @@ var Parts = []Part{
 	{"stories-6.1", "every story on Debian's 6.1", []string{"stories" + counted + "6.1"}, 40, false},
 	{"stories-6.12", "every story on Debian's 6.12", []string{"stories" + counted + "6.12"}, 40, false},
 	{"kubeproxy", "known bugs of kube-proxy, on kube-proxy and kube-ipvs", []string{"e2e PKG=./e2e/stories/kubeproxy" + counted + "6.1"}, 15, false},
-	{"scale", "memory, latency and cost among thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
+	{"scale", "memory, latency and cost with thousands of Services, on a real clock", []string{"e2e PKG=./e2e/stories/scale LAB=uml"}, 5, false},
 	{"churn", "200 changes a second among 10,000 Services, with nftables: ten minutes, and an hour on the virtual clock", []string{
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml TIMEOUT=0 KUBE_IPVS_CHURN=10m",
 		"e2e PKG=./e2e/stories/scale:TestChurn DATA_PLANE=nftables LAB=uml LAB_CLOCK=virtual TIMEOUT=0 LAB_HOST_LIMIT=2h KUBE_IPVS_CHURN=1h",

@@ -213,7 +213,7 @@ var table = []setting{
 		meaning: "maximum number of endpoints with traffic metrics; 0 disables them"},
 	{path: "statusSocket", flag: "status-socket", byDefault: StatusSocket, applies: afterRestart,
 		value:   func(s *Settings) value { return socketPath(&s.StatusSocket) },
-		meaning: "Unix socket for the commands services, conns, status, explain and doctor, open only to root; empty disables it"},
+		meaning: "Unix socket for the commands that inspect this node, open only to root; empty disables it"},
 
 	{path: "snapshot.file", flag: "snapshot-file", applies: afterRestart,
 		value:   func(s *Settings) value { return filePath(&s.SnapshotFile) },

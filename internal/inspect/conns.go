@@ -50,7 +50,7 @@ func Connections(conns []kernel.Connection, services ServiceList) ConnectionList
 		for _, f := range s.Frontends {
 			if f.State != view.Conflict && f.State != view.ForeignServer {
 				owners[keyOf(f)] = owner{s, f}
-				owners[serverOf(f)] = owner{s, f}
+				owners[ServerOf(f)] = owner{s, f}
 			}
 		}
 	}

@@ -21,6 +21,18 @@ type ServiceList struct {
 // Servers are the kernel's virtual servers.
 type Servers = map[kernel.ServerKey]kernel.ObservedServer
 
+// JoinServices joins the agent's view with the kernel's virtual servers. If one of them is unavailable, it uses the other: v is nil if no agent
+// responds, and unread is the reason why the kernel could not be read.
+func JoinServices(v *view.View, servers Servers, ours func(kernel.ServerKey) bool, unread string) ServiceList {
+	switch {
+	case v == nil:
+		return servicesOfKernel(servers, ours)
+	case unread != "":
+		return servicesOfAgent(v.Services, unread)
+	}
+	return ServiceListOf(v.Services, servers)
+}
+
 // ServiceListOf joins the agent's Services with the kernel's virtual servers and counters.
 func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Agent: true, Unknown: []string{}, Items: []view.Service{}}
@@ -35,8 +47,8 @@ func ServiceListOf(services []view.Service, servers Servers) ServiceList {
 	return list
 }
 
-// ServicesOfAgent lists the agent's Services if the kernel could not be read.
-func ServicesOfAgent(services []view.Service, why string) ServiceList {
+// servicesOfAgent lists the agent's Services if the kernel could not be read.
+func servicesOfAgent(services []view.Service, why string) ServiceList {
 	return ServiceList{
 		Header: view.HeaderOf("ServiceList"), Agent: true, Items: append([]view.Service{}, services...),
 		Unknown: []string{"connections, and whether the kernel still has the agent's objects: " + why},
@@ -49,7 +61,7 @@ func join(f *view.Frontend, servers Servers) {
 	if f.State == view.Conflict || f.State == view.ForeignServer {
 		return // the virtual server in the kernel belongs to another Service or program
 	}
-	server, exists := servers[serverOf(*f)]
+	server, exists := servers[ServerOf(*f)]
 	if !exists {
 		f.State, f.Reason = view.Missing, "the kernel has no such virtual server"
 		return
@@ -82,7 +94,8 @@ func keyOf(f view.Frontend) kernel.ServerKey {
 	return kernel.ServerKey{Addr: f.Address, Protocol: protocol}
 }
 
-func serverOf(f view.Frontend) kernel.ServerKey {
+// ServerOf returns the virtual server of a frontend.
+func ServerOf(f view.Frontend) kernel.ServerKey {
 	if f.AllPorts {
 		return keyOf(f).AllPorts()
 	}
@@ -100,8 +113,8 @@ var unknownWithoutAgent = []string{
 	"problems and missing objects",
 }
 
-// ServicesOfKernel lists the virtual servers with an owner record, if no agent responds.
-func ServicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
+// servicesOfKernel lists the virtual servers with an owner record, if no agent responds.
+func servicesOfKernel(servers Servers, ours func(kernel.ServerKey) bool) ServiceList {
 	list := ServiceList{Header: view.HeaderOf("ServiceList"), Unknown: unknownWithoutAgent, Items: []view.Service{}}
 	service := view.Service{Frontends: []view.Frontend{}, Problems: []string{}}
 	for _, key := range sortedKeys(servers) {

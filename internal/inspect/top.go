@@ -31,6 +31,14 @@ type Traffic struct {
 	BytesOut    float64 `json:"bytesOutPerSecond"`
 }
 
+// Add adds other traffic.
+func (t *Traffic) Add(o Traffic) {
+	t.Connections += o.Connections
+	t.Packets += o.Packets
+	t.BytesIn += o.BytesIn
+	t.BytesOut += o.BytesOut
+}
+
 // TopEntry is the load of a frontend.
 type TopEntry struct {
 	Namespace string    `json:"namespace,omitempty"`
@@ -67,8 +75,8 @@ func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
 		for _, f := range s.Frontends {
-			if count, exists := now[serverOf(f)]; exists {
-				list.Items = append(list.Items, topEntry(s, f, before[serverOf(f)], count, seconds))
+			if count, exists := now[ServerOf(f)]; exists {
+				list.Items = append(list.Items, topEntry(s, f, before[ServerOf(f)], count, seconds))
 			}
 		}
 	}
@@ -81,8 +89,8 @@ func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 
 func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, seconds float64) TopEntry {
 	entry := TopEntry{
-		Namespace: s.Namespace, Name: s.Name, Port: f.Port, Kind: f.Kind, Address: f.Address, Protocol: f.Protocol, Server: serverOf(f).String(),
-		Traffic: trafficOf(before.Counters, now.Counters, seconds), Draining: count(f, view.Draining), Endpoints: []TopEndpoint{},
+		Namespace: s.Namespace, Name: s.Name, Port: f.Port, Kind: f.Kind, Address: f.Address, Protocol: f.Protocol, Server: ServerOf(f).String(),
+		Traffic: TrafficOf(before.Counters, now.Counters, seconds), Draining: count(f, view.Draining), Endpoints: []TopEndpoint{},
 	}
 	for _, e := range f.Endpoints {
 		addr := e.Address
@@ -97,7 +105,7 @@ func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, secon
 		entry.Active, entry.Inactive = entry.Active+open.Active, entry.Inactive+open.Inactive
 		entry.Endpoints = append(entry.Endpoints, TopEndpoint{
 			Address: e.Address, Pod: e.Pod, Node: e.Node, State: e.State, Connections: open,
-			Traffic: trafficOf(before.Endpoints[addr].Stats, d.Stats, seconds), WeightShare: float64(d.Weight),
+			Traffic: TrafficOf(before.Endpoints[addr].Stats, d.Stats, seconds), WeightShare: float64(d.Weight),
 		})
 	}
 	share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.WeightShare }, func(e TopEndpoint) float64 { return e.WeightShare })
@@ -121,9 +129,8 @@ func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpo
 	return sum > 0
 }
 
-// trafficOf returns the traffic between two readings. The kernel's counters restart at 0 if a virtual server is
-// recreated.
-func trafficOf(before, now kernel.Counters, seconds float64) Traffic {
+// TrafficOf returns the traffic between two readings. The kernel's counters restart at 0 if a virtual server is recreated.
+func TrafficOf(before, now kernel.Counters, seconds float64) Traffic {
 	if now.Connections < before.Connections || now.InPackets < before.InPackets || now.InBytes < before.InBytes {
 		before = kernel.Counters{}
 	}

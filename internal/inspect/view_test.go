@@ -127,7 +127,7 @@ func TestJoinLeavesTheViewAlone(t *testing.T) {
 }
 
 func TestServicesOfKernel(t *testing.T) {
-	list := ServicesOfKernel(servers(), ours)
+	list := servicesOfKernel(servers(), ours)
 	golden(t, "services-kernel.golden", text(t, func(b *bytes.Buffer) error { return PrintServices(b, list, Table{}) }))
 	if list.Agent || len(list.Unknown) == 0 || strings.Contains(asJSON(t, list), "198.51.100.1") {
 		t.Errorf("without an agent: %+v", list)

@@ -27,7 +27,7 @@ type Leftover struct {
 type Leftovers struct {
 	// Objects lists the objects in the order in which they can be deleted.
 	Objects []Leftover
-	// Kept lists what stays because another program uses it.
+	// Kept describes the objects that stay because other programs use them.
 	Kept []string
 }
 

@@ -13,6 +13,7 @@ type Page struct {
 	Status int
 	Header http.Header
 	Body   string
+	URL    string // of the page, after redirects
 }
 
 // HTTPGet fetches a URL from this host. The URL's host must be an address.
@@ -32,7 +33,7 @@ func (h *Host) HTTPGet(url string, options ...DialOption) (Page, error) {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	return Page{Status: response.StatusCode, Header: response.Header, Body: string(body)}, err
+	return Page{Status: response.StatusCode, Header: response.Header, Body: string(body), URL: response.Request.URL.String()}, err
 }
 
 // With an address instead of a name, package net dials on the calling thread.

@@ -21,6 +21,7 @@ type reply struct {
 	exit           int
 	hang           bool
 	endless        bool // writes until the client disconnects
+	echoes         bool // writes what it reads
 }
 
 // serveExec implements pods/exec as a kubelet does, but runs no container. It speaks SPDY, but not WebSockets.
@@ -32,7 +33,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {
 		return // Handshake has sent the response
 	}
-	streams := make(chan httpstream.Stream, 3)
+	streams := make(chan httpstream.Stream, 4)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
 		streams <- s
 		return nil
@@ -42,7 +43,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	}
 	defer conn.Close()
 	byType := map[string]httpstream.Stream{}
-	for range 3 {
+	for range streamsOf(r) {
 		s := <-streams
 		byType[s.Headers().Get(corev1.StreamType)] = s
 	}
@@ -50,6 +51,9 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	if answer.hang {
 		<-conn.CloseChan()
 		return
+	}
+	if answer.echoes {
+		_, _ = io.Copy(struct{ io.Writer }{byType[corev1.StreamTypeStdout]}, struct{ io.Reader }{byType[corev1.StreamTypeStdin]})
 	}
 	for answer.endless {
 		if _, err := io.WriteString(byType[corev1.StreamTypeStdout], "."); err != nil {
@@ -76,6 +80,14 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 		_ = s.Close()
 	}
 	<-conn.CloseChan()
+}
+
+// streamsOf returns the number of streams that a request opens. The API server and a kubelet spell its parameter differently.
+func streamsOf(r *http.Request) int {
+	if q := r.URL.Query(); q.Get("stdin") == "true" || q.Get("input") == "1" {
+		return 4
+	}
+	return 3
 }
 
 // podOf returns the pod in a URL path of the API server (…/pods/NAME/exec) or kubelet

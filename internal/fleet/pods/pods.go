@@ -38,6 +38,8 @@ const (
 	// maxAnswer limits a node's output. The output of a node with 10,000 Services is a tenth of this limit.
 	maxAnswer = 64 << 20
 	maxErrors = 16 << 10
+
+	noAgent = "no agent pod runs on this node"
 )
 
 // Config selects the agents to query.
@@ -196,7 +198,7 @@ func withEndpoint(ctx context.Context, client kubernetes.Interface, q fleet.Ques
 func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node string, pod *corev1.Pod, q fleet.Question, line []string) fleet.Answer {
 	answer := fleet.Answer{Node: node}
 	if pod == nil {
-		answer.Error = "no agent pod runs on this node"
+		answer.Error = noAgent
 		return answer
 	}
 	answer.Pod = pod.Name
@@ -210,7 +212,7 @@ func (cfg *Config) ask(all context.Context, client kubernetes.Interface, node st
 	defer cancel()
 	most := cmp.Or(cfg.answerLimit, maxAnswer)
 	stdout, stderr := &limited{max: most, full: cancel}, &limited{max: maxErrors, full: func() {}}
-	err := cfg.run(ctx, client, pod, line, stdout, stderr)
+	err := cfg.run(ctx, client, pod, line, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 	status := 0
 	var exit exec.CodeExitError
 	if errors.As(err, &exit) {
@@ -271,9 +273,11 @@ func agentFlags(pod *corev1.Pod) []string {
 }
 
 // run uses WebSockets. It falls back to SPDY if the API server, or a proxy in front of it, does not support WebSockets.
-func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, stdout, stderr *limited) error {
+func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, line []string, streams remotecommand.StreamOptions) error {
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: line, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&corev1.PodExecOptions{
+			Container: agentContainer, Command: line, Stdin: streams.Stdin != nil, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec).URL()
 	sockets, err := remotecommand.NewWebSocketExecutor(&cfg.Client, "GET", url.String())
 	if err != nil {
 		return err
@@ -288,7 +292,7 @@ func (cfg *Config) run(ctx context.Context, client kubernetes.Interface, pod *co
 	if err != nil {
 		return err
 	}
-	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
+	return executor.StreamWithContext(ctx, streams)
 }
 
 // limited stores output up to a limit and discards the rest. The command may still write to it after a timeout.

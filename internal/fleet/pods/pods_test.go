@@ -1,8 +1,10 @@
 package pods
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -195,6 +197,9 @@ func TestRealAPIServer(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked[pod] = line
+			if line[1] == "ui" {
+				return reply{echoes: true, stderr: "the end of the input\n", exit: 4}
+			}
 			return map[string]reply{"agent-node-1": {stdout: wellDocument}, "agent-node-2": {stdout: unwellDocument, exit: 3}}[pod]
 		})
 	}))
@@ -218,6 +223,7 @@ func TestRealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	testStream(t, Config{Client: *config, Namespace: "kube-system", Timeout: 20 * time.Second})
 	q := fleet.Question{Command: "explain", Namespace: "shop", Name: "web:http", Extra: []string{"--from=10.244.1.7"}}
 	answers, _, err := ask(t, Config{Client: *config, Namespace: "kube-system", Parallel: 2, Timeout: 20 * time.Second}, q)
 	if err != nil {
@@ -229,5 +235,34 @@ func TestRealAPIServer(t *testing.T) {
 	want := []string{"kube-ipvs", "explain", "--output=json", "--from=10.244.1.7", "--", "shop/web:http"}
 	if !slices.Equal(asked["agent-node-1"], want) || !slices.Equal(asked["agent-node-2"], want) {
 		t.Errorf("the pods ran %q, want %q", asked, want)
+	}
+}
+
+// testStream runs a command that echoes its input: lines arrive while both directions are open, and the command ends with its input.
+func testStream(t *testing.T, cfg Config) {
+	names, err := Agents(t.Context(), cfg)
+	if err != nil || !slices.Equal(names, []string{"node-1", "node-2"}) {
+		t.Fatalf("agents %q, %v", names, err)
+	}
+	in, input := io.Pipe()
+	output, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- Stream(t.Context(), cfg, "node-2", []string{"kube-ipvs", "ui"}, in, out) }()
+	lines := bufio.NewReader(output)
+	for _, line := range []string{"first\n", "second\n"} {
+		if _, err := io.WriteString(input, line); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := lines.ReadString('\n'); got != line || err != nil {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	input.Close()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "exit code 4: the end of the input") {
+		t.Errorf("the command ended with %v", err)
+	}
+	cfg.Nodes = []string{"node-9"}
+	if err := Stream(t.Context(), cfg, "node-9", nil, strings.NewReader(""), io.Discard); err == nil || err.Error() != noAgent {
+		t.Errorf("a node without an agent: %v", err)
 	}
 }

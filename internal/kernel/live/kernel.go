@@ -173,8 +173,8 @@ func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale 
 	return n, err
 }
 
-// Until ctx ends, Watch calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's own
-// addresses may have changed.
+// Watch runs until ctx ends. It calls disturbed when another program may have changed kube-ipvs0 or its addresses, and moved when the node's
+// own addresses may have changed.
 func (k *Kernel) Watch(ctx context.Context, disturbed, moved func()) {
 	var wg sync.WaitGroup
 	for _, p := range k.patients {

@@ -74,7 +74,7 @@ func (f *Forgetter) forget(ctx context.Context, key kernel.ServerKey) error {
 	if err != nil || len(rules) == 0 {
 		return err
 	}
-	for more := true; more; { // packets add records during the listing, so it may miss some
+	for more := true; more; { // packets add records meanwhile, so a list may miss some records
 		records, err := f.records(ctx, kernel.ClientsMap(key))
 		if err != nil {
 			return err

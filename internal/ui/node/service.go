@@ -1,0 +1,117 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
+	"github.com/kube-ipvs/kube-ipvs/internal/view"
+)
+
+// ServiceDocument is the document of the question service.
+type ServiceDocument struct {
+	view.Header
+	Time      time.Time      `json:"time"`
+	Service   string         `json:"service"`
+	Problems  []string       `json:"problems"`
+	Since     time.Time      `json:"since"`
+	Error     string         `json:"error,omitempty"`
+	Frontends []FrontendLoad `json:"frontends"`
+}
+
+// FrontendLoad is a frontend with its traffic.
+type FrontendLoad struct {
+	view.Frontend
+	Now  inspect.Traffic `json:"now"`
+	Hour []Minute        `json:"hour"`
+	// Flows lead to the endpoints of the frontend, in the same order.
+	Flows []Flow `json:"flows"`
+}
+
+// Flow is the traffic from a frontend to an endpoint.
+type Flow struct {
+	Address netip.AddrPort  `json:"address"`
+	Now     inspect.Traffic `json:"now"`
+	// Total is the traffic of the last hour. Share is the share of its new connections, WeightShare the share of the weights; from 0 to 1.
+	Total       Minute   `json:"total"`
+	Share       float64  `json:"share"`
+	WeightShare float64  `json:"weightShare"`
+	Hour        []Minute `json:"hour"`
+}
+
+func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error) {
+	v, silence, err := n.src.View(ctx, name)
+	switch {
+	case err != nil:
+		return ServiceDocument{}, err
+	case v == nil:
+		return ServiceDocument{}, fmt.Errorf("only the agent knows Services: %s", silence)
+	}
+	list, err := n.src.Services(ctx, v)
+	if err != nil {
+		return ServiceDocument{}, err
+	}
+	i := slices.IndexFunc(list.Items, func(s view.Service) bool { return s.ID() == name })
+	if i < 0 {
+		return ServiceDocument{}, fmt.Errorf("this node serves no Service %s", name)
+	}
+	s := list.Items[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := ServiceDocument{Header: view.HeaderOf("ServiceLoad"), Time: n.now(), Service: name, Problems: append([]string{}, s.Problems...), Since: n.started, Error: n.unread,
+		Frontends: []FrontendLoad{}}
+	for _, f := range s.Frontends {
+		d.Frontends = append(d.Frontends, n.load(f))
+	}
+	return d, nil
+}
+
+func (n *Node) load(f view.Frontend) FrontendLoad {
+	key := inspect.ServerOf(f)
+	load := FrontendLoad{Frontend: f, Flows: []Flow{}}
+	all := n.hour.of(place{server: key})
+	load.Hour = all[:]
+	_, measured := n.before[key]
+	if measured {
+		load.Now = inspect.TrafficOf(n.before[key].Counters, n.latest[key].Counters, n.seconds)
+	}
+	for _, e := range f.Endpoints {
+		load.Flows = append(load.Flows, n.flow(f, key, e, measured))
+	}
+	share(load.Flows, func(f *Flow) float64 { return float64(f.Total.Connections) }, func(f *Flow, share float64) { f.Share = share })
+	share(load.Flows, func(f *Flow) float64 { return f.WeightShare }, func(f *Flow, share float64) { f.WeightShare = share })
+	return load
+}
+
+func (n *Node) flow(f view.Frontend, key kernel.ServerKey, e view.Endpoint, measured bool) Flow {
+	addr := e.Address
+	if f.AllPorts {
+		addr = netip.AddrPortFrom(addr.Addr(), 0)
+	}
+	all := n.hour.of(place{key, addr})
+	flow := Flow{Address: e.Address, Hour: all[:], Total: sum(all)}
+	if e.Weight != nil {
+		flow.WeightShare = float64(*e.Weight)
+	}
+	if now, exists := n.latest[key].Endpoints[addr]; exists && measured {
+		flow.Now = inspect.TrafficOf(n.before[key].Endpoints[addr].Stats, now.Stats, n.seconds)
+	}
+	return flow
+}
+
+// share divides each part by the sum of all parts.
+func share(flows []Flow, part func(*Flow) float64, set func(*Flow, float64)) {
+	total := 0.0
+	for i := range flows {
+		total += part(&flows[i])
+	}
+	for i := range flows {
+		if total > 0 {
+			set(&flows[i], part(&flows[i])/total)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// echo answers with the question. It fails if the question is fail, and waits for the end of ctx if it is wait.
+type echo struct{}
+
+func (echo) Answer(ctx context.Context, q Question) (json.RawMessage, error) {
+	switch q.Ask {
+	case "fail":
+		return nil, errors.New("no such <Service>")
+	case "wait":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return json.Marshal(q)
+}
+
+var at = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4000}
+
+func get(s *Server, host, path string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "http://x"+path, nil)
+	r.Host = host
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func link(s *Server) string {
+	_, path, _ := strings.Cut(s.Link(at), at.String())
+	return path
+}
+
+// TestOnlyTheLinkOpensThePage: without the link, with a wrong one, with a used one, or under another host's name, every answer is 403, and contains
+// no secret.
+func TestOnlyTheLinkOpensThePage(t *testing.T) {
+	s := NewServer([]string{"node-1"}, map[string]Node{"node-1": echo{}})
+	token := link(s)
+	refused := func(host, path string) {
+		t.Helper()
+		w := get(s, host, path)
+		if text := w.Body.String() + fmt.Sprint(w.Header()); w.Code != http.StatusForbidden || strings.Contains(text, s.session) || strings.Contains(text, s.token) {
+			t.Errorf("%s of %s: %d %s", path, host, w.Code, text)
+		}
+	}
+	paths := []string{"/", "/?token=", "/?token=" + s.session, "/" + s.token + "/", "/ui.js", "/api/nodes", "//", "/x/../api/nodes", "/" + s.session}
+	for _, path := range paths {
+		refused("127.0.0.1:4000", path)
+	}
+	for _, host := range []string{"evil.example", "evil.example:4000", "127.0.0.1.evil.example:4000", "192.0.2.1:4000", "", "localhost.:4000", "[::]:4000"} {
+		refused(host, token)
+		refused(host, "/"+s.session+"/")
+	}
+	w := get(s, "localhost:8090", token)
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/"+s.session+"/" {
+		t.Fatalf("the link: %d %v", w.Code, w.Header())
+	}
+	refused("localhost:8090", token)
+	for _, path := range paths {
+		refused("127.0.0.1:4000", path)
+	}
+	for _, host := range []string{"127.0.0.1:4000", "localhost:4000", "[::1]:4000", "localhost"} {
+		if w := get(s, host, "/"+s.session+"/"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "<title>kube-ipvs</title>") {
+			t.Errorf("the page under %s: %d", host, w.Code)
+		}
+	}
+	if NewServer(nil, nil).session == s.session {
+		t.Error("two servers have the same secret")
+	}
+}
+
+// TestAnswers: a question reaches the chosen node, and its error is JSON. Only GET is allowed.
+func TestAnswers(t *testing.T) {
+	s := NewServer([]string{"node-1", "b/c"}, map[string]Node{"node-1": echo{}, "b/c": echo{}})
+	for path, want := range map[string]string{
+		"api/nodes": `200 application/json {"nodes":["node-1","b/c"]}`,
+		"api/explain?node=b%2Fc&to=10.96.0.1:80&from=10.0.0.1":          `200 application/json {"ask":"explain","to":"10.96.0.1:80","from":"10.0.0.1"}`,
+		"api/overview?node=node-1&filter=%3Ca%3E&sort=name&limit=5&x=y": `200 application/json {"ask":"overview","filter":"\u003ca\u003e","sort":"name","limit":"5"}`,
+		"api/service?node=node-1&service=shop%2Fweb":                    `200 application/json {"ask":"service","service":"shop/web"}`,
+		"api/fail?node=node-1":                                          `502 application/json {"error":"no such \u003cService\u003e"}`,
+		"api/overview?node=none":                                        `404 application/json {"error":"no node \"none\""}`,
+		"../../etc/passwd":                                              "404 text/plain; charset=utf-8 no such file",
+		"ui.css/":                                                       "404 text/plain; charset=utf-8 no such file",
+	} {
+		w := get(s, "localhost", "/"+s.session+"/"+path)
+		if got := fmt.Sprint(w.Code, " ", w.Header().Get("Content-Type"), " ", strings.TrimSpace(w.Body.String())); got != want {
+			t.Errorf("%s\n got %s\nwant %s", path, got, want)
+		}
+	}
+	r := httptest.NewRequest(http.MethodPost, "/"+s.session+"/api/nodes", nil)
+	r.Host = "localhost"
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, r); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
+// TestFilesAreComplete: each file has its type and the policy, names no other site, and writes no HTML from text.
+func TestFilesAreComplete(t *testing.T) {
+	s := NewServer(nil, nil)
+	types := map[string]string{"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+	elsewhere := regexp.MustCompile(`https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|style="|onclick=`)
+	seen := 0
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		seen++
+		w := get(s, "localhost", "/"+s.session+"/"+name)
+		_, extension, _ := strings.Cut(name, ".")
+		h := w.Header()
+		if h.Get("Content-Type") != types[extension] || h.Get("Content-Security-Policy") != policy || h.Get("Referrer-Policy") != "no-referrer" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v", name, h)
+		}
+		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
+		if found := elsewhere.FindString(text); found != "" {
+			t.Errorf("%s contains %s", name, found)
+		}
+		return nil
+	})
+	if err != nil || seen < 6 {
+		t.Errorf("%d files, %v", seen, err)
+	}
+}
+
+// TestStream: answers reach their questions, in whatever order they come. After the end of the stream, each question fails with the reason.
+func TestStream(t *testing.T) {
+	in, questions := io.Pipe()
+	answers, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(t.Context(), in, out, echo{})
+		out.CloseWithError(errors.New("the pod was deleted"))
+	}()
+	c := NewClient(answers, questions)
+	slow, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	for range maxAtOnce - 1 {
+		asking.Go(func() {
+			if _, err := c.Answer(slow, Question{Ask: "wait"}); !errors.Is(err, context.Canceled) {
+				t.Errorf("a question that nobody waits for: %v", err)
+			}
+		})
+	}
+	for i := range 50 {
+		asking.Go(func() {
+			want := fmt.Sprintf(`{"ask":"service","service":"shop/%d"}`, i)
+			if got, err := c.Answer(t.Context(), Question{Ask: "service", Service: fmt.Sprintf("shop/%d", i)}); err != nil || string(got) != want {
+				t.Errorf("got %s, %v; want %s", got, err, want)
+			}
+		})
+		asking.Go(func() {
+			if _, err := c.Answer(t.Context(), Question{Ask: "fail"}); err == nil || err.Error() != "no such <Service>" {
+				t.Error(err)
+			}
+		})
+	}
+	asking.Go(cancel)
+	asking.Wait()
+	waits := make(chan error)
+	go func() {
+		_, err := c.Answer(t.Context(), Question{Ask: "wait"})
+		waits <- err
+	}()
+	questions.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := <-waits; err == nil {
+		t.Error("the end of the stream does not end a question")
+	}
+	for c.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := c.Answer(t.Context(), Question{Ask: "overview"}); err == nil || !strings.Contains(err.Error(), "the pod was deleted") {
+		t.Error(err)
+	}
+}
+
+// TestStreamThatSpeaksNonsense: a stream that is not ours ends with an error at both ends.
+func TestStreamThatSpeaksNonsense(t *testing.T) {
+	if err := Serve(t.Context(), strings.NewReader("help\n"), io.Discard, echo{}); err == nil {
+		t.Error("Serve accepts any text")
+	}
+	c := NewClient(strings.NewReader(`unknown command "ui"`), io.Discard)
+	if _, err := c.Answer(t.Context(), Question{Ask: "overview"}); err == nil {
+		t.Error("a Client accepts any text")
+	}
+}

@@ -101,9 +101,9 @@ var layers = map[string]layer{
 	},
 	"doctor": {
 		ours: []string{"explain", "finding", "inet", "kernel", "model", "preflight", "view"}, others: []string{"go.yaml.in/yaml/v3"}, forbidden: without(impure, "time"),
-		why: "pure: facts to findings; accesses the machine and the time through an interface",
+		why: "pure: turns facts into findings; accesses the machine and the time through an interface",
 	},
-	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: commands to text"},
+	"clidocs": {others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag"}, forbidden: impure, why: "pure: turns commands into text"},
 	"daemon": {
 		ours: []string{"agent", "compile", "config", "diff", "finding", "inet", "kernel", "kernel/ipvs", "kernel/live", "lastknown", "loopback", "forward", "memory", "model",
 			"nodelock", "preflight", "status", "telemetry", "view", "want", "watch", "watch/manifests"},
@@ -138,7 +138,7 @@ var layers = map[string]layer{
 		others: []string{"golang.org/x/sys/"}, why: "jumps to balancing",
 	},
 	"kernel/nft/balance": {ours: []string{"inet", "kernel", "kernel/nft/wire", "kernel/nlbatch"}, others: []string{"golang.org/x/sys/"}, why: "balancing is independent of rules"},
-	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: text to requests, values to text"},
+	"ipvsadm":            {ours: []string{"inet", "kernel"}, forbidden: impure, why: "pure: parses requests and prints values"},
 	"ipvsadm/command":    {ours: []string{"ipvsadm", "kernel", "kernel/ipvs"}, why: "reads the kernel state that the command lines of ipvsadm show"},
 	"kernel/live": {
 		ours: []string{"inet", "kernel", "kernel/conntrack", "kernel/ipset", "kernel/iptables", "kernel/ipvs", "kernel/netdev", "kernel/nft",
@@ -146,7 +146,7 @@ var layers = map[string]layer{
 		others: []string{"golang.org/x/sys/unix"},
 		why:    "combines the backends",
 	},
-	"fleet": {ours: []string{"explain", "finding", "inspect", "view"}, forbidden: impure, why: "pure: answers of nodes to one report"},
+	"fleet": {ours: []string{"explain", "finding", "inspect", "view"}, forbidden: impure, why: "pure: merges the nodes' answers into one report"},
 	"ui":    {why: "serves the page and passes questions on; independent of what nodes answer"},
 	"ui/node": {
 		ours: []string{"doctor", "explain", "finding", "inspect", "kernel", "ui", "view"},
@@ -166,7 +166,7 @@ var layers = map[string]layer{
 	},
 }
 
-const noClock = "a part of the loop without I/O or clock: the loop passes the current time"
+const noClock = "a part of the loop that uses no I/O and no clock: the loop passes in the current time"
 
 const sourceOnly = "I1: sources do not know how the agent uses their objects"
 

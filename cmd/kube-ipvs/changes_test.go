@@ -62,7 +62,7 @@ func TestCleanupCommand(t *testing.T) {
 	}
 	for _, rules := range state.Rules {
 		if len(rules.Chains)+len(rules.Jumps) > 0 {
-			t.Errorf("--keep-services has left rules: %v", rules)
+			t.Errorf("--keep-services left rules behind: %v", rules)
 		}
 	}
 
@@ -278,7 +278,7 @@ func TestInitOnly(t *testing.T) {
 		t.Errorf("status %d, %s\n%s", status, stderr, s.fake.Dump())
 	}
 	if state.Device || len(state.Sets)+len(state.Servers) > 0 {
-		t.Errorf("changed more than sysctls:\n%s", s.fake.Dump())
+		t.Errorf("--init-only changed more than sysctls:\n%s", s.fake.Dump())
 	}
 	s.fake.Fixes("net/ipv4/ip_forward")
 	if _, stderr, status := s.call(t, withFlags("run", "--init-only")...); status != 0 {

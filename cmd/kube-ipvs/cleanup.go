@@ -34,15 +34,15 @@ would remove, and whether it would refuse.
 To return to kube-proxy in ipvs mode, start kube-proxy, then run cleanup with --keep-services.
 kube-proxy takes over the virtual servers, addresses and kube-ipvs0, so these stay; cleanup removes
 only the chains, jumps and ipsets that kube-proxy does not use. Without this flag, cleanup refuses
-to run if kube-proxy may still use the virtual servers: its port 10249 reports ipvs mode
+to run if kube-proxy might still be using the virtual servers: its port 10249 reports ipvs mode
 or accepts connections but does not answer, a process is named kube-proxy, or kube-proxy has written
 its rules after kube-ipvs wrote its own.
 
 With --kube-proxy-leftovers, cleanup instead removes the objects that kube-proxy has left behind on this
 node, in any of its modes: chains and jumps in both variants of iptables, ipsets, and nftables tables.
 The kubelet's chains stay, and so do objects that another program's rule uses. Virtual servers and
-addresses also stay: the agent has adopted those that a Service uses, and the others, which cleanup
-lists, may belong to another program. Run this command while the agent runs. cleanup refuses to run if
+addresses also stay: the agent has adopted the ones that Services use. cleanup lists the rest, which may
+belong to another program. Run this command while the agent is running. cleanup refuses to run if
 no agent has completed a sync, or if it finds signs of a running kube-proxy: its process, its health port
 10256, or rules that it has just written.
 
@@ -108,7 +108,7 @@ func cleanup(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, 
 	return how.finish(cmd, c, refusal, func(d *inspect.Cleanup) { d.Found(c.Plan, c.Foreign) })
 }
 
-// cleanLeftovers removes what kube-proxy has left behind. It does not take the node lock, which the running agent
+// cleanLeftovers removes what kube-proxy has left behind. It does not acquire the node lock, which the running agent
 // holds.
 func cleanLeftovers(cmd *cobra.Command, m *machine.Machine, settings *config.Settings, how cleaning) error {
 	ctx := cmd.Context()

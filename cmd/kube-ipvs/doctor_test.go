@@ -63,7 +63,7 @@ func commented(fake *kerneltest.Fake) *explain.Kernel {
 func TestDoctorWithoutAgent(t *testing.T) {
 	s := newMachine(t)
 	out, _, status := s.call(t, append(withFlags("doctor"), "--status-socket", s.socket)...)
-	if status != 2 || !strings.Contains(out, "no kube-ipvs agent responds") || !strings.Contains(out, "another proxy runs") {
+	if status != 2 || !strings.Contains(out, "no kube-ipvs agent responds") || !strings.Contains(out, "another proxy is running") {
 		t.Errorf("status %d\n%s", status, out)
 	}
 	if _, stderr, status := s.call(t, append(withFlags("doctor", "-o", "table"), "--status-socket", s.socket)...); status != 2 || !strings.Contains(stderr, "text") {

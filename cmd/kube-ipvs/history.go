@@ -20,11 +20,11 @@ func newHistory() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show what the agent of this node changed, repaired and failed to do, and why",
-		Long: `history shows the syncs of the agent that changed, repaired or failed something, the oldest first: when and why
+		Long: `history shows the agent's syncs that failed or that changed or repaired something, the oldest first: when and why
 each ran, the Services that it touched, what it added (+), changed (~) and removed (-), how long it took, and
 how it ended. -o wide adds the duration of each stage and the kinds of objects; -o json has all details.
 
-The agent remembers about a thousand of these syncs, and none from before its start. Consecutive syncs with the
+The agent remembers about a thousand of these syncs, and forgets them when it restarts. Consecutive syncs with the
 same failure or repair share one line.
 
 An entry lists at most 50 Services. --service also shows entries with more Services, because their lists are
@@ -60,8 +60,8 @@ func (h *historyCommand) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&h.filter.Service, "service", "", "show only syncs that touched this Service (NAMESPACE/NAME)")
 	flags.DurationVar(&h.since, "since", 0, "show only syncs newer than this duration, such as 10m; 0 for all")
-	flags.BoolVar(&h.filter.Repairs, "repairs", false, "show only syncs that repaired drift; with --failed, also those that failed")
-	flags.BoolVar(&h.filter.Failed, "failed", false, "show only syncs that failed; with --repairs, also those that repaired drift")
+	flags.BoolVar(&h.filter.Repairs, "repairs", false, "show only syncs that repaired drift; with --failed, also syncs that failed")
+	flags.BoolVar(&h.filter.Failed, "failed", false, "show only syncs that failed; with --repairs, also syncs that repaired drift")
 	flags.IntVar(&h.filter.Limit, "limit", 0, "show at most this many syncs, the latest ones; 0 for all")
 	flags.BoolVarP(&h.watch, "watch", "w", false, "after the list, show new syncs as they happen")
 	flags.BoolVar(&h.headless, "no-headers", false, "print tables without column titles")
@@ -82,7 +82,7 @@ func (h *historyCommand) addFlags(cmd *cobra.Command) {
 	})
 }
 
-// show prints the selected entries, except for those that were shown before. It returns all entries.
+// show prints the selected entries, except for entries that it has already shown. It returns all entries.
 func (h *historyCommand) show(cmd *cobra.Command, shown []*view.PastSync) ([]*view.PastSync, error) {
 	v, silence, err := h.askWhy(cmd, agent.Query{History: true})
 	if silence != nil {

@@ -115,7 +115,7 @@ func TestWithoutIPVS(t *testing.T) {
 						t.Errorf("%s, agent: %t: status %d, want %d, %q and %q\n%s%s", c.line, agent, status, c.status, cause.wants, c.out, out, stderr)
 					}
 					if strings.Contains(out, "Missing") {
-						t.Errorf("%s, agent: %t: reports unread state as missing\n%s", c.line, agent, out)
+						t.Errorf("%s, agent: %t: the command reports unread state as missing\n%s", c.line, agent, out)
 					}
 				}
 			}

@@ -29,7 +29,7 @@ func newIPVSADM() *cobra.Command {
 		Use:   ipvsadmName + " [-L|-S] [OPTION...]",
 		Short: "Show virtual servers as ipvsadm does",
 		Long: `ipvsadm shows the virtual servers of this node with the options and output of ipvsadm 1.31. It
-changes nothing, and rejects the options with which ipvsadm writes.`,
+changes nothing, and rejects the options that change virtual servers.`,
 		Example: "  kube-ipvs ipvsadm -Ln\n  kube-ipvs ipvsadm -Ln --stats -t 10.96.0.1:443\n  kube-ipvs ipvsadm -Lnc",
 		// ipvsadm has its own option syntax.
 		DisableFlagParsing: true, DisableFlagsInUseLine: true,

@@ -37,7 +37,7 @@ func leftoverFlags(words ...string) []string {
 	return withFlags(append([]string{"cleanup", "--kube-proxy-leftovers"}, words...)...)
 }
 
-// TestRemoveLeftovers: while an agent runs, cleanup removes what kube-proxy has left behind, and lists what stays.
+// TestRemoveLeftovers: while an agent runs, cleanup removes what kube-proxy has left behind, and lists what it keeps.
 func TestRemoveLeftovers(t *testing.T) {
 	s := newStage(t)
 	s.proxysLeftovers(t)
@@ -45,7 +45,7 @@ func TestRemoveLeftovers(t *testing.T) {
 	printedForms(t, s, "leftovers-dry-run", 0, leftoverFlags("--dry-run", "--status-socket", s.socket)...)
 	left, _ := s.fake.FindLeftovers(t.Context())
 	if len(left.Objects) != 4 {
-		t.Errorf("--dry-run has removed some: %v", left.Objects)
+		t.Errorf("--dry-run removed objects; left: %v", left.Objects)
 	}
 	out, notes, status := s.inspect(t, leftoverFlags()...)
 	golden(t, "commands/leftovers.text.golden", out)

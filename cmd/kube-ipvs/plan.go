@@ -20,7 +20,7 @@ func newPlan(m *machine.Machine) *cobra.Command {
 		Use:   "plan",
 		Short: "Show the wanted kernel state, or how this node's kernel differs from it",
 		Long: `plan -f DIR prints the kernel state for the manifests in DIR, as the commands that would create it.
-It requires no cluster, no root privileges and no IPVS. Node ports appear at the addresses of the Node
+It requires no cluster, no root privileges and no IPVS. Node ports use the addresses of the Node
 manifest that --hostname-override names; without that manifest, there are no node ports.
 
 Without -f, plan reads the Services from the API server (or from --manifests) and the state of this

@@ -28,8 +28,8 @@ iptables or nftables, capabilities and sysctls. It changes nothing, but a check 
 module. The exit status is 1 if the node lacks something that every Service needs.
 
 With --compare, it also reads the Services, from the API server or from --manifests, and compares the
-virtual servers of this node's kernel with those that an agent would serve. On a node that kube-proxy
-serves in ipvs mode, this finds what clients would notice: other schedulers and affinity timeouts, and
+virtual servers of this node's kernel with the ones that an agent would create. On a node that kube-proxy
+serves in ipvs mode, this finds what clients would notice: different schedulers and affinity timeouts, and
 ports that would no longer be served. The exit status is also 1 if there are such ports.
 
 preflight accepts all flags of an agent. Flags that are not listed have no effect.`,

@@ -50,7 +50,7 @@ status names the cause and the remedy.`,
 				why = silence.Error()
 			}
 			document := inspect.StatusOf(v, why, node)
-			if errors.Is(silence, fs.ErrPermission) { // the agent may be well
+			if errors.Is(silence, fs.ErrPermission) { // the agent may be healthy
 				document.Findings[0].Severity = finding.Warning
 			}
 			err = printAs(cmd.OutOrStdout(), l.output, document, func(w io.Writer) error { return inspect.PrintStatus(w, document) })

@@ -25,7 +25,7 @@ func newTop(m *machine.Machine) *cobra.Command {
 		Short: "Show the current load of Services and endpoints",
 		Long: `top shows the open connections of each frontend, and its connections, packets and bytes per second,
 averaged since the previous update. With -o wide, or the key e, it also shows the endpoints: their share
-of the new connections, their share of the weights, and whether they drain.
+of the new connections, their share of the weights, and whether they are draining.
 
 In a terminal, top updates a full-screen view; h shows the keys. With --batch, or if the output is not a
 terminal, it prints a table at every interval. The first numbers appear after one interval.`,
@@ -155,7 +155,7 @@ func (t *topCommand) live(out *os.File) (err error) {
 	list, err := t.next()
 	ticks := time.NewTicker(t.interval)
 	defer ticks.Stop()
-	var reading chan error // while the counters of many Services are read, keys work
+	var reading chan error // keys work while the counters are read, which takes time with many Services
 	var read inspect.TopList
 	for err == nil {
 		draw(out, &screen, list)

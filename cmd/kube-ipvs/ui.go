@@ -25,12 +25,12 @@ func newUI(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show this node's Services, traffic and changes in the browser",
-		Long: `ui serves a page at a loopback address and prints a link that opens it. The page shows the Services, the
+		Long: `ui serves a page on a loopback address and prints a link that opens it. The page shows the Services, the
 traffic from each address to each endpoint in the last hour, the latency of changes, drift, problems, and
 the path of a packet as explain sees it. It changes nothing.
 
-The link contains a token that can be used once, so nobody else on this machine can open the page. The page
-remembers traffic only while ui runs.
+The link contains a token that can be used once, so nobody else on this machine can open the page. Traffic
+is recorded only while ui runs.
 
 If the node is remote, forward a port: run ui with --port 8090, connect with ssh -L 8090:127.0.0.1:8090 NODE,
 and open the link on your machine. kubectl ipvs ui needs no access to the node.`,
@@ -42,8 +42,8 @@ and open the link on your machine. kubectl ipvs ui needs no access to the node.`
 		u.settings = settings
 		return u.run(cmd.Context())
 	})
-	cmd.Flags().Uint16Var(&u.port, "port", 0, "port at 127.0.0.1; 0 means a free one")
-	cmd.Flags().BoolVar(&u.stdio, "stdio", false, "answer questions from stdin on stdout, for kubectl ipvs ui")
+	cmd.Flags().Uint16Var(&u.port, "port", 0, "port on 127.0.0.1; 0 means any free port")
+	cmd.Flags().BoolVar(&u.stdio, "stdio", false, "read requests from stdin and answer on stdout, for kubectl ipvs ui")
 	_ = cmd.Flags().MarkHidden("stdio")
 	cmd.Flags().StringVar(&u.list.socket, "status-socket", config.StatusSocket, "status socket of this node's agent")
 	u.flags.AddCompile(cmd.Flags())

@@ -84,7 +84,7 @@ func statusOf(report fleet.Report) error {
 // askNodes returns the merged answers. If ctx ends, it returns the reports that have arrived.
 func (o *options) askNodes(ctx context.Context, q fleet.Question, show *progress) (fleet.Report, error) {
 	if o.timeout > 0 {
-		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--timeout %s is over", o.timeout))
+		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--timeout %s was reached", o.timeout))
 		defer cancel()
 		ctx = limited
 	}

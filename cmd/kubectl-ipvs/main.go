@@ -69,9 +69,9 @@ type options struct {
 	output        string
 	table         inspect.Table
 	ask           pods.Config
-	// agentFlags are the flags of agents that do not run yet.
+	// agentFlags are the flags of agents that are not running yet.
 	agentFlags []string
-	// compare asks for a comparison with kube-proxy, with the account and configuration of compareAs.
+	// compare requests a comparison with kube-proxy, with the account and configuration of compareAs.
 	compare   bool
 	compareAs pods.Config
 	// timeout is the time limit for all nodes; 0 means no limit.
@@ -117,7 +117,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 	flags.DurationVar(&o.interval, "watch-interval", 10*time.Second, "time between two queries of --watch, at least 1s")
 	flags.DurationVar(&o.timeout, "timeout", 0, "time limit for all nodes together; 0 means no limit")
 	flags.StringVar(&o.ask.Namespace, "agent-namespace", "kube-system", "namespace of the agents' pods")
-	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to ask")
+	flags.StringSliceVar(&o.ask.Nodes, "node", nil, "nodes to query")
 	flags.BoolVar(&o.ask.All, "all-nodes", false, fmt.Sprintf("query all nodes, even if there are more than %d", fleet.MaxNodes))
 	flags.IntVar(&o.ask.Parallel, "parallel", 10, "number of nodes to query at the same time")
 	flags.DurationVar(&o.ask.Timeout, "node-timeout", 30*time.Second, "time limit for each node")
@@ -134,7 +134,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 		o.command("services [NAME]", "Show Services as the nodes serve them", nil),
 		o.command("explain ADDRESS:PORT[/PROTOCOL] | NAME[:PORT]", "Show the nodes on which a packet to a Service does not arrive, and why", explainFlags),
 		o.command("conns [NAME]", "Show the connections through the nodes' virtual servers", nil),
-		o.command("status", "Show which agents are well", nil),
+		o.command("status", "Show which agents are healthy", nil),
 		o.command("doctor", "Diagnose the nodes and their agents", nil),
 		preflight, cleanup,
 		o.command("plan", "Show how the nodes' kernels differ from the wanted state", nil),
@@ -146,7 +146,7 @@ preflight and cleanup can run on nodes without an agent, in temporary pods (--im
 	return root
 }
 
-// command returns a command that queries the nodes. extra are flags that are passed to the nodes.
+// command returns a command that queries the nodes. extra lists flags that are passed to the nodes.
 func (o *options) command(use, short string, extra []string) *cobra.Command {
 	name, _, _ := strings.Cut(use, " ")
 	cmd := &cobra.Command{

@@ -15,7 +15,7 @@ const temporaryTimeout = 2 * time.Minute
 // addTemporary adds the flags for pods that exist only while the command runs.
 func (o *options) addTemporary(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.ask.Image, "image", "", "run the command in a temporary pod of this image on each node, instead of in the agent's pod; "+
+	flags.StringVar(&o.ask.Image, "image", "", "run the command in a temporary pod with this image on each node, instead of in the agent's pod; "+
 		"--node-timeout is then 2m by default")
 	flags.StringVar(&o.ask.PullSecret, "image-pull-secret", "", "Secret in the agents' namespace for pulling the image")
 	flags.StringArrayVar(&o.agentFlags, "agent-flag", nil, "with --image: flag of the agents that will run, such as --agent-flag=--data-plane=nftables; can be repeated")

@@ -24,12 +24,12 @@ func (o *options) ui() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show the nodes' Services, traffic and changes in the browser",
-		Long: `ui serves a page at a loopback address of this machine and prints a link that opens it once. The page
+		Long: `ui serves a page on a loopback address of this machine and prints a link that opens it once. The page
 shows one node at a time: its Services, the traffic from each address to each endpoint in the last hour, the
 latency of changes, drift, problems, and the path of a packet.
 
 When you choose a node, ui runs kube-ipvs in the agent's pod and asks it through the API server; nothing on
-the node listens. Traffic is remembered only while ui runs.`,
+the node listens. Traffic is recorded only while ui runs.`,
 		Example: "  kubectl ipvs ui\n  kubectl ipvs ui --node node-1 --port 8090",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
@@ -46,7 +46,7 @@ the node listens. Traffic is remembered only while ui runs.`,
 			return o.serveUI(cmd.Context(), cmd.OutOrStdout(), port)
 		},
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "port at 127.0.0.1; 0 means a free one")
+	cmd.Flags().Uint16Var(&port, "port", 0, "port on 127.0.0.1; 0 means any free port")
 	return cmd
 }
 

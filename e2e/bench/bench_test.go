@@ -32,7 +32,7 @@ const (
 	changeLimit  = 10 * time.Minute
 )
 
-// TestPeers measures one program with a number of Services.
+// TestPeers measures one program with a given number of Services.
 func TestPeers(t *testing.T) {
 	labtest.Need(t)
 	which := os.Getenv(caseVariable)
@@ -122,7 +122,7 @@ func (b *bench) start(t *testing.T, p program) *Start {
 		t.Fatal(a.err)
 	}
 	never := func(d time.Duration) bool { return d == 0 }
-	// nth returns the time when n sampled Services were usable.
+	// nth returns the time until n sampled Services were usable.
 	reached := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(a.times[2:]), never)))
 	nth := func(n int) Seconds {
 		if len(reached) < n {

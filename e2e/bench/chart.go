@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// chart is a line chart over the number of Services. Both axes are logarithmic.
+// chart plots a value against the number of Services. Both axes are logarithmic.
 type chart struct {
 	title string
 	value func(Result) float64 // 0 if missing

@@ -47,7 +47,7 @@ func inRange(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 128 + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// objects returns a cluster with a number of ordinary Services.
+// objects returns a cluster with the given number of ordinary Services.
 func objects(services int, node, api netip.AddrPort) []runtime.Object {
 	all := []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
@@ -80,7 +80,8 @@ func flippedSlice(which int) *discoveryv1.EndpointSlice {
 	return slice("flipped", 0, corev1.ProtocolTCP, endpointPort, flipped[which])
 }
 
-// largeSlice returns a slice with 50 endpoints of the large Service. The first ones have new addresses.
+// largeSlice returns a slice with 50 endpoints of the large Service. replaced is the number of endpoints with new
+// addresses.
 func largeSlice(part, replaced int) *discoveryv1.EndpointSlice {
 	var at []netip.Addr
 	for i := range 50 {

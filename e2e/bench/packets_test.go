@@ -24,7 +24,7 @@ func (b *bench) packets(t *testing.T, result *Result) {
 	result.Packets = &p
 }
 
-// serveAlone configures the kernel for packets, without rules and conntrack. No program can be cheaper.
+// serveAlone configures IPVS without rules or conntrack. Packets cannot be cheaper with any program.
 func (b *bench) serveAlone(t *testing.T) {
 	b.node.MustRun(t, "ip", "link", "add", "alone", "type", "dummy")
 	b.node.MustRun(t, "ip", "address", "add", datagramSvc.Addr().String(), "dev", "alone")

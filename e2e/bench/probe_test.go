@@ -22,7 +22,7 @@ type probe struct {
 	Kind string `json:"kind"`
 	// At contains addresses of Services or endpoints.
 	At []netip.AddrPort `json:"at"`
-	// Backend is the endpoint that a connection must reach; invalid for any.
+	// Backend is the endpoint that a connection must reach. If it is invalid, any endpoint will do.
 	Backend netip.Addr `json:"backend"`
 	// Begin is the start time on CLOCK_MONOTONIC.
 	Begin time.Duration `json:"begin"`
@@ -169,7 +169,7 @@ func (p probe) first() ([]time.Duration, error) {
 	})
 }
 
-// later measures further packets of a UDP flow.
+// later measures the subsequent packets of a UDP flow.
 func (p probe) later() ([]time.Duration, error) {
 	return p.each(func(at netip.AddrPort) error {
 		fd, err := datagrams(at)

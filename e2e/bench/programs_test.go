@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// clusterCIDR contains the client's address, but not those of the endpoints. This does not affect a pod's packets.
+// clusterCIDR contains the client's address, but not the endpoints' addresses. This does not affect a pod's packets.
 const clusterCIDR = "10.244.0.0/16"
 
 type program struct {

@@ -7,7 +7,7 @@ package bench
 
 import "time"
 
-// Result contains one program's measurements with a number of Services.
+// Result contains one program's measurements for one number of Services.
 type Result struct {
 	Program  string `json:"program"` // "kube-ipvs", "kube-proxy iptables", ..., "IPVS alone"
 	Version  string `json:"version,omitempty"`

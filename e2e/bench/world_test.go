@@ -73,7 +73,7 @@ func respond(t *testing.T, l net.Listener) {
 				return
 			}
 			if err != nil {
-				continue // the client has left
+				continue // the client has disconnected
 			}
 			go func() {
 				defer conn.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/stories/image"
 )
 
-// kubeadmConfigMap is the ConfigMap of kubeadm for kube-proxy in ipvs mode.
+// kubeadmConfigMap is kubeadm's ConfigMap for kube-proxy in ipvs mode.
 const kubeadmConfigMap = root + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
 func program(t *testing.T) string {
@@ -87,7 +87,7 @@ func configFile(t *testing.T, objects []runtime.Object) string {
 	return kubeadmConfigMap
 }
 
-// checkPorts checks that the agent listens on the addresses of the probes and of Prometheus.
+// checkPorts checks that the agent listens on the addresses that the probes and Prometheus use.
 func checkPorts(t *testing.T, file string, args []string, container *corev1.Container) {
 	t.Helper()
 	var stderr bytes.Buffer

@@ -49,8 +49,8 @@ func renderedRule(t *testing.T, more string) *monitoringv1.PrometheusRule {
 	return only[*monitoringv1.PrometheusRule](t, decode(t, mustRender(t, v).Manifest))
 }
 
-// alertCase is a fault of one node, and a smaller one that must not raise the alert. Both map series of the agent to
-// their values once a minute, in promtool's notation.
+// alertCase contains a fault on one node that must raise the alert, and a smaller one that must not. Both map the
+// agent's series to one value per minute, in promtool's notation.
 type alertCase struct {
 	fires, near map[string]string
 	// labels are the alert's labels besides node and cluster. cluster is true for an alert without a node.
@@ -58,7 +58,7 @@ type alertCase struct {
 	cluster bool
 }
 
-// verdictAt is the minute at which the alerts are compared. The values of the cases continue after it.
+// verdictAt is the minute at which the alerts are checked. The values of the cases continue after it.
 const verdictAt = 100
 
 var alertCases = map[string]alertCase{
@@ -223,7 +223,7 @@ func healthy(agent map[string]float64) map[string]string {
 	return values
 }
 
-// exports reports whether the agent has this series, apart from the values of labels.
+// exports reports whether the agent has this series, regardless of label values.
 func exports(agent map[string]float64, series string) bool {
 	value := regexp.MustCompile(`"[^"]*"`)
 	for s := range agent {
@@ -334,7 +334,7 @@ runbookURL: "https://wiki.example/", alerts: {KubeIPVSRules: {enabled: true}, Ku
 	want := monitoringv1.Rule{
 		Alert: "KubeIPVSSyncSlow", Expr: rule.Expr, For: rule.For, Labels: map[string]string{"severity": "warning", "team": "network"},
 		Annotations: map[string]string{
-			"summary":     "Node {{ $labels.node }} of cluster {{ $labels.k8s_cluster }} takes longer than 2.5 seconds to apply changes of Services.",
+			"summary":     "Node {{ $labels.node }} of cluster {{ $labels.k8s_cluster }} takes longer than 2.5 seconds to apply changes to Services.",
 			"description": rule.Annotations["description"], "runbook_url": "https://wiki.example/kubeipvssyncslow", "chat": "#network",
 		},
 	}

@@ -89,7 +89,8 @@ func TestQueriesUseExportedMetrics(t *testing.T) {
 	}
 }
 
-// query is a PromQL query with the texts shown with its result. They use labels as {{ $labels.node }} or {{node}}.
+// query is a PromQL query and the texts that are shown with its result. The texts contain labels, such as
+// {{ $labels.node }} or {{node}}.
 type query struct {
 	text  string
 	texts []string
@@ -181,7 +182,7 @@ var (
 	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 )
 
-// words are used by the query language and by Grafana in these queries.
+// words lists the words of PromQL and Grafana in these queries.
 var words = []string{
 	"absent", "and", "clamp_min", "count", "histogram_quantile", "increase", "label_values", "max", "or", "quantile", "rate",
 	"slo", "sum", "time", "topk", "vector",

@@ -12,7 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// rights maps each right of the agent in the cluster to its reason.
+// rights lists the agent's rights in the cluster and the reason for each.
 var rights = map[string]string{
 	"list services":                         "Services to serve; and the UID of a Service for an Event",
 	"watch services":                        "Services to serve",

@@ -61,7 +61,7 @@ func (p *promtool) write(name string, content any) {
 	}
 }
 
-// add adds a test with a query at a minute. Each series in its result must have the value 1.
+// add adds a test that runs a query at the given minute. Each series in the result must have the value 1.
 func (p *promtool) add(name string, series map[string]string, minute int, query string, want ...string) {
 	test := promtoolTest{Name: name, Interval: "1m"}
 	for _, s := range slices.Sorted(maps.Keys(series)) {

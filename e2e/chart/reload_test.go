@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPodsRestartForWhatNeedsIt: only settings that need a restart replace the pods. The agent applies other changes
-// while it runs.
+// TestPodsRestartForWhatNeedsIt: pods are replaced only if a changed setting needs a restart. The running agent applies
+// all other changes.
 func TestPodsRestartForWhatNeedsIt(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/configuration.md"))
 	if err != nil {

@@ -108,7 +108,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: no error, want one that contains %q", c.values, c.want)
 			continue
 		}
-		// Helm's validator separates fields in a path by "." or "/".
+		// Helm's validator separates the fields in a path with "." or "/".
 		if said := strings.ReplaceAll(err.Error(), ".", "/"); !strings.Contains(said, strings.ReplaceAll(c.want, ".", "/")) {
 			t.Errorf("%s: the error does not contain %q: %v", c.values, c.want, err)
 		}

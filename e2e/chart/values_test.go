@@ -35,7 +35,7 @@ func TestProbesFollowTheHealthAddress(t *testing.T) {
 			"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe,
 		} {
 			if got := target(&container, probe); got != c.want {
-				t.Errorf("%s: the %s probe asks %q, want %q", c.values, kind, got, c.want)
+				t.Errorf("%s: the %s probe uses %q, want %q", c.values, kind, got, c.want)
 			}
 		}
 		hasPort := slices.ContainsFunc(container.Ports, func(p corev1.ContainerPort) bool { return p.Name == "health" })
@@ -58,7 +58,7 @@ func target(c *corev1.Container, p *corev1.Probe) string {
 	return "no port " + p.HTTPGet.Port.StrVal
 }
 
-// TestLabelsOfUsersAppearOnce: strict YAML parsers reject duplicate keys, and others use one of the values.
+// TestLabelsOfUsersAppearOnce: strict YAML parsers reject duplicate keys, and others use only one value.
 func TestLabelsOfUsersAppearOnce(t *testing.T) {
 	v := with(parse(t, everything), parse(t, `
 commonLabels: {team: network, release: all, k8s-app: all}

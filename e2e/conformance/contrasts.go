@@ -43,7 +43,7 @@ var Contrasts = []Contrast{
 		Ours:   "no answer",
 		Theirs: "answered; the endpoint sees the client"},
 	{Name: "another node's address", Issues: []int{104679, 93175, 75290, 127410},
-		Title:  "a Service claims another node's address as external IP (IPv4) or load balancer IP (IPv6): a client connects to a daemon on that node",
+		Title:  "a Service claims another node's address as an external IP (IPv4) or load balancer IP (IPv6): a client connects to a daemon on that node",
 		Ours:   "answered by that node",
 		Theirs: "refused"},
 	{Name: "a ClusterIP port like a node port", Issues: []int{132068},
@@ -99,10 +99,10 @@ var Contrasts = []Contrast{
 	{Name: "cleanup", Issues: []int{109286, 96034},
 		Title:  "`cleanup` with another program's virtual server on the node",
 		Ours:   "nothing of its own is left; the other virtual server stays",
-		Theirs: "it fails; sets of IPv6 are left; the other virtual server is deleted"},
+		Theirs: "it fails; IPv6 sets are left; the other virtual server is deleted"},
 }
 
-// Check fails the test unless both outcomes are those of the case. against is kube-proxy with its version.
+// Check fails the test unless both outcomes match the case. against is kube-proxy's name and version.
 func (c Contrast) Check(t testing.TB, against, ours, theirs string) {
 	t.Helper()
 	t.Attr(record.Figure, against)

@@ -20,7 +20,7 @@ const (
 	serviceIP = "10.96.0.10"
 	podCIDR   = "10.244.0.0/16"
 	podPort   = 8080
-	// patience is for slow machines.
+	// patience is long enough for slow machines.
 	patience = 60 * time.Second
 )
 
@@ -175,7 +175,7 @@ func (d *demo) startAgents() error {
 	return d.table()
 }
 
-// awaitTable waits until both nodes have a number of destinations that accept new connections.
+// awaitTable waits until both nodes have the given number of destinations that accept new connections.
 func (d *demo) awaitTable(destinations int) error {
 	start := time.Now()
 	for _, node := range d.cluster.Nodes {

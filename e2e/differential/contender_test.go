@@ -46,7 +46,7 @@ type contender struct {
 	clients map[string]*cluster.Host
 	process *cluster.Process
 	env     []string // of the program
-	// balancing reports whether the program balances with nftables.
+	// balancing is true if the program balances with nftables.
 	balancing bool
 }
 
@@ -92,7 +92,7 @@ func refuseAlways(t *testing.T, node *cluster.Node) {
 	}
 }
 
-// world describes the network of the random objects.
+// world describes the network for the random objects.
 func (c *contender) world() draw.World {
 	here, other := draw.SpecialExternal()
 	w := draw.World{
@@ -240,7 +240,7 @@ func (c *contender) startKubeProxy(t *testing.T, kubeconfig string, nodePorts []
 	// kube-proxy registers its handler for Nodes after it starts its informers. It may therefore miss its Node's
 	// initial zone, and ignore hints until the zone changes.
 	const ready = "Starting node config controller"
-	cluster.Eventually(t, patience, "kube-proxy follows its Node", func() error {
+	cluster.Eventually(t, patience, "kube-proxy watches its Node", func() error {
 		if !strings.Contains(c.process.Log(), ready) {
 			return errors.New("no line with " + ready)
 		}

@@ -8,7 +8,7 @@
 // Package draw creates random but valid objects that cover every feature, and package judge defines what each program
 // must do with them.
 //
-// The nodes belong to two clusters of network namespaces with identical addresses, and watch one API server. The test
-// applies a batch of Services, compares, and changes the batch several times. One of the changes restarts both
-// programs with different nodePortAddresses.
+// The nodes belong to two clusters of network namespaces with identical addresses. Both programs watch the same API
+// server. The test applies a batch of Services, changes it several times, and compares after each step. One of the
+// changes restarts both programs with different nodePortAddresses.
 package differential

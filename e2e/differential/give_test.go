@@ -88,7 +88,7 @@ func (s *stage) each(t *testing.T, docs []draw.Document, do func(context.Context
 	}
 }
 
-// put replaces whole objects, as controllers do. Server-side apply is several times as slow in an emulated guest.
+// put replaces whole objects, as controllers do. Server-side apply is several times slower in an emulated guest.
 func (s *stage) put(ctx context.Context, d draw.Document) error {
 	_, exists := s.applied[d.Key]
 	switch o := d.Object.(type) {

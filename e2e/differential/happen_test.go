@@ -30,7 +30,7 @@ func (w *week) play(e event) error {
 	return w.check(e.seed, cmp.Or(h.within, settled))
 }
 
-// Kinds of events that are not in happenings only change objects.
+// Events of all other kinds only change objects.
 var happenings = map[happening]struct {
 	do     func(*week, event, *rand.Rand) error
 	within time.Duration // the node must converge in this time; 0 means settled
@@ -61,7 +61,7 @@ func (w *week) restored(e event, _ *rand.Rand) error {
 	return nil
 }
 
-// killed kills the agent, and the next agent after a random number of writes, unless that agent writes less.
+// killed kills the agent. It then kills the next agent after a random number of writes, unless that agent needs fewer.
 func (w *week) killed(_ event, rng *rand.Rand) error {
 	w.process.Kill()
 	w.startAgent(1 + rng.IntN(60))
@@ -151,7 +151,7 @@ func (w *week) mend() {
 	})
 }
 
-// renewToken gives the agent a new token. The old token expires after later.
+// renewToken gives the agent a new token. The old token expires after the given time.
 func (w *week) renewToken(later time.Duration) error {
 	w.t.Helper()
 	token := fmt.Sprintf("token-%d", time.Now().UnixNano())

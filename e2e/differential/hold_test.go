@@ -71,7 +71,7 @@ func (w *week) disturb(what happening) {
 	clear(w.contacts)
 }
 
-// speak sends data over every open connection. A connection may fail only for a reason.
+// speak sends data over every open connection. A connection may fail only if its reason is set.
 func (w *week) speak() error {
 	w.excuseAll()
 	var kept []*heldConn
@@ -109,7 +109,7 @@ func (h *heldConn) excuse(c *judge.Case) {
 	case h.removed.IsZero():
 		h.removed = time.Now()
 	case time.Since(h.removed) > drainLimit-time.Minute:
-		h.reason = "its endpoint has left"
+		h.reason = "its endpoint was removed"
 	}
 	if !slices.Contains(e.Outcomes, judge.Answered) {
 		h.reason = "the client is no longer served" // a policy, a source range, or no endpoints
@@ -217,7 +217,7 @@ func (w *week) remember(c *judge.Case, p pair, who string) error {
 	before, known := w.contacts[contact(p)]
 	w.contacts[contact(p)] = stuck{who, time.Now(), cl.Service.ID(), w.only(cl.Service.ID()).YAML()}
 	if timeout := time.Duration(*config.ClientIP.TimeoutSeconds) * time.Second; known && time.Since(before.at) < timeout-time.Second && before.server != who {
-		return fmt.Errorf("with an affinity of %s it reached %s %s ago, and now %s", timeout, before.server, time.Since(before.at).Round(time.Second), who)
+		return fmt.Errorf("with an affinity of %s, the client reached %s %s ago, but now %s", timeout, before.server, time.Since(before.at).Round(time.Second), who)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ const (
 	perRule  = 4 // pairs for each rule about connections
 	atRandom = 24
 	together = 24 // concurrent connections in each cluster
-	// answerWithin is long, so that a slow answer of an emulated machine is not mistaken for a dropped packet.
+	// answerWithin is long, so that a slow answer from an emulated machine is not mistaken for a dropped packet.
 	answerWithin = 4 * time.Second
 )
 

@@ -42,7 +42,7 @@ func alikeOnPlanes(i judge.Item) bool {
 	return ipvs.There == nftables.There
 }
 
-// failsOtherwise reports whether the only difference is the error that a process on the node gets at a port without
+// failsOtherwise reports whether the only difference is the error that a process on the node gets for a port without
 // endpoints.
 func failsOtherwise(i judge.Item) bool {
 	answered := i.KubeProxy.Reach.Outcome == judge.Answered || i.Ours.Reach.Outcome == judge.Answered

@@ -25,7 +25,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// week is a node on the guest's virtual clock. Waiting takes no real time.
+// week runs a node on the guest's virtual clock, so waiting takes no real time.
 type week struct {
 	*contender
 	t        *testing.T
@@ -185,7 +185,7 @@ func (w *week) write(name, text string) {
 	}
 }
 
-// makePrograms installs wrappers of iptables-restore that hang or fail while a file exists.
+// makePrograms installs wrappers around iptables-restore that hang or fail while a file exists.
 func (w *week) makePrograms() {
 	w.t.Helper()
 	for _, name := range []string{"iptables-restore", "ip6tables-restore"} {

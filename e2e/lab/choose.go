@@ -61,8 +61,8 @@ type accelFacts struct {
 	probe func() bool
 }
 
-// chooseAccel picks kvm or tcg. Under nested virtualization, kernels may hang although /dev/kvm exists, so KVM needs
-// a test boot.
+// chooseAccel picks kvm or tcg. Under nested virtualization, kernels may hang even if /dev/kvm exists, so KVM needs a
+// test boot.
 func chooseAccel(want string, f accelFacts) (accel, why string) {
 	switch {
 	case want != "auto":

@@ -89,7 +89,7 @@ func guestMain() error {
 	if spec.UML {
 		_ = os.Remove(filepath.Join(spec.Out, umlSpecName))
 	}
-	// The change of root makes the program's path unreachable, but not this link.
+	// After the change of root, the program's path is unreachable, but this link still works.
 	_, err = superviseAsInit("/proc/self/exe", []string{"lab", "guest-run"}, spec.Env, "/")
 	return err
 }

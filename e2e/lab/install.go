@@ -52,7 +52,7 @@ func addSbin() {
 	_ = os.Setenv("PATH", path)
 }
 
-// ensurePrograms installs missing programs if it has the rights. Otherwise its error lists the packages to install.
+// ensurePrograms installs missing programs if it has the permissions. Otherwise its error lists the packages to install.
 func ensurePrograms(groups ...string) error {
 	programs := programsOf(groups...)
 	missing := missingPrograms(programs)

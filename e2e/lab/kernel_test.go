@@ -68,7 +68,7 @@ func TestWriteInitramfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(archive)%4 != 0 {
-		t.Errorf("%d bytes are not padded to four", len(archive))
+		t.Errorf("the archive has %d bytes, which is not a multiple of four", len(archive))
 	}
 	at := bytes.Index(archive, []byte("init\x00"))
 	if at < 110 {

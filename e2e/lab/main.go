@@ -3,7 +3,7 @@
 // If the running kernel has IPVS, the lab runs the command in fresh namespaces. Otherwise it boots a guest, with QEMU or user-mode
 // Linux, that uses the host's root file system. docs/lab.md is the user manual.
 //
-// It needs neither root, a container engine nor a prepared image. It fetches or builds kernels and boots them, relays
+// It does not need root, a container engine or a prepared image. It fetches or builds kernels and boots them, relays
 // terminals, signals and exit statuses, and checks that every test that needs a kernel really ran.
 package main
 
@@ -57,7 +57,7 @@ func run(args []string) int {
 	return exitBroken
 }
 
-// commands are the subcommands. Only the lab itself runs those below the blank line.
+// commands contains the subcommands. Only the lab itself runs the ones below the blank line.
 var commands map[string]func(args []string) (int, error)
 
 func init() {

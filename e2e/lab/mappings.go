@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The host limits the mappings of a process. In user-mode Linux, each page of a guest's process is a mapping in one
+// The host limits the number of mappings per process. In user-mode Linux, each page of a guest's process is a mapping in one
 // of the host's processes. At the limit, the guest's kernel retries the same page forever.
 
 const (
@@ -19,7 +19,8 @@ const (
 	manyPages = 1 << 15
 )
 
-// watchMappings calls fail when a process in a directory such as /proc reaches the host's limit of mappings.
+// watchMappings calls fail when a process reaches the host's limit of mappings. proc is /proc or, in tests, a directory
+// like it.
 func watchMappings(proc string, every time.Duration, stop <-chan struct{}, fail func(error)) {
 	text, err := os.ReadFile(mappingsLimit)
 	if err != nil {

@@ -144,7 +144,7 @@ func fileNameRune(r rune) rune {
 	return r
 }
 
-// boots reports whether a guest starts its runner. The runner gets no command.
+// boots reports whether a guest starts its runner. The runner has no command to run.
 func boots(c machineConfig, out string, limit time.Duration) bool {
 	c.spec = guestSpec{Out: out, Release: c.kernel.release, Modules: c.kernel.modules, Keep: keepVisible(out)}
 	m, err := c.start()

@@ -9,8 +9,8 @@ import (
 )
 
 // superviseAsInit runs a program and returns its status as a shell would. Meanwhile this process reaps orphans,
-// because it is the first process of its PID namespace. The program inherits the standard files and files, which must
-// begin at descriptor 3 without a gap.
+// because it is the first process of its PID namespace. The program inherits the standard files and the given files,
+// which must be numbered from 3 without a gap.
 func superviseAsInit(path string, argv, env []string, dir string, files ...uintptr) (int, error) {
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{Dir: dir, Env: env, Files: append([]uintptr{0, 1, 2}, files...)})
 	if err != nil {

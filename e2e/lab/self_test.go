@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// These tests start real labs, which takes seconds each. "make lab-test" runs them.
+// Each of these tests starts a real lab, which takes seconds. "make lab-test" runs them.
 
 // lab is the result of a run.
 type lab struct {

@@ -16,7 +16,7 @@ import (
 // User-mode Linux is a kernel that runs as a process on the host. Programs run at the host's speed, except for system
 // calls. The guest has one CPU, because a second one made it slower.
 //
-// The guest's root is the host's, through hostfs. The guest's kernel therefore runs in namespaces in which everything
+// The guest uses the host's root through hostfs. The guest's kernel therefore runs in namespaces in which everything
 // except the results directory is read-only (see umlHostCommand).
 
 // umlHost is the argument of umlHostCommand.

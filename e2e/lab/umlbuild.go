@@ -143,7 +143,7 @@ func umlSource(work string) (string, error) {
 		return "", fmt.Errorf("fetch %s %s: %w\n(if Debian %s has another version, set umlVersion in e2e/lab/umlbuild.go to it)",
 			umlPackage, umlVersion, err, umlSuite)
 	}
-	// Most of the archive is not needed: tables of a graphics driver, and the code of other architectures except for
+	// Skip most of the archive: the tables of a graphics driver, and the code of other architectures except for
 	// Kconfig files.
 	args := []string{"-xJf", filepath.Join(packed, "usr/src", umlPackage+".tar.xz"), "-C", work, "--exclude=*/drivers/gpu/drm/amd/include/*"}
 	for _, files := range []string{"*.[chS]", "*.dts", "*.dtsi"} {
@@ -221,8 +221,8 @@ func showProgress(output io.Reader) {
 	}
 }
 
-// checkUMLConfig checks that every option took effect, because make drops an option with missing dependencies
-// silently.
+// checkUMLConfig checks that every option took effect, because make silently drops an option with missing
+// dependencies.
 func checkUMLConfig(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

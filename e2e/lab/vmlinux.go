@@ -12,7 +12,7 @@ import (
 )
 
 // bootImage returns the file that QEMU should boot: the kernel's ELF file if QEMU can enter it, otherwise the
-// bzImage. An emulated CPU takes about 3 s at each boot to decompress a bzImage. The host does it only once.
+// bzImage. An emulated CPU takes about 3 s on each boot to decompress a bzImage. The host does it only once.
 func bootImage(k kernel) string {
 	path, err := uncompressedImage(k)
 	if err != nil {

@@ -223,7 +223,7 @@ func (n *night) place(p record.Part) (dir, commit string, err error) {
 	return dir, commit, os.MkdirAll(dir, 0o755)
 }
 
-// checkout checks out a commit in the clone. It keeps ignored files, so that little must be rebuilt.
+// checkout checks out a commit in the clone. It keeps ignored files, so that little needs to be rebuilt.
 func (n *night) checkout(commit string) error {
 	here, err := os.Getwd()
 	if err != nil {

@@ -60,7 +60,7 @@ func newNight(t *testing.T) (*night, *bytes.Buffer) {
 	return &night{dir: t.TempDir(), screen: &screen}, &screen
 }
 
-// TestNight: a part tests the last commit instead of the checkout. It leaves one line, and the result of each test.
+// TestNight: a part tests the last commit instead of the checkout. It writes one line, and the result of each test.
 func TestNight(t *testing.T) {
 	newRepository(t)
 	n, screen := newNight(t)

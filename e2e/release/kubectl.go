@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// client is a platform of kubectl-ipvs.
+// client is a platform for which kubectl-ipvs is built.
 type client struct{ os, arch string }
 
 var clients = []client{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}}

@@ -29,7 +29,7 @@ func execute(args []string) error {
 	out := flags.String("out", "", "output directory")
 	from := flags.String("from", "", "directory with a release")
 	charts := flags.String("charts", "", "the chart's registry and path, without its name")
-	draft := flags.Bool("draft", false, "mark file names and notes: the long tests have not proven this commit")
+	draft := flags.Bool("draft", false, "mark file names and notes as not proven by the long tests")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}

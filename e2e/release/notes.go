@@ -22,7 +22,7 @@ var (
 	kindHeading    = regexp.MustCompile(`^### (\w+)$`)
 )
 
-// changesOf returns a version's section of the changelog. A pre-release gets the unreleased changes.
+// changesOf returns a version's section of the changelog. A pre-release uses the unreleased changes.
 func changesOf(changelog, version string) (section, error) {
 	wanted := strings.TrimPrefix(version, "v")
 	if preRelease(version) {

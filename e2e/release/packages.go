@@ -40,7 +40,7 @@ func (b *build) pack(p platform, format, file string) error {
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "kube-ipvs", Arch: p.arch, Platform: "linux", Version: b.version, Release: "1", Section: "net", Priority: "optional",
 		Maintainer:  "The kube-ipvs authors <kube-ipvs@users.noreply.github.com>",
-		Description: "Kubernetes Services with the kernel's IP Virtual Server\nThe agent serves Services of a directory of manifests on a host without Kubernetes.",
+		Description: "Kubernetes Services with the kernel's IP Virtual Server\nThe agent serves Services from a directory of manifests on a host without Kubernetes.",
 		Homepage:    "https://github.com/kube-ipvs/kube-ipvs", License: "Apache-2.0", MTime: b.when, DisableGlobbing: true,
 		Overridables: nfpm.Overridables{
 			Depends:  []string{"iptables"},

@@ -43,8 +43,8 @@ func TestParts(t *testing.T) {
 	t.Run("same bytes", func(t *testing.T) { sameParts(t, b) })
 }
 
-// sameParts rebuilds the parts from a copy of the sources. The rebuilt parts are unsigned, because every signature
-// differs.
+// sameParts rebuilds the parts from a copy of the sources. The rebuilt parts are unsigned, because no two
+// signatures are equal.
 func sameParts(t *testing.T, first *build) {
 	t.Setenv("RELEASE_MINISIGN_KEY", "")
 	t.Setenv("RELEASE_PGP_KEY", "")

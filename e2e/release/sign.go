@@ -53,7 +53,7 @@ func pgpKey(text, password string) (*provenance.Signatory, error) {
 		return nil, err
 	}
 	if len(ring) != 1 {
-		return nil, fmt.Errorf("%d keys; must be one", len(ring))
+		return nil, fmt.Errorf("it contains %d keys; it must contain one", len(ring))
 	}
 	signatory := &provenance.Signatory{Entity: ring[0], KeyRing: ring}
 	return signatory, signatory.DecryptKey(func(string) ([]byte, error) {

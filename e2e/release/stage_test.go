@@ -91,7 +91,7 @@ func throwAway(t *testing.T) (minisign.PublicKey, openpgp.EntityList) {
 	return public, openpgp.EntityList{entity}
 }
 
-// copied copies the checkout's sources with other modification times.
+// copied copies the checkout's sources with different modification times.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -19,7 +19,7 @@ This page lists the faults that an agent has to survive, the promised behavior f
 measured results. Each row names its tests, which are part of the test suite. Times come from a
 small, shared machine and vary with its load. "passes, in part" marks a row that is not measured
 completely. "passes" means that the tests passed; their limits can be wider than the promise, so
-compare the figures with it. kube-proxy is version 1.36.3 in ipvs mode, with scheduler mh and
+compare the figures with it. kube-proxy runs version 1.36.3 in ipvs mode, with scheduler mh and
 without conntrack limits, measured by the same test on the same node or taken from the [conformance
 page](conformance.md#beside-kube-proxy).
 
@@ -120,10 +120,10 @@ func summary(all []record.Test) string {
 	var parts []string
 	for _, s := range states {
 		if counts[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%d: %s", counts[s], strings.Trim(string(s), "*")))
+			parts = append(parts, fmt.Sprintf("%s %d", strings.Trim(string(s), "*"), counts[s]))
 		}
 	}
-	return fmt.Sprintf("Of %d rows, %s.\n", len(Rows), strings.Join(parts, "; "))
+	return fmt.Sprintf("Rows in each state, %d in total: %s.\n", len(Rows), strings.Join(parts, "; "))
 }
 
 // peerPrefix marks a figure of kube-proxy.

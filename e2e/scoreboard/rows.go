@@ -41,9 +41,9 @@ var Rows = []Row{
 	},
 	{
 		Name: "R3", Title: "handover from kube-proxy to kube-ipvs and back, under load",
-		Full:   "10 handovers, none lost",
+		Full:   "10 handovers, no connection lost",
 		Probes: []Probe{{Package: coexist, Tests: "^TestHandover$"}},
-		Peer:   "part of the test", Missing: "10 handovers; the test makes one, and returns",
+		Peer:   "part of the test", Missing: "10 handovers; the test does only one in each direction",
 	},
 	{
 		Name: "R4", Title: "time from damage by another program to its repair",

@@ -133,7 +133,8 @@ func TestUnreadableAddressesLater(t *testing.T) {
 	})
 }
 
-// Until a first read of the node's addresses succeeds, all claims count as new, so no Service gets a claimed address.
+// Until the agent has read the node's addresses, all claims count as new, so no Service takes an address or port that
+// the node uses.
 func TestFirstLookFails(t *testing.T) {
 	for name, fail := range map[string]func(*kerneltest.Fake){
 		"nothing":              func(*kerneltest.Fake) {},
@@ -306,7 +307,7 @@ func TestIPv6Disabled(t *testing.T) {
 			w.Errorf("logged %d times", n)
 		}
 		if !w.has("ip addr add 10.96.0.1/32") || w.has("ip addr add fd00::") || !w.has("ipvsadm -A -t [fd00::3]:80") {
-			w.Errorf("the kernel has:\n%s", w.fake.Dump())
+			w.Errorf("kernel:\n%s", w.fake.Dump())
 		}
 		w.damage(turn("0"))
 		w.sleep(auditInterval)

@@ -28,7 +28,7 @@ func (k *refusingRecords) Read(ctx context.Context) (*kernel.State, error) {
 	return k.Kernel.Read(ctx)
 }
 
-// I4, I10: the first sync adopts the owner records of an earlier start before it reads the kernel. It writes nothing
+// I4, I10: the first sync adopts the owner records of an earlier run before it reads the kernel. It writes nothing
 // before the adoption succeeds.
 func TestFirstSyncAdoptsRecords(t *testing.T) {
 	calmBubble(t, func(w *world) {

@@ -137,7 +137,7 @@ func TestLingeringEndsWithItsService(t *testing.T) {
 	})
 }
 
-// An all-ports server at a node's address would receive packets to the node's own ports.
+// An all-ports server at a node's address would receive packets for the node's own ports.
 func TestAllPortsLeaveTheNodesAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		svc := together(shop("10.244.0.1"))

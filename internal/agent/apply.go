@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// apply executes the plan in parts, so that the first Services on a new node do not wait for the last one. A sync
+// apply executes the plan in parts, so that on a new node, the first Services do not wait for the last ones. A sync
 // that ends early leaves the remaining parts to the next sync, whose plan starts with the smallest changes (I14).
 func (w *writer) apply(ctx context.Context, s *syncRun, p *planner, plan diff.Plan) {
 	p.known.BeginPlan(p.target)
@@ -97,8 +97,8 @@ func (w *writer) write(ctx context.Context, s *syncRun, p *planner, ops []kernel
 }
 
 // disown gives up virtual servers that another program created after the agent's lookup. This sync has written wrong
-// owner records for them. An older owner record stays: the other program has replaced a virtual server of the agent,
-// which is drift.
+// owner records for them. An older owner record stays, because it means that the other program replaced one of the
+// agent's virtual servers, which is drift.
 func (w *writer) disown(s *syncRun, p *planner, existing []kernel.ServerKey) (undo []kernel.Op) {
 	if len(existing) == 0 {
 		return nil

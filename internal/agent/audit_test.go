@@ -64,8 +64,8 @@ func meanwhile(r *rand.Rand, w *world) {
 	w.put(svc)
 }
 
-// All objects in the kernel are ours, so no audit may write or find drift. Slow audits read each object at their
-// start or at their end.
+// All objects in the kernel are ours, so no audit may write or find drift. A slow audit reads each object either at its
+// start or at its end.
 func TestAuditsOfAChangingCluster(t *testing.T) {
 	for seed := range 4 * *seeds {
 		calmBubble(t, func(w *world) {

@@ -18,8 +18,7 @@ type background struct {
 
 const tooLong = 5 * time.Minute
 
-// kindsOfWork is the maximum number of results that wait for the loop: one per job, and one per family for writes of
-// rules.
+// kindsOfWork is the maximum number of results that wait for the loop: one per job, and one per family for rule writes.
 const kindsOfWork = 6
 
 func newBackground() *background {
@@ -66,7 +65,7 @@ type job[T any] struct {
 	err    error
 }
 
-// start begins the work. At the end, the loop calls take.
+// start begins the work. When the work ends, the loop calls take.
 func (j *job[T]) start(b *background, work func() (T, error), take func(T, error)) {
 	j.since = time.Now()
 	b.start(func() func() {
@@ -98,7 +97,7 @@ func (j *job[T]) problems(node string, t trouble) []model.Problem {
 	p := model.Problem{Object: model.NodeRef(node), Field: t.what, Reason: fmt.Sprintf("failing (%v); %s", j.err, t.effect), Remedy: t.remedy}
 	switch {
 	case j.hangs():
-		p.Reason = fmt.Sprintf("the latest run has not ended for %s; %s", time.Since(j.since).Round(time.Minute), t.effect)
+		p.Reason = fmt.Sprintf("the latest run has been running for %s; %s", time.Since(j.since).Round(time.Minute), t.effect)
 		p.Remedy = "check the kernel's log for a hung call, and restart the agent"
 	case j.failed < manyFailures:
 		return nil

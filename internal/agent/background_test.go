@@ -49,9 +49,9 @@ func (k *hanging) EndFlows(ctx context.Context, protocols []inet.Protocol, stale
 func TestWorkThatNeverEnds(t *testing.T) {
 	for what, told := range map[string]string{
 		"":      "",
-		"audit": "an audit has not ended for",
-		"check": "quick checks: the latest run has not ended for",
-		"walk":  "connection tracking: the latest run has not ended for",
+		"audit": "an audit has been running for",
+		"check": "quick checks: the latest run has been running for",
+		"walk":  "connection tracking: the latest run has been running for",
 	} {
 		t.Run(what, func(t *testing.T) {
 			calmBubble(t, func(w *world) {

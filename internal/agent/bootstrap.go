@@ -11,8 +11,8 @@ import (
 )
 
 // bootstrap first serves the Services that a new node needs most: without them, its pods reach neither the API server
-// nor the cluster's DNS. It runs only on nodes without kernel state: compared with so few Services, the objects of an
-// earlier agent would look unwanted.
+// nor the cluster's DNS. It runs only on nodes without kernel state. Otherwise most objects of an earlier agent would
+// look unwanted.
 func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	p := a.planner
 	if p.known.State() != nil || a.schedule.Started() {
@@ -36,8 +36,8 @@ func (a *Agent) bootstrap(ctx context.Context, s *syncRun) {
 	a.writer.apply(ctx, s, p, plan)
 }
 
-// bootstrapServices returns the bootstrap Services with only their ClusterIPs, to which no other Service can have a
-// better claim.
+// bootstrapServices returns the bootstrap Services with only their ClusterIPs, because no other Service can have a
+// better claim to a ClusterIP.
 func bootstrapServices(services map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	first := map[model.ServiceID]*model.Service{}
 	for id, svc := range services {

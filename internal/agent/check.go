@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// checks read summaries of the kernel outside the loop, to find changes by other programs.
+// checks read summaries of the kernel's state outside the loop, to find changes by other programs.
 type checks struct {
 	quickcheck.Checks
 	job[*kernel.Summary]
@@ -62,7 +62,7 @@ func (c *checks) start(ctx context.Context, b *background, now time.Time, kern K
 
 func (c *checks) distance() time.Duration { return c.contests.Distance(c.cfg.AuditInterval) }
 
-// countDrift ignores differences due to refused objects.
+// countDrift ignores differences that refused objects cause.
 func (c *checks) countDrift(s *syncRun, ramps *slowstart.Ramps) {
 	var repairs []kernel.Op
 	repaired := false

@@ -56,8 +56,8 @@ func TestQuickChecksFind(t *testing.T) {
 	}
 }
 
-// If an audit cannot explain a difference, the difference requests no further audit. Examples are firewall-mark
-// virtual servers and other programs' rules.
+// If an audit cannot explain a difference, the difference triggers no further audit. Examples are firewall-mark virtual
+// servers and other programs' rules.
 func TestQuickChecksAcceptForeignObjects(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		checking(w)

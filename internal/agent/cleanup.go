@@ -14,7 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Cleanup removes objects from a node's kernel: all kube-ipvs objects while no agent runs, or kube-proxy's leftovers while an agent runs.
+// Cleanup removes objects from a node's kernel: all kube-ipvs objects if no agent is running, otherwise kube-proxy's
+// leftovers.
 type Cleanup struct {
 	Plan diff.Plan
 	// KubeProxyRules names a chain that kube-proxy wrote in ipvs mode after the agent; empty if there is none.

@@ -62,8 +62,8 @@ func (p *planner) takeDecision(s *syncRun, d diff.Decision) {
 	p.known.SetOurs(d.Ours)
 }
 
-// If the rules of a family could not be read, rememberRules uses the rules of the last read. If there was none, the
-// agent writes the rules. In both cases, endpoint changes are applied (I16).
+// If the rules of a family could not be read, rememberRules uses the rules from the last read. Without an earlier read,
+// the agent writes the rules. In both cases, endpoint changes are applied (I16).
 func (p *planner) rememberRules(s *syncRun, fresh *kernel.State) {
 	rules := map[inet.Family]kernel.RulesView{}
 	if known := p.known.State(); known != nil {

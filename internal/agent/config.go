@@ -15,7 +15,7 @@ import (
 
 // Source delivers the Services.
 type Source interface {
-	// Changed is ready if Take would return changes, or if Synced has become true.
+	// Changed signals that Take would return changes, or that Synced has become true.
 	Changed() <-chan struct{}
 	// Synced reports whether every source has delivered its initial list. The agent writes nothing before that (I4).
 	Synced() bool
@@ -27,7 +27,7 @@ type Source interface {
 type Kernel interface {
 	// Read returns kube-ipvs's own objects, and other programs' objects that affect them. On error, the state is nil, never partial.
 	Read(context.Context) (*kernel.State, error)
-	// AdoptRecords copies the owner records of an earlier start, which used the other rule layer, into this one.
+	// AdoptRecords copies the owner records of an earlier run from the other rule layer into this one.
 	AdoptRecords(context.Context) error
 	// Audit reads the same state as Read. It returns the differences from the previous audit and the requested parts.
 	// After an error, the next audit returns everything. Unlike the other methods, it may be called while another
@@ -52,7 +52,7 @@ type Kernel interface {
 	// Listeners returns the sockets on which the node's processes receive packets. On error it returns none.
 	Listeners(context.Context) (kernel.Listeners, error)
 	// Schedulers reports which of these schedulers the kernel has, and loads their modules if possible. The result
-	// lacks schedulers that could not be checked.
+	// omits schedulers that could not be checked.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant. Like Audit, it may be called while
 	// another method runs.
@@ -69,13 +69,13 @@ type Config struct {
 	Compile compile.Config
 	// AuditInterval is the time between two audits, which read the whole kernel.
 	AuditInterval time.Duration
-	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check requests an audit if another program may have
-	// changed the kernel.
+	// CheckInterval is the time between two quick checks; 0 turns them off. A quick check triggers an audit if another
+	// program may have changed the kernel.
 	CheckInterval time.Duration
 	// MinInterval is the minimum time between the starts of two syncs.
 	MinInterval time.Duration
-	// DrainInterval is the time between two counts of the connections of draining destinations. DrainTimeout is the
-	// maximum time that a destination may drain; 0 means no limit.
+	// DrainInterval is how often the agent counts the connections of draining destinations. DrainTimeout is how long a
+	// destination may drain; 0 means no limit.
 	DrainInterval, DrainTimeout time.Duration
 	// KernelChanged signals that another program may have changed the kernel; the agent audits soon. It may be nil.
 	KernelChanged <-chan struct{}
@@ -88,7 +88,8 @@ type Config struct {
 	CompleteSource bool
 	// LastKnown is the state to serve if the source is unavailable at the start; nil if there is none.
 	LastKnown *LastKnown
-	// Contacts returns the addresses at which the agent has tried to reach the source; nil if the source has none.
+	// Contacts returns the addresses at which the agent has tried to reach the source; nil if the source has no
+	// addresses.
 	Contacts func() []netip.AddrPort
 	// Checked is called after every successful quick check and between the parts of a plan, with the current time. It may be nil.
 	Checked func(time.Time)
@@ -110,7 +111,7 @@ type Reload struct {
 	Changed []string
 }
 
-// checkedPeriod is the period if quick checks run between full syncs.
+// checkedPeriod is the usual Period while quick checks are on.
 const checkedPeriod = 30 * time.Second
 
 // Period returns the maximum time between two signs of life from the loop.

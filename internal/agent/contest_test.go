@@ -55,7 +55,7 @@ func TestAnotherProxyOnTheNode(t *testing.T) {
 	})
 }
 
-// Each change of the device triggers an early audit. If another program deletes the device repeatedly, these audits
+// Each change to the device triggers an early audit. If another program deletes the device repeatedly, these audits
 // become less frequent.
 func TestNoRaceForTheDevice(t *testing.T) {
 	calmBubble(t, func(w *world) {
@@ -83,7 +83,7 @@ func TestNoRaceForTheDevice(t *testing.T) {
 	})
 }
 
-// Changes of Services do not explain differences in the rules.
+// Changed Services do not explain differences in the rules.
 func TestRulesDriftWhileServicesChange(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		endpoints := []string{"10.244.0.1"}

@@ -114,7 +114,7 @@ func (w *world) noServerIsLost() {
 		if s, ok := op.Object.(kernel.Server); ok && op.Verb != kernel.Update {
 			_, was := stood[s.Key]
 			if was && contains(wanted, s.Key) {
-				w.Errorf("%s, although it existed and is wanted", op)
+				w.Errorf("operation %s, although its object existed and is wanted", op)
 			}
 		}
 		w.checkStep(op, err)

@@ -1,5 +1,5 @@
-// Package agent is the reconciliation loop: it waits, gathers changes, compiles, plans, applies and reports. Only
-// this package has a clock, and only its loop writes to the kernel (I10). Packages compile and diff decide what to
+// Package agent is the reconciliation loop: it waits, gathers changes, compiles, plans, applies and reports. Only this
+// package reads the clock, and only its loop writes to the kernel (I10). Packages compile and diff decide what to
 // write.
 //
 // A sync has three steps, each with its own type: reader (gather.go) reads facts, planner (planner.go) compiles them

@@ -29,7 +29,7 @@ func TestDrainUntilTheLastConnection(t *testing.T) {
 		}
 		w.sleep(drainTimeout / 2)
 		if !w.has(draining) {
-			w.Errorf("deleted before its connections ended:\n%s", w.fake.Dump())
+			w.Errorf("the destination was deleted before its connections ended:\n%s", w.fake.Dump())
 		}
 		w.fake.TakeCounts()
 		w.takeReports()
@@ -54,7 +54,7 @@ func TestDrainTimeout(t *testing.T) {
 		w.put(web("10.244.0.1"))
 		w.sleep(drainTimeout - 2*drainInterval)
 		if !w.has(draining) {
-			w.Errorf("deleted too early:\n%s", w.fake.Dump())
+			w.Errorf("the destination was deleted before the timeout:\n%s", w.fake.Dump())
 		}
 		w.sleep(3 * drainInterval)
 		w.is()

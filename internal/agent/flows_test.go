@@ -235,7 +235,7 @@ func TestFlowsAreCheckedOncePerSecond(t *testing.T) {
 	})
 }
 
-// If the kernel's reply to a removal was lost, the endpoint's flows end after the next read of the kernel.
+// If the kernel's reply to a removal is lost, the endpoint's flows end after the next read of the kernel.
 func TestFlowsAfterALostReply(t *testing.T) {
 	for kind, change := range map[kernel.Kind]func(*world){
 		kernel.KindDestination: func(w *world) { w.put(dns("10.244.0.2")) },

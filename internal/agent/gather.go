@@ -19,12 +19,12 @@ type reader struct {
 	source Source
 	kernel Kernel
 	moved  bool
-	// lostAddresses is the time at which the node lost its last address; zero while it has one.
+	// lostAddresses is the time at which the node lost its last address; zero while it has any.
 	lostAddresses  time.Time
 	listed, probed time.Time
 }
 
-// gathered contains the errors of reads that failed.
+// gathered contains the errors of failed reads.
 type gathered struct {
 	// If addresses is not nil, the agent uses the last known addresses and networks of the node.
 	addresses, listeners error
@@ -64,7 +64,7 @@ func (r *reader) readAddresses(ctx context.Context, now time.Time, c *compile.Cl
 	return nil
 }
 
-// holdAddresses is the time for which node ports stay after the node has lost its last address.
+// holdAddresses is how long node ports stay after the node has lost its last address.
 const holdAddresses = 10 * time.Second
 
 // lost reports whether the node has just lost its last address. A node may have no address for a moment, while a
@@ -83,9 +83,9 @@ func (r *reader) lost(now time.Time, addrs []netip.Addr, c *compile.Cluster) boo
 
 const recheckSockets = time.Second
 
-// settle reads the facts that decide new claims to node addresses. These are the sockets on which the node's
-// processes listen and, before the first read, the frontends that an earlier agent left in the kernel. Claims that
-// wait for a process to end are rechecked at every full read and every change of their Service.
+// settle reads the facts that decide new claims to node addresses. These are the sockets on which the node's processes
+// listen and, before the first read, the frontends that an earlier agent left in the kernel. Claims that wait for a
+// process to end are rechecked on every full read and on every change to their Service.
 func (r *reader) settle(ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, failed *gathered) error {
 	unsettled, atNode, waits := c.Unsettled(s.full())
 	if len(unsettled) > 0 && k.State() == nil {
@@ -125,7 +125,7 @@ func (r *reader) findLeft(ctx context.Context, unsettled []compile.FrontendKey) 
 	}), nil
 }
 
-// nextProbe returns the time of the next probe for missing schedulers. Full reads, which also probe, may be rare.
+// nextProbe returns the time of the next probe for missing schedulers. Full reads also probe, but may be rare.
 func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	if !c.LacksSchedulers() {
 		return time.Time{}
@@ -133,9 +133,9 @@ func (r *reader) nextProbe(c *compile.Cluster) time.Time {
 	return r.probed.Add(r.cfg.AuditInterval)
 }
 
-// probeSchedulers determines which schedulers the kernel lacks. It probes new names immediately. It probes the
-// default scheduler and the missing ones at every full read, and at least once per audit interval, because their
-// modules may have been loaded since.
+// probeSchedulers determines which schedulers the kernel lacks. It probes new names immediately. It probes the default
+// scheduler and the missing ones on every full read, and at least once per audit interval, because their modules may
+// have been loaded in the meantime.
 func (r *reader) probeSchedulers(
 	ctx context.Context, s *syncRun, c *compile.Cluster, k *known.Kernel, changed map[model.ServiceID]*model.Service,
 ) {

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// holdInherited is the time for which a new agent changes nothing if the first lists lack most virtual servers or
-	// their endpoints.
+	// holdInherited is how long a new agent changes nothing if the first lists lack most virtual servers or their
+	// endpoints.
 	holdInherited = 30 * time.Second
-	// fewInherited is the largest number of lost ClusterIPs that is always plausible.
+	// fewInherited is how many ClusterIPs may be missing before the agent doubts the lists.
 	fewInherited = 16
 )
 
@@ -33,7 +33,7 @@ func (p *planner) checkInherited(s *syncRun, plan diff.Plan) error {
 	}
 	p.known.Forget()
 	return fmt.Errorf("the API server's first lists lack the Services or all endpoints of %d of the %d ClusterIPs that an earlier agent left; "+
-		"the agent changes nothing until the lists have them, or for %s. If you did not delete them, check whether the API server "+
+		"the agent waits until the lists contain them, but at most %s, before it changes anything. If you did not delete them, check whether the API server "+
 		"has lost data, and whether the agent uses the right API server and is allowed to list all Services and EndpointSlices", lost, left, holdInherited)
 }
 

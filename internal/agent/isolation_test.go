@@ -309,8 +309,8 @@ func ordinary(s *kernel.State) []string {
 	return list
 }
 
-// I16: while iptables hangs, the agent applies endpoint changes. It serves new Services if the rules were complete.
-// Changes that require new rules wait.
+// I16: while iptables hangs, the agent applies endpoint changes. It serves new Services if the rules were already
+// complete. Changes that require new rules wait.
 func TestIPTablesHangs(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())

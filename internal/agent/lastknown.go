@@ -25,7 +25,7 @@ type lastKnown struct {
 	state  *LastKnown // nil if there is none, or once the source has synced
 	due    time.Time
 	served bool
-	// begun is true after the first object was added. Objects found later are the agent's own.
+	// begun is true once the first object has been added. Objects found later are the agent's own.
 	begun bool
 	added func()
 	moved bool

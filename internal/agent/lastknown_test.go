@@ -40,7 +40,7 @@ func TestServeLastKnown(t *testing.T) {
 		w.startUnsynced()
 		w.sleep(9 * time.Second)
 		if len(results()) > 0 || w.has("10.96.7.7") {
-			t.Fatalf("served while the source could still respond: %v", results())
+			t.Fatalf("the last known state was served while the source could still respond: %v", results())
 		}
 		w.sleep(2 * time.Second)
 		if len(results()) != 1 || results()[0] != nil {
@@ -48,7 +48,7 @@ func TestServeLastKnown(t *testing.T) {
 		}
 		w.is()
 		if reports := w.takeReports(); len(reports) > 0 {
-			t.Errorf("counts as a sync: %+v", reports)
+			t.Errorf("serving the last known state counts as a sync: %+v", reports)
 		}
 		w.sleep(time.Hour)
 		if len(results()) != 1 {

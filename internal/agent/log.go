@@ -40,7 +40,7 @@ func (l *reportLog) observe(r *Report) {
 		l.log.Error("sync failed; retrying", zap.Error(r.Err), zap.Duration("after", r.RetryAfter))
 	}
 	if r.Waiting != nil {
-		l.log.Info("writing the rules takes a long time; Services that need them wait", zap.Error(r.Waiting))
+		l.log.Info("writing the rules is taking a long time; Services that need them are waiting", zap.Error(r.Waiting))
 	}
 	if r.Complete() && !l.synced {
 		l.synced = true
@@ -48,7 +48,7 @@ func (l *reportLog) observe(r *Report) {
 	}
 }
 
-// maxFound bounds the findings in a log line. A flush of all tables causes two findings per chain.
+// maxFound is the maximum number of findings in a log line. Flushing all tables causes two findings per chain.
 const maxFound = 8
 
 func foundTexts(found []contest.Finding) []string {

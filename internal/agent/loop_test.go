@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// I4: while the initial list is incomplete, an object missing from it may exist.
+// I4: while the initial list is incomplete, an object missing from it may still exist.
 func TestNothingBeforeSynced(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.services = all(web())
@@ -208,7 +208,7 @@ func TestBaseFails(t *testing.T) {
 	}
 }
 
-// Only the kernel knows which members survive the replacement of a set.
+// When a set is replaced, the agent cannot know which members survive.
 func TestReplacedSetIsReadAgain(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -306,8 +306,8 @@ func failed(r agent.Report) int {
 	return n
 }
 
-// After a failed operation, a change at the same address waits for the next full read, and moves it forward. A change
-// at another address does not wait.
+// After a failed operation, a change at the same address waits for the next full read, which is then scheduled earlier.
+// Changes at other addresses do not wait.
 func TestChangeAtUnverifiedAddress(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.cannotMake(tcp("10.96.0.1:443"))

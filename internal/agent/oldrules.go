@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// oldRules removes the sets and rules of an earlier start that used another rule layer. It works outside the loop,
-// because its programs can be slow or hang.
+// oldRules removes the sets and rules that an earlier run left in another rule layer. It works outside the loop,
+// because iptables can be slow or hang.
 type oldRules struct {
 	job[[]Result]
 	removed bool
@@ -62,6 +62,6 @@ func (r *Report) rulesComplete() bool {
 			return false
 		}
 	}
-	// Without results, the sync may have failed before it wrote anything.
+	// If there are no results, the sync may have failed before it wrote anything.
 	return r.Full && len(r.rulesErr) == 0 && (r.Err == nil || len(r.Results) > 0)
 }

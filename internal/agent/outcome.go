@@ -28,7 +28,7 @@ func (p *planner) finish(s *syncRun, plan diff.Plan) {
 	}
 }
 
-// fewRefusals is the largest number of Services with refused objects that never indicates a fault of the node.
+// If at most fewRefusals Services have refused objects, the node is not at fault.
 const fewRefusals = 2
 
 // prevailingRefusal returns an error if the kernel refuses objects of most Services, in most namespaces, for the same

@@ -123,8 +123,8 @@ func intrude(w *world, undo error) func(kernel.Op, error) {
 	}
 }
 
-// Another program replaces our virtual server while the agent repairs. The owner record is older, so the virtual
-// server stays ours.
+// Another program replaces our virtual server while the agent is repairing it. The owner record is older, so the
+// virtual server stays ours.
 func TestServerIsReplacedDuringRepair(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web("10.244.0.1"))

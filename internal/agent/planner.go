@@ -23,7 +23,7 @@ type planner struct {
 	draining  *drain.Clocks
 	stopped   *drain.Stopped
 	inherited inherited
-	// left contains the objects that the last sync left to the next one.
+	// left contains the objects that the last sync left for the next one.
 	left *want.Touched
 	// reconfigured is true if settings changed since the last full comparison. changedSettings names the changed
 	// settings that no sync has used yet.

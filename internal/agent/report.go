@@ -22,7 +22,7 @@ type Report struct {
 	Full     bool
 	Kind     view.SyncKind
 	Causes   []view.Cause
-	// Waited is the time that the first change from the source had to wait.
+	// Waited is how long the first change from the source waited.
 	Waited time.Duration
 	// Drift counts the differences that an audit found although all writes succeeded and nothing changed in the cluster.
 	Drift    int
@@ -34,13 +34,13 @@ type Report struct {
 	// Problems are the Problems of the compiled Services, and of Services whose refused objects changed. An empty
 	// list means that earlier Problems are resolved.
 	Problems map[model.ServiceID][]model.Problem
-	// Served describes what this node serves of each compiled Service; it is zero for deleted Services.
+	// Served describes how this node serves each compiled Service; it is zero for deleted Services.
 	Served map[model.ServiceID]compile.Served
 	// VirtualServers counts the wanted virtual servers. Draining counts the endpoints that have connections but
 	// accept no new ones.
 	VirtualServers, Draining int
-	// Stopped counts, per virtual server, the endpoints with weight 0 by annotation. Drained counts those without connections through this
-	// node. Both counts are as of the last full sync.
+	// Stopped counts the endpoints whose weight is 0 by annotation, once per virtual server. Drained counts how many of
+	// them have no connections through this node. Both counts are as of the last full sync.
 	Stopped, Drained int
 	// NewlyDrained are the stopped endpoints whose last connection ended since the previous full sync.
 	NewlyDrained []DrainedEndpoint
@@ -79,7 +79,7 @@ type Report struct {
 	// Interrupted is true if the sync left part of its plan to the next one, because other changes were waiting.
 	Interrupted bool
 	Stuck       []kernel.StuckError
-	// rulesErr contains the errors of reading rules. Err includes it.
+	// rulesErr contains the errors from reading the rules. Err includes it.
 	rulesErr  kernel.RulesError
 	rulesRead bool
 }
@@ -101,8 +101,7 @@ type ProblemChange struct {
 // DriftKinds maps parts of the kernel to kinds of drift.
 var DriftKinds = contest.Kinds
 
-// If every read of the rules is still running, the sync is waiting and has not failed. The end of a read requests an
-// audit.
+// If all reads of the rules are still running, the sync has not failed: when a read ends, it triggers an audit.
 func (r *Report) rulesFailure() (waits bool, err error) {
 	waits = true
 	for _, err := range r.rulesErr {
@@ -122,8 +121,8 @@ type DrainedEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// Stages are the durations of the stages of a sync. Gather is a part of Compile. Bootstrap is the total of all stages
-// for the bootstrap Services of a new node.
+// Stages are the durations of the stages of a sync. Gather is part of Compile. Bootstrap is the total of all stages for
+// the bootstrap Services of a new node.
 type Stages struct{ Bootstrap, Gather, Compile, Plan, Apply time.Duration }
 
 // Result is the outcome of one operation.
@@ -141,7 +140,7 @@ func (r Result) Unfinished() bool { return errors.Is(r.Err, errUnfinished) && !r
 
 var errUnfinished = errors.New("iptables has not finished yet")
 
-var errOccupied = fmt.Errorf("%w: an earlier write still runs", errUnfinished)
+var errOccupied = fmt.Errorf("%w: an earlier write is still running", errUnfinished)
 
 func (r Result) optional() bool {
 	sysctl, ok := r.Op.Object.(kernel.SysctlSetting)

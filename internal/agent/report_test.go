@@ -32,7 +32,7 @@ func TestReportOfWhatIsServed(t *testing.T) {
 		w.remove("web")
 		r = w.lastReport()
 		if served, reported := r.Served[model.ServiceID{Namespace: "default", Name: "web"}]; !reported || served.Service != nil || r.VirtualServers != 0 {
-			t.Errorf("after its deletion: served %+v, reported: %t, %d virtual servers", served, reported, r.VirtualServers)
+			t.Errorf("after the Service's deletion: served %+v, reported: %t, %d virtual servers", served, reported, r.VirtualServers)
 		}
 	})
 }

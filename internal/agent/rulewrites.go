@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// A sync waits for the rules for at least ruleGrace, and for up to rulePatience while no change in the cluster waits.
+	// A sync waits up to ruleGrace for unfinished rule writes, or up to rulePatience while no change in the cluster is
+	// waiting.
 	ruleGrace    = 100 * time.Millisecond
 	rulePatience = time.Second
 )
 
 // writeRules writes rules outside the loop: iptables may be slow or hang, and neither endpoint changes nor the other
-// family may wait (I16). If an operation takes too long, it continues in the background, and its result is
+// family may wait for it (I16). If an operation takes too long, it continues in the background, and its result is
 // errUnfinished.
 func (w *writer) writeRules(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))

@@ -42,7 +42,7 @@ func (w *world) nothingFailed() {
 	}
 }
 
-// I16: an endpoint change waits at most a tenth of a second for iptables. Most calls end in that time.
+// I16: an endpoint change waits at most a tenth of a second for iptables. Most calls end within that time.
 func TestEndpointsDoNotWaitForRules(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(web())
@@ -100,13 +100,13 @@ func TestFirstRulesTakeLong(t *testing.T) {
 			}
 		}
 		if w.logs.FilterMessage("initial sync complete").Len() > 0 {
-			t.Error("called complete")
+			t.Error("the sync was logged as complete")
 		}
 		w.sleep(20 * time.Second)
 		w.nothingFailed()
 		w.converged()
 		if w.logs.FilterMessage("initial sync complete").Len() != 1 {
-			t.Errorf("never called complete: %v", w.logs.All())
+			t.Errorf("the sync was never logged as complete: %v", w.logs.All())
 		}
 	})
 }

@@ -24,7 +24,8 @@ const (
 	sampledFrontends, sampledSlices = 32, 4
 )
 
-// add reports whether the sample has room for the Service. The order of the calls is random, like a map's iteration order.
+// add reports whether the sample has room for the Service. The calls come in random order, because the caller iterates
+// over a map.
 func (n *sample) add(svc *compile.Compiled) bool {
 	s := svc.Source()
 	if svc.FrontendCount() > sampledFrontends || len(s.Slices) > sampledSlices {

@@ -229,7 +229,7 @@ func TestScriptsConverge(t *testing.T) {
 	}
 }
 
-// I6 also applies to random changes of Services, nodes and addresses, without pauses.
+// I6 also applies to random changes to Services, nodes and addresses, without pauses.
 func TestRandomChangesConverge(t *testing.T) {
 	const changes = 30
 	t.Attr("figure", fmt.Sprintf("%d changes", changes*3**seeds))

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// A reload replaces every field of Settings, but no host fact.
+// A reload replaces every field of Settings, and does not change the host facts.
 func TestReloadTakesEverySetting(t *testing.T) {
 	cfg := compiletest.Config()
 	a := New(Config{Compile: cfg}, nil, nil, zap.NewNop())
@@ -35,7 +35,7 @@ func TestReloadTakesEverySetting(t *testing.T) {
 		}
 	}
 	if a.schedule.Intervals != a.cfg.intervals() {
-		t.Errorf("the schedule has %+v", a.schedule.Intervals)
+		t.Errorf("the schedule's intervals are %+v", a.schedule.Intervals)
 	}
 	if !reflect.DeepEqual(a.cfg.Compile.Host, cfg.Host) {
 		t.Errorf("a reload has changed the host facts: %+v", a.cfg.Compile.Host)

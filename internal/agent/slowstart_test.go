@@ -47,8 +47,8 @@ func (w *world) wantWeights(when string, ofFirst, ofSecond int) {
 	}
 }
 
-// In a new virtual server, all endpoints start with their full weight. The weight of a later endpoint rises step by
-// step, and no syncs follow the last step.
+// In a new virtual server, all endpoints start at full weight. The weight of a later endpoint rises step by step, and
+// no syncs follow the last step.
 func TestSlowStart(t *testing.T) {
 	calmBubble(t, func(w *world) {
 		w.put(slow(first))
@@ -318,7 +318,7 @@ func TestMissingWeightedSibling(t *testing.T) {
 	})
 }
 
-// Limits can be set, changed and removed, even while no agent runs or if writes fail.
+// Limits can be set, changed and removed, even while no agent is running, or if writes fail.
 func TestLimits(t *testing.T) {
 	limit := func(upper, lower uint32) *model.Service {
 		svc := web(first, second)

@@ -53,8 +53,8 @@ func answering(tb testing.TB, a *Agent, q Query) (v *view.View, turns int) {
 	}
 }
 
-// A view of all Services costs the loop one list per Service. The loop adds at most a few hundred Services between
-// two syncs.
+// A view of all Services costs the loop only one allocation per Service. The loop adds at most a few hundred Services
+// between two syncs.
 func TestViewCompilesNothing(t *testing.T) {
 	const services = 3000
 	a := serving(t, services)

@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// noteStuck records the programs that do not work. A full sync shows that a family's programs work again if it has
-// read the family's rules and no write of these rules is pending.
+// noteStuck records the programs that do not work. A full sync shows that a family's programs work again if it has read
+// the family's rules and no write to these rules is pending.
 func (r *Report) noteStuck(known map[string]kernel.StuckError) {
 	waits := map[inet.Family]bool{}
 	for _, result := range r.Results {

@@ -35,8 +35,8 @@ func (a *Agent) reconcile(ctx context.Context, s *syncRun) (diff.Plan, error) {
 	a.reports.take(changes, r)
 	r.Stages.Gather = time.Since(s.now)
 	if failed.addresses != nil && p.known.State() == nil {
-		// The addresses that serve node ports are unknown, so the agent may remove nothing there. In addition, a
-		// compiled claim counts as served from now on (I17).
+		// Without the node's addresses, the agent cannot tell which node port frontends to keep. It must not compile
+		// either, because a compiled claim counts as served from then on (I17).
 		a.postpone(s)
 		return diff.Plan{}, failed.addresses
 	}
@@ -97,7 +97,7 @@ func (a *Agent) checkFlows(ctx context.Context, s *syncRun) {
 func (a *Agent) finish(s *syncRun, plan diff.Plan, err error) {
 	r := s.report
 	if age := a.schedule.Reading(s.now); age > tooLong && s.audit == nil {
-		err = errors.Join(err, fmt.Errorf("an audit has not ended for %s; changes by other programs are not repaired until it ends", age.Round(time.Second)))
+		err = errors.Join(err, fmt.Errorf("an audit has been running for %s; changes by other programs are not repaired until it ends", age.Round(time.Second)))
 	}
 	r.Err, r.Waiting = err, r.firstUnfinished()
 	a.oldRules.report(r)

@@ -17,7 +17,7 @@ type syncRun struct {
 	audit       *audit
 	reads       bool
 	comparedAll bool
-	// unexplained is true if no known change explains the differences that an audit found. Such differences are
+	// unexplained is true if no known change explains the differences that an audit found. The differences are then
 	// drift. rulesUnexplained is the same for rules.
 	unexplained, rulesUnexplained bool
 	// rulesRead and sysctlsRead are what an audit read before this sync wrote anything.
@@ -25,7 +25,7 @@ type syncRun struct {
 	sysctlsRead map[string]string
 }
 
-// full reports whether this sync uses a read of the whole kernel.
+// full reports whether this sync is based on a read of the whole kernel.
 func (s *syncRun) full() bool { return s.reads || s.audit != nil }
 
 func (s *syncRun) kind() view.SyncKind {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// A change of this Service needs many parts.
+// The agent writes a change to this Service in many parts.
 func manyAddresses(endpoints ...string) *model.Service {
 	svc := compiletest.Service("large", "10.96.0.66", endpoints...)
 	for i := range 6000 {
@@ -70,7 +70,7 @@ func TestOtherChangesAreInTheNextPart(t *testing.T) {
 	}
 }
 
-// A change of a medium-sized Service is applied although smaller Services change all the time. Half of each part is
+// A change to a medium-sized Service is applied although smaller Services change all the time. Half of each part is
 // reserved for changes that have waited.
 func TestSmallChangesDelayNoneForEver(t *testing.T) {
 	weighing := func(name, clusterIP string, endpoints int, weight uint32) *model.Service {

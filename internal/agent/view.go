@@ -49,7 +49,7 @@ func (a *Agent) View(ctx context.Context, q Query) (*view.View, error) {
 // a millisecond.
 const servicesAtATime = 500
 
-// snapshot contains only copies and immutable values. Services are added later.
+// The snapshot contains only copies and immutable values. Services are added later.
 func (a *Agent) snapshot(now time.Time, q Query) *snapshot.Snapshot {
 	p, w := a.planner, a.planner.target
 	s := &snapshot.Snapshot{

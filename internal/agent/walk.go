@@ -9,8 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// walks end stale connections outside the loop, because a walk takes a long time in a large connection tracking
-// table.
+// walks end stale connections outside the loop, because walking a large connection tracking table takes a long time.
 type walks struct {
 	job[int]
 	flows *flows.Flows

@@ -60,7 +60,7 @@ func TestWayOut(t *testing.T) {
 					"ip addr add " + other: true, "ipvsadm -A -t " + other: true, "ip addr add 10.96.0.1": true, "ipvsadm -A -t 10.96.0.1": true,
 				} {
 					if w.has(line) != want {
-						t.Errorf("%q is there: %t", line, !want)
+						t.Errorf("%q exists: %t", line, !want)
 					}
 				}
 				if !test.released && w.fake.Dump() != before {

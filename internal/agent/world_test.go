@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // seeds is the number of fault sequences per test. Set it to a few hundred before merging changes to the loop.
-var seeds = flag.Uint64("seeds", 3, "how many sequences of faults to try")
+var seeds = flag.Uint64("seeds", 3, "number of fault sequences per test")
 
 const (
 	auditInterval = time.Minute
@@ -126,7 +126,7 @@ type world struct {
 	mayUnclaim bool
 }
 
-// newWorld returns a world whose kernel fails one call in ten. It starts no agent.
+// newWorld returns a world in which one kernel call in ten fails. It starts no agent.
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		T:        t,

@@ -1,5 +1,5 @@
-// Package bundle writes the archive of a bug report. The output of each part is limited in time and size, and secrets
-// are replaced. A part that fails or takes too long never stops the others.
+// Package bundle writes the archive for a bug report. It limits the time and size of each part and redacts secrets. A
+// part that fails or takes too long never stops the others.
 //
 // May import: view.
 package bundle
@@ -21,13 +21,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Part is a file of the archive.
+// Part is a file in the archive.
 type Part struct {
 	// File is the name of the file. Command shows how to get the same content in a shell.
 	File, Command string
 	// Write writes the content. The error may be an ExitError.
 	Write func(context.Context, io.Writer) error
-	// Patience and Limit bound the part; 0 means the default.
+	// Patience is the time limit, and Limit is the maximum size; 0 means the default.
 	Patience time.Duration
 	Limit    int
 }
@@ -54,7 +54,7 @@ type Manifest struct {
 	Files   []File    `json:"files"`
 }
 
-// File describes a file of the archive.
+// File describes a file in the archive.
 type File struct {
 	File    string  `json:"file"`
 	Command string  `json:"command"`
@@ -85,7 +85,7 @@ func (m *Manifest) Failed() (n int) {
 
 const folder = "kube-ipvs-bundle/"
 
-// Write writes the archive and adds its files to the manifest, which is the last file.
+// Write writes the archive and adds its files to the manifest. The manifest is the last file in the archive.
 func Write(ctx context.Context, to io.Writer, manifest *Manifest, parts []Part, secrets *Secrets) error {
 	compressed := gzip.NewWriter(to)
 	archive := tar.NewWriter(compressed)

@@ -144,7 +144,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestSave: only the owner can read the file, an existing file stays without force, and a failure leaves nothing behind.
+// TestSave: only the owner can read the file, only force replaces an existing file, and a failure leaves nothing behind.
 func TestSave(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "b.tar.gz")

@@ -9,7 +9,7 @@ import (
 
 const redacted = "REDACTED"
 
-// Secrets are known values, and everything that looks like a credential.
+// Secrets finds known secret values, and anything that looks like a credential.
 type Secrets struct{ known []string }
 
 // shortest is the minimum length of a known secret, because shorter values also occur in other words.
@@ -30,12 +30,12 @@ func NewSecrets(values []string) *Secrets {
 	return s
 }
 
-// shape matches a credential. The first group stays; after replaces the rest.
+// shape matches a credential. The first group is kept. The rest is redacted and followed by the text in after.
 type shape struct {
 	*regexp.Regexp
 	after string
-	// hints are lower-case words. A search for them is faster than the regular expression, which cannot match a text
-	// without a hint.
+	// hints are lower-case strings. The regular expression matches only text that contains one of them, and searching
+	// for them is faster.
 	hints []string
 }
 
@@ -77,7 +77,7 @@ func (s *Secrets) Redact(text string) (clean string, count int) {
 
 var credentials = regexp.MustCompile(`(?im)^[\s-]*["']?[\w.-]*(?:token|passw(?:or)?d|secret|key|credential|auth)[\w.-]*["']?\s*[:=]\s*["']?([^\s"']+)`)
 
-// Credentials returns the values of names that contain a word such as token, from a kubeconfig or an environment.
+// Credentials returns the values in a kubeconfig or an environment whose names contain a word such as token.
 func Credentials(text string) (values []string) {
 	for _, m := range credentials.FindAllStringSubmatch(text, -1) {
 		if !strings.HasPrefix(m[1], "/") { // a path is not a secret

@@ -11,9 +11,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server, and sends each client to
-// one endpoint. It does not translate ports, so it requires ports that equal their target ports. The rules close the unserved ports of its
-// address.
+// An all-ports server has port 0. It receives the packets to all ports of its address that have no virtual server of their own, and sends
+// each client to one endpoint. It does not translate ports, so each port must equal its target port. The rules close the unserved ports of
+// its address.
 //
 // An address of the node itself never has an all-ports server, because the server would receive the packets to every port of the machine.
 
@@ -52,11 +52,11 @@ func mergePorts(svc *model.Service, all []frontend, fragment want.Fragment, n *n
 		case len(perPort) == 0: // other Services have won every port
 		case owner != svc.ID:
 			problems = append(problems, problem(svc, affinityPorts, "all",
-				fmt.Sprintf("no effect at %s: Service %s has one affinity for all %s ports there, or port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
+				fmt.Sprintf("no effect at %s: Service %s already has one affinity for all %s ports there, or uses port 21", f.key.Addr.Addr(), owner, f.key.Protocol),
 				"use a different address"))
 		case refused != nil:
 			problems = append(problems, problem(svc, affinityPorts, "all",
-				fmt.Sprintf("no effect for %s over %s, each port has its own affinity: %s", f.key.Protocol, f.key.Family(), refused.reason),
+				fmt.Sprintf("no effect for %s over %s: each port has its own affinity, because %s", f.key.Protocol, f.key.Family(), refused.reason),
 				refused.remedy))
 		default:
 			servers[f.key] = want.Fragment{allPortsServer(f.key, perPort, svc, n)}

@@ -90,7 +90,7 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 		largest, divisor = max(largest, w), commonDivisor(divisor, w)
 	}
 	if svc.Balancing.SlowStart > 0 {
-		divisor = 1 // while endpoints start slowly, their weights may have no common divisor
+		divisor = 1 // during slow start, the weights may have no common divisor
 	}
 	tooMany := func(steps uint32) bool { return int64(steps)*int64(len(all)) > int64(most) }
 	if largest == 0 || !tooMany(largest/divisor) {
@@ -102,8 +102,8 @@ func (n *nodeContext) weightShift(svc *model.Service, all []Endpoint) (shift int
 	return shift
 }
 
-// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that many slots in each frontend, and all slots of a Service
-// must not exceed its maximum number of destinations.
+// mostSteps bounds the sum of a port's weights; 0 for no bound. nftables needs that many slots in each frontend, and the total of a
+// Service's slots must not exceed its maximum number of destinations.
 func (n *nodeContext) mostSteps(svc *model.Service, endpoints int) int {
 	if n.Mode.NFTablesBalances() {
 		return max(n.bounds.destinations/max(frontendsEverywhere(svc), 1), endpoints)
@@ -161,16 +161,16 @@ func balancingProblems(svc *model.Service, port model.ServicePort, eps portEndpo
 	}
 	if chosen.IgnoresWeights && !n.hasWeighted(chosen) && (b.SlowStart > 0 || weightsDiffer(destinationsOf(svc, eps.cluster, n))) {
 		note("scheduler", chosen.Name, "the scheduler "+chosen.Name+" treats all endpoints alike: weights (of this Service or of Nodes) other than 0, and "+
-			"slow-start, have no effect", "use a scheduler with weights, such as wrr, wlc or mh")
+			"slow-start, have no effect", "use a scheduler that honors weights, such as wrr, wlc or mh")
 	}
 	if n.weightShift(svc, eps.all) > 0 {
-		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), "works, but all weights are divided by one number and rounded: while the "+
-			"endpoints with the largest weights are at the limit, the kernel would search too long for another one",
+		note("max-connections", strconv.FormatUint(uint64(b.MaxConnections), 10), "works, but all weights are divided by one number and rounded: otherwise the "+
+			"kernel would search too long for an endpoint when those with the largest weights are at the limit",
 			"use smaller weights, or another scheduler, such as wlc")
 	}
 	if b.OnePacket && port.Protocol == inet.UDP {
-		note("one-packet", "true", "works only for clients that keep their address (pods, or externalTrafficPolicy: Local) "+
-			"and expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
+		note("one-packet", "true", "works only for clients whose address is preserved (pods, or externalTrafficPolicy: Local) "+
+			"and that expect no reply: replies carry the endpoint's own address, and many datagrams of masqueraded clients are lost", "")
 	}
 	return problems
 }

@@ -68,8 +68,8 @@ func TestMissingScheduler(t *testing.T) {
 	}
 }
 
-// A new weight of a Node recompiles the Services with endpoints on that node. The first or last weight recompiles all Services, because it
-// affects the scheduler of new virtual servers.
+// If a Node's weight changes, the Services with endpoints on that node are recompiled. The first weight in the cluster, and the removal of
+// the last one, recompile all Services: they affect the scheduler of new virtual servers.
 func TestNodeWeightAffectsItsServices(t *testing.T) {
 	here, other := compiletest.Service("here", "10.96.0.1", "10.244.0.1"), compiletest.Service("other", "10.96.0.2", "10.244.0.2")
 	here.Slices[0].Endpoints[0].Node, other.Slices[0].Endpoints[0].Node = "node-b", "node-c"
@@ -104,7 +104,7 @@ func TestNodeWeightAffectsItsServices(t *testing.T) {
 	}
 }
 
-// A virtual server that may get weights starts with a scheduler that uses them. While the weights are equal, either scheduler works, so an
+// A virtual server whose weights may differ later starts with a scheduler that uses weights. While the weights are equal, either scheduler works, so an
 // existing virtual server keeps its scheduler: the kernel refuses connections during a change.
 func TestSchedulerIsChangedOnlyForDifferentWeights(t *testing.T) {
 	pod := func(name string, weight uint32) model.Balancing {
@@ -146,8 +146,8 @@ func TestWeightsStayWithinTheKernelsLimit(t *testing.T) {
 	}
 }
 
-// With wrr and a connection limit, the kernel finds an endpoint in no more steps than the largest Service has endpoints, for any weights
-// and any endpoints at their limit. Divided weights keep their order, and are divided no more than necessary.
+// With wrr and a connection limit, the kernel finds an endpoint in no more steps than the largest Service has endpoints, whatever the
+// weights are, and whichever endpoints are at their limit. Divided weights keep their order, and are divided no more than necessary.
 func TestSearchesOfTheKernelAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		svc := compiletest.Service("web", "10.96.0.1")

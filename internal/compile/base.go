@@ -51,7 +51,7 @@ func nodeSysctls(cfg Config) []kernel.SysctlSetting {
 // ipvsSysctls is the prefix of the sysctls that exist only with IPVS.
 const ipvsSysctls = "net/ipv4/vs/"
 
-// timeouts returns the timeouts of IPVS connections. Connections that nftables balances have conntrack's timeouts.
+// timeouts returns the timeouts of IPVS connections. Connections that nftables balances use conntrack's timeouts.
 func timeouts(cfg Config) kernel.Timeouts {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Timeouts{}
@@ -76,7 +76,7 @@ var sysctls = []kernel.SysctlSetting{
 	{Name: "net/ipv4/vs/expire_nodest_conn", Value: "1"},
 	// Session affinity must not send clients to an endpoint with weight 0.
 	{Name: "net/ipv4/vs/expire_quiescent_template", Value: "1"},
-	// A client that reuses a source port is scheduled again; with the value 0, IPVS would send it to an endpoint that may have been deleted. Before
-	// Linux 5.9 such a client waited one second.
+	// A new connection from a reused source port is scheduled again; with the value 0, IPVS would send it to the old endpoint, which may have
+	// been deleted. Before Linux 5.9, the client waited one second.
 	{Name: "net/ipv4/vs/conn_reuse_mode", Value: "1"},
 }

@@ -13,7 +13,7 @@ import (
 // This file limits the resources that one Service can request. Ports, endpoints, addresses and source ranges multiply, so a few objects
 // that the API server accepts could otherwise use up the memory of every agent, the entries of every set, and the time of every sync.
 
-// bounds limits one Service, and all Services together in each set.
+// bounds limits each Service, and the entries of all Services in each set.
 type bounds struct {
 	ports int
 	// endpoints limits the sum of all ports' endpoints in each family.
@@ -38,7 +38,7 @@ func (b bounds) tooManyPorts() *refusal {
 }
 
 func (b bounds) tooManyEndpoints() *refusal {
-	return &refusal{fmt.Sprintf("not served: this port and those before it have more than %d endpoints in total", b.endpoints), fewer}
+	return &refusal{fmt.Sprintf("not served: this port and the ports before it have more than %d endpoints in total", b.endpoints), fewer}
 }
 
 func (b bounds) tooMany() *refusal {
@@ -56,8 +56,8 @@ type slicePort struct {
 	endpoints []model.Endpoint
 }
 
-// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. The order
-// avoids a scan of all slices for each of possibly thousands of ports.
+// slicePorts are the ports of all EndpointSlices of a Service, sorted by family and name, and then in the order of the slices. This
+// avoids a scan of all slices for each port: a Service may have thousands of ports.
 type slicePorts []slicePort
 
 func slicePortsOf(svc *model.Service) slicePorts {

@@ -109,7 +109,7 @@ func TestBoundsHold(t *testing.T) {
 			t.Errorf("%d virtual servers at ClusterIPs with %v endpoints; elsewhere %d with %d", served, all, external, destinations)
 		}
 		if served < 2*len(svc.Ports) && len(c.Problems(svc.ID)) == 0 {
-			t.Error("ports are not served, without a Problem")
+			t.Error("ports are not served, but there is no Problem")
 		}
 	})
 }
@@ -239,7 +239,7 @@ func TestAllPortsCostIsBounded(t *testing.T) {
 	each, all := cost(false), cost(true)
 	t.Logf("one affinity for each port: %d KiB, for all ports: %d KiB", each>>10, all>>10)
 	if all > 2*each {
-		t.Errorf("one affinity for all ports takes %d bytes, one for each %d", all, each)
+		t.Errorf("one affinity for all ports takes %d bytes, one for each port %d", all, each)
 	}
 }
 

@@ -39,7 +39,7 @@ func removeClaim(claims []claim, c claim) []claim {
 	return slices.Delete(claims, i, i+1)
 }
 
-// compare orders the better claim first (I12). An address that was allocated to one Service comes before an address that any Service can
+// compare orders the better claim first (I12). An address that was allocated to one Service ranks above an address that any Service can
 // name: otherwise an early external IP would take a ClusterIP or node port that is later allocated to another Service.
 func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.existence(), o.existence()), cmp.Compare(precedence[c.kind], precedence[o.kind]), c.service.Compare(o.service))
@@ -54,7 +54,7 @@ func (c claim) existence() int {
 }
 
 // precedence depends on the allocator of the address or port: the API server, a load balancer's controller, or the author of the Service. A
-// health check comes after a node port, because connections work without a health check.
+// health check port ranks below a node port, because connections work without health checks.
 var precedence = map[frontendKind]int{clusterIP: 1, nodePort: 2, healthCheck: 3, loadBalancerIP: 4, externalIP: 5}
 
 func balancersOf(claims []claim) (ids []model.ServiceID) {

@@ -103,7 +103,7 @@ func (c *Cluster) winner(key kernel.ServerKey) model.ServiceID {
 // changes are the facts learned since the last Compile.
 type changes struct {
 	services map[model.ServiceID]*model.Service
-	// affected are the unchanged Services to compile; late are those that can wait.
+	// affected selects the unchanged Services to compile; late selects Services that can wait.
 	affected, late []func(*model.Service) bool
 	// base is true if the part that does not depend on Services has changed.
 	base bool

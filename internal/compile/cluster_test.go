@@ -106,7 +106,7 @@ func TestResultIsIndependentOfHistory(t *testing.T) {
 			}
 			catchUp(c)
 			now, in = next, around
-			in.Left = compiletest.Claimed(c) // served frontends stay when a Node object gets their address
+			in.Left = compiletest.Claimed(c) // frontends stay served even if a Node object gets their address
 			if d := cmp.Diff(describe(scratchIn(now, in), allIDs()), describe(c, allIDs())); d != "" {
 				t.Fatalf("-from scratch +after a history of changes:\n%s", d)
 			}

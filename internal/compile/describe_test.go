@@ -59,7 +59,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// If a node lacks its configured scheduler, the node's problems and every Service name the scheduler in use.
+// If a node lacks its configured scheduler, the node's problems and each Service's settings show the scheduler in use.
 func TestLastResortIsDescribed(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.Scheduler = "twos"

@@ -3,7 +3,7 @@
 //
 // The package is pure: the same input always gives the same output (I2). The unit of work is one Service, so the cost of a change is
 // proportional to that Service. Only claims to addresses, and endpoints at addresses of other Services, involve several Services; indexes
-// keep that local (I12).
+// find them (I12).
 //
 // The package is large because every decision about a packet is made here. Each file uses only files in its own group and in the groups
 // above it:
@@ -16,5 +16,5 @@
 //   - all Services: cluster.go, learn.go and update.go keep the result up to date, facts.go receives changes, and served.go and
 //     describe.go explain the result
 //
-// May import: model, want, kernel, inet; of the standard library nothing with a clock, a random number or a logger.
+// May import: model, want, kernel, inet; nothing from the standard library with a clock, random numbers or a logger.
 package compile

@@ -28,7 +28,7 @@ func TestServicesPage(t *testing.T) {
 		"(addresses times ports times ranges) | " + withCommas(defaultBounds.external) + " |",
 		"(addresses times the endpoints of all ports) | " + withCommas(defaultBounds.destinations) + " |",
 		fmt.Sprintf("%d KiB for each virtual server with mh, %d KiB with lblc and lblcr, %d KiB with sh and dh", size("mh"), size("lblc"), size("sh")),
-		fmt.Sprintf("| %d MiB on each node, which are %s virtual servers with mh |", maxTableKiB>>10, withCommas(maxTableKiB/size("mh"))),
+		fmt.Sprintf("| %d MiB on each node, enough for %s virtual servers with mh |", maxTableKiB>>10, withCommas(maxTableKiB/size("mh"))),
 		fmt.Sprintf("Each set has room for %s entries", withCommas(maxElem)),
 		fmt.Sprintf("get fewer, but at least %d,", minShare),
 	} {

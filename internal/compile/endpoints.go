@@ -98,7 +98,7 @@ func merge(into, a, b []Endpoint, compare func(a, b Endpoint) int) {
 }
 
 // rank orders endpoints with the same address; the lowest takes precedence. A running pod comes before a terminating one, ready or not: the
-// terminating pod is about to lose the address or has lost it already. Between equal endpoints, one on this node comes first.
+// terminating pod is about to lose the address or has lost it already. If two endpoints are otherwise equal, the one on this node comes first.
 func rank(e *model.Endpoint, node string) int {
 	remote := 1
 	if isOn(e, node) {
@@ -121,7 +121,7 @@ func rank(e *model.Endpoint, node string) int {
 func isOn(e *model.Endpoint, node string) bool { return node != "" && e.Node == node }
 
 // available picks the endpoints for new connections: the preferred ready endpoints or, if none is ready, terminating endpoints that still
-// serve, so that replacing the last pod loses no client.
+// serve, so that replacing the last pod loses no clients.
 func available(all []Endpoint, prefer func(ready []Endpoint) []Endpoint) []Endpoint {
 	if ready := filter(all, func(e Endpoint) bool { return e.Ready }); len(ready) > 0 {
 		return prefer(ready)
@@ -144,7 +144,7 @@ func byHints(svc *model.Service, ready []Endpoint, n *nodeContext) []Endpoint {
 	return ready
 }
 
-// hinted returns the endpoints with the name among their hints, or none if any endpoint has no hints.
+// hinted returns the endpoints whose hints include the name, or none if any endpoint has no hints.
 func hinted(ready []Endpoint, name string, hints func(Endpoint) []string) []Endpoint {
 	if name == "" || slices.ContainsFunc(ready, func(e Endpoint) bool { return len(hints(e)) == 0 }) {
 		return nil
@@ -205,8 +205,8 @@ func refusedEndpoints(svc *model.Service, n *nodeContext) refusals {
 
 var errVirtual = errors.New("is bound on this node for a Service, so packets to it would be delivered to the node itself")
 
-// checkEndpoint returns why no endpoint can have an address; nil if one can. A gateway can be an endpoint. The first address of a subnet
-// can be one if the kernel treats it as a host address.
+// checkEndpoint returns why an address cannot be an endpoint; nil if it can. A gateway can be an endpoint. So can the first address of a
+// subnet if the kernel treats it as a host address.
 func (n *nodeContext) checkEndpoint(a netip.Addr) error {
 	if n.virtual.has(a) {
 		return errVirtual

@@ -83,7 +83,7 @@ func (c *Cluster) SetRoom(entries int) { c.node.bounds.room = entries }
 // CompileLate puts all work that can wait into the backlog.
 func (c *Cluster) CompileLate() { c.node.work = work{} }
 
-// SmallBounds divides all bounds of a Service, and returns them.
+// SmallBounds divides all bounds of a Service by a number, and returns the results.
 func (c *Cluster) SmallBounds(by int) (ports, endpoints, external, destinations int) {
 	b := &c.node.bounds
 	for _, bound := range []*int{&b.ports, &b.endpoints, &b.external, &b.destinations} {

@@ -101,7 +101,7 @@ func (c *Cluster) Unsettled(all bool) (unsettled []FrontendKey, atNode, waits bo
 // ForgetListeners makes new claims to ports at the node's own addresses wait until the sockets are known again.
 func (c *Cluster) ForgetListeners() { c.node.listeners = nil }
 
-// SchedulersToCheck lists the node's default scheduler and all missing schedulers, whose modules may have been installed since.
+// SchedulersToCheck lists the node's default scheduler and all missing schedulers, whose modules may have been installed in the meantime.
 func (c *Cluster) SchedulersToCheck() []string {
 	check := maps.Clone(c.node.missing)
 	check[c.node.Scheduler] = struct{}{}

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "write what was compiled into the golden
 //	services         what each Service port asks for
 //	health           the health check ports; missing if there are none
 //	problems         the Problems; missing if there are none
-//	base             the part that does not depend on Services; compared only in files that have it
+//	base             the part that does not depend on Services; compared only in files that contain it
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -149,7 +149,7 @@ func (c *Cluster) learnAPIServer(contacts []netip.AddrPort) {
 }
 
 // withAPIServer records the endpoints of the API server's own Service if the Service has changed, and adds the Services whose addresses
-// became or ceased to be such an endpoint. The last known endpoints outlive the Service.
+// are now, or are no longer, among these endpoints. The last known endpoints outlive the Service.
 func (c *Cluster) withAPIServer(changed map[model.ServiceID]*model.Service) map[model.ServiceID]*model.Service {
 	endpoints := apiEndpoints(changed[kubernetes])
 	if len(endpoints) == 0 {

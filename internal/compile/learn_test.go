@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// A change of one Service among many compiles only that Service. A new node with an address of one Service also compiles only that Service.
+// A change to one of many Services recompiles only that Service. So does a new node with an address of that Service.
 func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
 	id := model.ServiceID{Namespace: "default", Name: "svc-05000"}
@@ -41,7 +41,7 @@ func TestChangeOfOneServiceAmongMany(t *testing.T) {
 	}
 }
 
-// The first weight of a Node affects all Services. The agent compiles them in small batches, so a change of one Service does not wait for
+// The first weight of a Node affects all Services. The agent compiles them in small batches, so a change to one Service does not wait for
 // the rest.
 func TestWeightsAreCompiledLater(t *testing.T) {
 	many := compiletest.Many(10_000, 1)
@@ -90,7 +90,7 @@ func TestPodRangesChangeTheRulesOnly(t *testing.T) {
 	}
 }
 
-// Node ports at the node's primary addresses stay open while the Node object is deleted or has no addresses.
+// Node ports at the node's primary addresses stay open if the Node object is deleted or loses its addresses.
 func TestPrimaryAddressesOutliveTheNodeObject(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.NodePorts.Primary = true

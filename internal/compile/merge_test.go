@@ -26,7 +26,7 @@ func TestMergingRunsSortsStably(t *testing.T) {
 	})
 }
 
-// TestReplacedEndpointsAreCounted: after any change of a Service's slices, each address is counted as often as it occurs in the
+// TestReplacedEndpointsAreCounted: after any change to a Service's slices, each address is counted as often as it occurs in the
 // new version.
 func TestReplacedEndpointsAreCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

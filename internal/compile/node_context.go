@@ -15,8 +15,8 @@ type nodeContext struct {
 	learned
 	// claims are the claims to each frontend, sorted; the first one wins.
 	claims map[kernel.ServerKey][]claim
-	// atNodes are the Services that name an external IP at an address of a node or pod, or in the node's networks, by frontend. Load
-	// balancers that claim the same frontend decide whether these Services get it.
+	// atNodes maps frontends to the Services that name an external IP there, if it is an address of a node or pod or in the node's networks.
+	// Load balancers that claim the same frontend decide whether these Services get it.
 	atNodes map[kernel.ServerKey]map[model.ServiceID]struct{}
 	// share limits a Service's entries in each set: see fitSets.
 	share  int

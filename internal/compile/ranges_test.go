@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 )
 
-// If source ranges are nested, the set contains only the outermost one, because it admits the same clients.
+// If source ranges are nested, the set contains only the outermost range, which admits the clients of all of them.
 func TestNestedSourceRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawAddr := func(name string) netip.Addr {

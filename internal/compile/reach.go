@@ -99,7 +99,7 @@ func (n *nodeContext) objectionTo(svc *model.Service, f frontend) *objection {
 // object. If the address were bound here, this node could not reach the other node.
 func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name string) *objection {
 	o := &objection{
-		refusal{"the Node object " + name + " also has this address, so this node cannot reach that node there", "use " + validAddress[f.kind]},
+		refusal{"the Node object " + name + " also has this address, so this node cannot use it to reach that node", "use " + validAddress[f.kind]},
 		yields, f.key.Addr.Addr().String(),
 	}
 	role, ofNetwork := n.network[f.key.Addr.Addr()]
@@ -114,15 +114,15 @@ func (n *nodeContext) objectionAtOtherNode(svc *model.Service, f frontend, name 
 	case slices.ContainsFunc(slices.Concat(svc.LoadBalancerIPs, svc.ExternalIPs), n.own):
 		o.force = leaves // the Service lists nodes, each of which serves it at its own address
 	default:
-		o.reason = "the Node object " + name + " has this address, and this node could no longer reach that node"
+		o.reason = "the Node object " + name + " has this address; if it were served here, this node could not reach that node"
 		o.remedy = "no action is needed if that node serves the Service; otherwise use " + validAddress[f.kind]
 	}
 	return o
 }
 
-// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have the address. This node could not reach that
-// host, and the kernel would accept no route through it, for example if the host is a new gateway. A controller chooses load balancer
-// addresses, so they may be in the node's networks.
+// objectionInOwnSubnet handles an external IP in this node's networks, where any host may have the address. If the address were served,
+// this node could not reach that host, and the kernel would accept no route through it, even if the host is a new gateway. A controller
+// chooses load balancer addresses, so they may be in the node's networks.
 func (n *nodeContext) objectionInOwnSubnet(f frontend) *objection {
 	a := f.key.Addr.Addr()
 	if f.kind != externalIP || within(n.ExternalIPs.Allowed, a) {
@@ -146,7 +146,7 @@ func (n *nodeContext) objectionToOwnClusterIP(svc *model.Service, f frontend) *o
 	a := f.key.Addr.Addr().String()
 	if n.served(svc, f) {
 		return &objection{refusal{
-			"another interface of this node also has the address, so processes of the node answer on the address's other ports",
+			"another interface of this node also has the address, so processes of the node answer on other ports of the address",
 			"remove it from that interface (ip addr show to " + a + ")",
 		}, warns, a}
 	}
@@ -164,10 +164,10 @@ func (n *nodeContext) objectionAtOwnAddress(svc *model.Service, f frontend) *obj
 	case !n.isNewAtNode(svc, f):
 		return nil
 	case n.LocalPorts.Contain(f.key.Addr.Port()):
-		return &objection{refusal{"this node's own connections may start from the port at its own address, and their answers would go to the Service",
+		return &objection{refusal{"this node's own connections may use the port as their source port, and replies to them would go to the Service",
 			otherPort + ", or add the port to the sysctl net.ipv4.ip_local_reserved_ports and restart the agent"}, yields, f.value}
 	case n.listeners == nil:
-		return &objection{refusal{"the agent does not know yet on which ports processes of this node listen", "wait; the agent retries"}, yields, f.value}
+		return &objection{refusal{"the agent does not know yet which ports the processes of this node listen on", "wait; the agent retries"}, yields, f.value}
 	case n.listeners.At(f.key):
 		return &objection{refusal{"a process on this node already listens on this port at the node's address", otherPort + ", or stop the process"}, yields, f.value}
 	}
@@ -179,7 +179,7 @@ func (n *nodeContext) isNewAtNode(svc *model.Service, f frontend) bool {
 	return f.kind == externalIP && n.own(f.key.Addr.Addr()) && n.ExternalIPs.AtNode != AtNodeAll && !n.served(svc, f)
 }
 
-// needsListeners reports whether only the sockets of the node's processes decide if a frontend is served.
+// needsListeners reports whether the decision to serve a frontend depends only on the sockets of the node's processes.
 func (n *nodeContext) needsListeners(svc *model.Service, f frontend) bool {
 	return n.isNewAtNode(svc, f) && !n.LocalPorts.Contain(f.key.Addr.Port()) &&
 		n.checkServiceAddress(f.kind, f.key.Addr.Addr()) == nil && n.objectionForNode(f) == nil
@@ -195,7 +195,7 @@ func (n *nodeContext) objectionForNode(f frontend) *objection {
 	return &objection{refusal{"this node needs the port at its own address for " + use, otherPort}, refuses, f.value}
 }
 
-// nodePortUse names the user of a port at this node's own address; empty if there is none. A controller may add a load balancer's address
+// nodePortUse names what uses a port at this node's own address; empty if there is none. A controller may add a load balancer's address
 // to an interface of the node that announces it. Ports at such an address are refused only if the Node object also has the address.
 func (n *nodeContext) nodePortUse(f frontend) string {
 	switch {
@@ -265,7 +265,7 @@ func (n *nodeContext) checkExternalIP(a netip.Addr, reject func(string, ...any) 
 		return nil
 	}
 	if name := n.nodeOfPod(a); name != "" {
-		return reject("is in the pod range of node %s: a pod would be unreachable", name)
+		return reject("is in the pod range of node %s; if it were served, a pod with this address would be unreachable", name)
 	}
 	return nil
 }

@@ -36,8 +36,8 @@ func toldOnly(c *compile.Cluster, id model.ServiceID, field, reason string) bool
 	return len(ps) == 1 && ps[0].Field == field && strings.Contains(ps[0].Reason, reason) && ps[0].Value != "" && ps[0].Remedy != ""
 }
 
-// I17: no Service gets a port that the node needs as its node port or health check port, even outside the usual range. Its other parts are
-// served.
+// I17: a port that the node needs never becomes a node port or health check port, even outside the usual range. The other parts of the
+// Service are served.
 func TestNodePortsThatTheNodeNeeds(t *testing.T) {
 	cfg := compiletest.Config()
 	cfg.AgentPorts = []uint16{10266, 10249}

@@ -106,7 +106,7 @@ func TestListenersBlockOnlyNewClaims(t *testing.T) {
 	expect(true)
 }
 
-// A node keeps the ports from which its own connections start: replies to these connections would look like new connections to a Service.
+// A node keeps the source ports of its own connections: replies to these connections would look like new connections to a Service.
 func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 	const own, other = "192.0.2.1", "203.0.113.7"
 	cfg := compiletest.Config()
@@ -121,7 +121,7 @@ func TestPortsOfTheNodesOwnConnections(t *testing.T) {
 			t.Errorf("%d: served %t, problems %v", port, !want, c.Problems(svc.ID))
 		}
 		if _, atNode, _ := c.Unsettled(true); atNode {
-			t.Errorf("%d: the agent would list the node's sockets with each change of the Service", port)
+			t.Errorf("%d: the agent would list the node's sockets on each change of the Service", port)
 		}
 	}
 	c := compiletest.Cluster(cfg, nil, home) // an earlier agent served the port
@@ -291,7 +291,7 @@ func TestHostileServicesReachNothing(t *testing.T) {
 			t.Fatal(taken)
 		}
 		if h := c.HealthPort(hostile.ID); h.Port != 0 {
-			t.Fatalf("health checks are answered at port %d", h.Port)
+			t.Fatalf("health checks are answered on port %d", h.Port)
 		}
 		for _, a := range slices.Concat(hostile.ExternalIPs, hostile.LoadBalancerIPs) {
 			if !isServed(c, a.String(), hostile.Ports[0].Port) && !explained(c, hostile, a) {

@@ -48,14 +48,14 @@ func (n *nodeContext) admitNodePorts(svc *model.Service, ports []int) (admitted 
 	return admitted, problems
 }
 
-// everywhere is the address in a claim to a port at all addresses of the node. No Service can have this address.
+// everywhere is used as the address in claims to a port at all addresses of the node. No Service can have this address.
 var everywhere = netip.IPv4Unspecified()
 
 func nodeWide(port uint16) kernel.ServerKey {
 	return kernel.ServerKey{Addr: netip.AddrPortFrom(everywhere, port), Protocol: inet.TCP}
 }
 
-// nodeWideClaims lists the claims of a Service to whole TCP ports of the node: its node ports and its health check port. Connections to a
+// nodeWideClaims lists a Service's claims to TCP ports at all addresses of the node: its node ports and its health check port. Connections to a
 // node port never reach the agent's socket, so one port number cannot serve both purposes. admitNodePorts reports the refused node ports.
 func (n *nodeContext) nodeWideClaims(svc *model.Service) (all []frontend, problems []model.Problem) {
 	for i, p := range svc.Ports[:min(len(svc.Ports), n.bounds.ports)] {
@@ -80,14 +80,14 @@ func noHealthChecks(svc *model.Service, reason string) model.Problem {
 const ftp = 21
 
 // isFTP reports whether IPVS treats a virtual server as an FTP server. IPVS then also finds this virtual server for packets to port 20, and
-// to ports from 1024 that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP
+// to ports from 1024 up that have no virtual server at the address. An all-ports server would not get these packets. With affinity, the FTP
 // server would capture them, even those of the node's own programs, and share client records with the all-ports server.
 func (n *nodeContext) isFTP(key kernel.ServerKey) bool {
 	return !n.Mode.NFTablesBalances() && key.Protocol == inet.TCP && key.Addr.Port() == ftp
 }
 
 // wider returns what a frontend captures beyond its own port, if anything. An FTP frontend captures every port of its address, so only one
-// Service there may have affinity. A port at an address of the node also captures the health check port with the same number, which the API
+// Service at that address may have affinity. A port at an address of the node also captures the health check port with the same number, which the API
 // server may allocate later.
 func (n *nodeContext) wider(key kernel.ServerKey, kind frontendKind, bound bool) (wide kernel.ServerKey, exists bool) {
 	switch {

@@ -19,8 +19,8 @@ var (
 	chainClusterIP = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-CLUSTER-IP"}
 	// Only the node's own packets traverse this chain.
 	chainOutput = kernel.ChainID{Table: "nat", Chain: "KUBE-IPVS-OUTPUT"}
-	// These are kube-proxy's chains. kube-proxy leaves its jumps to them behind, and their rules enforce the source ranges of the time when
-	// it stopped. We keep the chains empty: otherwise a range added later would have no effect.
+	// These are kube-proxy's chains. kube-proxy leaves its jumps to them behind, and their rules enforce the source ranges that
+	// were in force when it stopped. We keep the chains empty: otherwise a range added later would have no effect.
 	chainProxyFirewall  = kernel.ChainID{Table: "filter", Chain: "KUBE-PROXY-FIREWALL"}
 	chainProxyOutFilter = kernel.ChainID{Table: "filter", Chain: "KUBE-IPVS-OUT-FILTER"}
 )
@@ -234,7 +234,7 @@ func firewallRules(f inet.Family) []kernel.Rule {
 	return []kernel.Rule{rule("client is in none of the Service's source ranges", kernel.Drop, toPort(firewalled, f), negated(fromClient(allowed, f)))}
 }
 
-// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS balances it later, nftables now.
+// serveVerdict is the verdict for a new connection to a served port in the nat table: IPVS balances it later, nftables immediately.
 func (cfg Config) serveVerdict() kernel.Verdict {
 	if cfg.Mode.NFTablesBalances() {
 		return kernel.Balance{}

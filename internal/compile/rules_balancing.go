@@ -30,7 +30,7 @@ func balancingRules(cfg Config, f inet.Family) kernel.Ruleset {
 			jump("mangle", "PREROUTING", chainFirewall, "source ranges of load balancers", notEstablished, toPort(firewalled, f)),
 			jump("mangle", "PREROUTING", chainBalancingFilter, "ports of virtual addresses that no Service uses", notEstablished),
 			jump("mangle", "OUTPUT", chainClosed, "ports that are closed to the node itself", notEstablished),
-			jump("filter", "INPUT", chainFilter, "packets that nothing balanced", notEstablished),
+			jump("filter", "INPUT", chainFilter, "packets that no rule has balanced", notEstablished),
 			jump("filter", "FORWARD", ours.forward, "replies of Service endpoints"),
 			jump("nat", "PREROUTING", ours.services, "Services"),
 			jump("nat", "OUTPUT", chainOutput, "Services"),

@@ -39,7 +39,7 @@ func untilLoaded(scheduler string) string {
 // maxTableKiB limits the size of the scheduler tables of one Service.
 const maxTableKiB = 32 << 10
 
-// tablesTooLarge reports whether a scheduler's tables would be too large for the Service: the kernel allocates one for each virtual server.
+// tablesTooLarge reports whether a scheduler's tables would be too large for the Service: every virtual server has its own table.
 func tablesTooLarge(svc *model.Service, scheduler string) bool {
 	return frontendsEverywhere(svc)*model.SchedulerNamed(scheduler).TableKiB > maxTableKiB
 }
@@ -57,7 +57,7 @@ func frontendsEverywhere(svc *model.Service) int {
 }
 
 // SlowStartSteps is the number of steps in which the weight of a new endpoint rises. All weights of a Service with slow start are multiplied
-// by it, so that even a weight of 1 can rise, except for schedulers that read weights as numbers of connections.
+// by it, so that even a weight of 1 can rise. They are not multiplied if the scheduler interprets a weight as a number of connections.
 const SlowStartSteps = 10
 
 // weight multiplies the endpoint's own weight by the weight of its node.

@@ -13,7 +13,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// TestServed: a Service serves the frontends that it wins. When a competing Service is deleted, it also serves the frontends that it had lost.
+// TestServed: a Service is served at the frontends that it wins. When a competing Service is deleted, the frontends lost to it are also served.
 func TestServed(t *testing.T) {
 	first, late := compiletest.Service("first", "10.96.0.1", "10.244.0.1"), compiletest.Service("late", "10.96.0.1", "10.244.0.2")
 	late.Created = late.Created.Add(time.Hour)

@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Compiled is one compiled Service. A compiled Service is immutable: a change of the Service or of its inputs creates a new value. Any
+// Compiled is one compiled Service. A compiled Service is immutable: a change to the Service or its inputs creates a new value. Any
 // goroutine may therefore read it, whereas Cluster is not safe for concurrent use.
 type Compiled struct {
 	service *model.Service

@@ -32,7 +32,7 @@ func frontendsOf(svc *model.Service, n *nodeContext) (c Compiled) {
 				continue
 			}
 			field := fmt.Sprintf("%s[%d]", group.field, i)
-			// Addresses that cannot be served also count, because they cost as much work.
+			// Addresses that cannot be served also count, because they cost just as much work.
 			if reason := left.takeAddress(svc, group.kind, inet.FamilyOf(addr)); reason != nil {
 				rejected = append(rejected, problem(svc, field, addr.String(), reason.reason, reason.remedy))
 				continue
@@ -105,7 +105,7 @@ type allowance struct {
 	to slicePorts
 	// ports are the indices of the served ports.
 	ports []int
-	// endpoints counts the endpoints of the served ports. Each address needs as many destinations.
+	// endpoints counts the endpoints of the served ports. Each address needs that many destinations.
 	endpoints              perFamily
 	external, destinations int
 	bounds                 bounds

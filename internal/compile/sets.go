@@ -53,15 +53,15 @@ var (
 	// guardedIPs are the addresses in firewalled and allPorts. The node's own packets to other addresses, and packets that IPVS has forwarded to
 	// an endpoint, need only one lookup.
 	guardedIPs = setRef{name: "GUARDED-IP", typ: kernel.HashIP, timing: want.Guard}
-	// noLocal ports drop every client: the internal traffic policy is Local, and all endpoints are on other nodes.
+	// noLocal ports drop all packets: the internal traffic policy is Local, and all endpoints are on other nodes.
 	noLocal = setRef{name: "NO-LOCAL", typ: kernel.HashIPPort, timing: want.Guard}
-	// insideOnly ports drop clients outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
+	// insideOnly ports drop packets from outside the cluster: the external traffic policy is Local, and all endpoints are on other nodes. Pods
 	// and the node itself may connect.
 	insideOnly = setRef{name: "INSIDE-ONLY", typ: kernel.HashIPPort, timing: want.Guard}
 	// allPorts are addresses with an all-ports server. The node's own packets reach the server before the filter table, which closes
 	// unserved ports to all other packets.
 	allPorts = setRef{name: "ALL-PORTS", typ: kernel.HashIP, timing: want.Guard}
-	// refused ports are ports of the node's own addresses without endpoints. On virtual addresses, every unserved port is refused.
+	// refused contains ports without endpoints at the node's own addresses. On virtual addresses, every unserved port is refused.
 	refused = setRef{name: "REFUSED", typ: kernel.HashIPPort, timing: want.Guard}
 	// firewalled ports are open only to the clients in allowed.
 	firewalled = setRef{name: "FIREWALLED", typ: kernel.HashIPPort, timing: want.Guard}

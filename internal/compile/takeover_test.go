@@ -26,7 +26,7 @@ func TestSourceRangesOfKubeProxyAreRemoved(t *testing.T) {
 	}
 }
 
-// A chain that is missing in compile.Chains is not read, so every sync would rewrite it.
+// A chain that is missing from compile.Chains is not read, so every sync would rewrite it.
 func TestChainsAreComplete(t *testing.T) {
 	for n := range 6 {
 		cfg := compiletest.Config()

@@ -139,8 +139,8 @@ func (c *Cluster) compile(id model.ServiceID) *Compiled {
 	return compileService(old, &c.node, c.winner)
 }
 
-// replaceClaims replaces the claims of a Service's old version with the claims of the new one. It records in before the best claims to
-// frontends that other Services also claim: those Services are affected only if the best claim changes.
+// replaceClaims replaces the claims of a Service's old version with the claims of the new one. For frontends that other
+// Services also claim, it records the best claim in before: those Services are affected only if the best claim changes.
 func (c *Cluster) replaceClaims(id model.ServiceID, next *Compiled, before claimsBefore) {
 	if old := c.services[id]; old == nil {
 		c.node.virtual.replaceEndpoints(nil, next.service)

@@ -17,7 +17,7 @@ type virtual struct {
 	frontends map[netip.Addr]int
 	// endpoints counts the endpoints at each address.
 	endpoints map[netip.Addr]int
-	// changed are the addresses that became or ceased to be virtual since the last call of takeChanged.
+	// changed are the addresses that became or ceased to be virtual since the last call to takeChanged.
 	changed map[netip.Addr]struct{}
 }
 

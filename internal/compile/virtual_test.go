@@ -44,7 +44,7 @@ const (
 	vip = "10.96.0.2" // of the Service "other"
 )
 
-// lead is a Service with two endpoints: a pod, and another address that the Service other may have.
+// lead is a Service with two endpoints: a pod, and another address that the Service named other may have.
 func lead(to string) *model.Service { return compiletest.Service("lead", "10.96.0.1", pod, to) }
 
 func other(change func(*model.Service)) *model.Service {
@@ -87,7 +87,7 @@ func addrs(texts ...string) []netip.Addr {
 	return all
 }
 
-// wantRefused checks that the Service lead serves both its endpoints, or only the pod with a Problem.
+// wantRefused checks that the Service lead uses both its endpoints or, if refused, uses only the pod and has a Problem.
 func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	t.Helper()
 	var got []string
@@ -112,7 +112,7 @@ func wantRefused(t *testing.T, c *compile.Cluster, addr string, refused bool) {
 	}
 }
 
-// An endpoint is used again when no Service has its address any longer.
+// An endpoint is used again once no Service has its address.
 func TestEndpointBecomesVirtual(t *testing.T) {
 	svc, uninvolved := lead(vip), compiletest.Service("uninvolved", "10.96.0.9", "10.244.0.9")
 	c := scratch(services{svc.ID: svc, uninvolved.ID: uninvolved})

@@ -26,10 +26,10 @@ var conflicts = []conflict{
 		"the first must not be longer than the second"},
 	{[]string{"rules", "iptables.acceptServiceTraffic"},
 		func(s *Settings) bool { return s.Rules == kernel.RulesNFTables && s.AcceptServices },
-		"in nftables, no rule of one table overrides the drop of another; allow Service traffic in the host's firewall, or use iptables"},
+		"in nftables, a rule cannot override a drop in another table; allow Service traffic in the host's firewall, or use iptables"},
 	{[]string{"dataPlane", "iptables.acceptServiceTraffic"},
 		func(s *Settings) bool { return s.DataPlane == kernel.DataPlaneNFTables && s.AcceptServices },
-		"in nftables, no rule of one table overrides the drop of another; allow Service traffic in the host's firewall, or use IPVS and iptables"},
+		"in nftables, a rule cannot override a drop in another table; allow Service traffic in the host's firewall, or use IPVS and iptables"},
 	{[]string{"dataPlane", "rules"},
 		func(s *Settings) bool {
 			return s.DataPlane == kernel.DataPlaneNFTables && s.Rules == kernel.RulesIPTables
@@ -45,7 +45,7 @@ var conflicts = []conflict{
 		func(s *Settings) bool {
 			return s.Egress.Masquerade && (s.LocalMode != localByClusterCIDR || len(s.ClusterCIDRs) == 0)
 		},
-		"the ranges of all pods are required; use the mode ClusterCIDR with a range, because other modes know only this node's pods"},
+		"the ranges of all pods are required; use the mode ClusterCIDR with a range, because other modes detect only this node's pods"},
 	{[]string{"externalIPs.allow", "externalIPs.ranges"},
 		func(s *Settings) bool { return !s.AllowExternalIPs && len(s.ExternalIPRanges) > 0 },
 		"ranges have no effect if external IPs are not allowed; change one of them"},

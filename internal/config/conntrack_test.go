@@ -19,7 +19,7 @@ func TestConntrackLimit(t *testing.T) {
 	}
 }
 
-// The defaults are kube-proxy's, and a timeout of zero sets nothing.
+// The defaults are kube-proxy's, and the agent does not set a timeout of 0.
 func TestConntrackSysctls(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -6,7 +6,7 @@ const docsHead = `# Configuration
 
 This page lists every setting with its flag and default, and shows how to use a kube-proxy
 configuration file. Settings come from defaults, a file and flags; the file overrides defaults, and
-flags override the file. The defaults are those of kube-proxy, except that strict ARP is on.
+flags override the file. The defaults match kube-proxy's, except that strict ARP is on.
 
 <!-- before: printf 'apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nipvs:\n  scheduler: wlc\n' > kube-ipvs.yaml -->
 <!-- before: printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n` +
@@ -84,7 +84,7 @@ The file is YAML or JSON. Unknown and duplicate fields are errors.
 ### KubeProxyConfiguration
 
 The agent reads a kube-proxy configuration (` + "`" + `kubeproxy.config.k8s.io/v1alpha1` + "`" + `) unchanged: on its
-own, among other documents (each causes a warning), or in a ConfigMap, as printed by
+own, in a file with other documents (each causes a warning), or in a ConfigMap, as printed by
 ` + "`" + `kubectl -n kube-system get configmap kube-proxy -o yaml` + "`" + `. As in kube-proxy, null, an empty
 string and a duration of 0 mean the default; only the TCP timeouts of ` + "`" + `conntrack` + "`" + ` can be 0. An unknown
 field causes a warning. kube-proxy ignores most flags if it has a configuration file; in kube-ipvs,
@@ -100,7 +100,7 @@ These fields and flags set the settings above under other names:
 
 const docsWithout = `
 ` + "`" + `mode` + "`" + ` must be ` + "`" + `ipvs` + "`" + `. An empty mode, which means iptables to kube-proxy, causes a warning; any
-other mode is an error. An IPv6 ` + "`" + `bindAddress` + "`" + ` moves the default addresses of the health and metrics
+other mode is an error. An IPv6 ` + "`" + `bindAddress` + "`" + ` changes the default addresses of the health and metrics
 servers to ` + "`" + `[::]:10256` + "`" + ` and ` + "`" + `[::1]:10249` + "`" + `. These ports also apply to an address without a port.
 
 As with kube-proxy, some flags make ` + "`" + `run` + "`" + ` do a single task and exit: ` + "`" + `--cleanup` + "`" + ` does the same as

@@ -110,8 +110,8 @@ func syntaxError(file string, before int, err error) error {
 	return fmt.Errorf("%s: invalid YAML or JSON: %s", file, strings.TrimPrefix(text, "yaml: "))
 }
 
-// recognize reports whether the document is a configuration, and sets its format. An unknown version or kind of a configuration
-// is an error.
+// recognize reports whether the document is a configuration, and sets its format. A configuration with an unknown version or
+// kind is an error.
 func (d *document) recognize() (bool, error) {
 	version, kind := d.scalar("apiVersion"), d.scalar("kind")
 	if version == "" {

@@ -11,7 +11,7 @@ import (
 
 var namesPlace = regexp.MustCompile(`^(fuzz(:\d+(: data\[.*\]:\d+)?)?|default): `)
 
-// FuzzLoad loads any file. Loading must not panic, every error must name the file or a line in it, and a valid configuration must
+// FuzzLoad loads arbitrary files. Loading must not panic, every error must name the file or a line in it, and a valid configuration must
 // survive printing and reloading.
 //
 // Each seed is one field from a file in testdata, because the fuzzer minimizes every interesting input, which takes a minute per
@@ -64,7 +64,7 @@ func loadAnything(t rapid.TB, content []byte) {
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			if !namesPlace.MatchString(line) {
-				t.Errorf("the error does not say where: %q", line)
+				t.Errorf("the error does not say where the mistake is: %q", line)
 			}
 		}
 		return
@@ -75,9 +75,9 @@ func loadAnything(t rapid.TB, content []byte) {
 	}
 	again, err := (&Flags{File: "fuzz"}).load(text)
 	if err != nil {
-		t.Fatalf("cannot be loaded again: %v\n%s", err, text)
+		t.Fatalf("the printed configuration cannot be loaded: %v\n%s", err, text)
 	}
 	if !again.equal(loaded) {
-		t.Errorf("differs when loaded again:\n%s", text)
+		t.Errorf("the printed configuration differs when loaded:\n%s", text)
 	}
 }

@@ -69,7 +69,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// Every printed form of a configuration is a file with the same meaning.
+// Every printed form of a configuration can be loaded and means the same.
 func TestPrintedConfigurationLoads(t *testing.T) {
 	for _, file := range files(t) {
 		loaded, err := loadFile(t, file)
@@ -89,7 +89,7 @@ func TestPrintedConfigurationLoads(t *testing.T) {
 					t.Fatalf("%v\n%s", err, text)
 				}
 				if d := cmp.Diff(loaded.Settings, again.Settings, byText); d != "" {
-					t.Errorf("loaded again it differs (-was +is):\n%s\n%s", d, text)
+					t.Errorf("the printed configuration differs when loaded (-was +is):\n%s\n%s", d, text)
 				}
 				if len(again.Warnings) > 0 {
 					t.Errorf("warnings: %q", again.Warnings)

@@ -25,7 +25,7 @@ type translation struct {
 var translations = []translation{
 	{field: "mode", flag: "proxy-mode", kind: kindText, translate: proxyMode, ours: "the mode, which must be ipvs"},
 	{field: "logging.verbosity", flag: "v", short: "v", kind: kindNumber, to: "logging.level", translate: verbosity,
-		ours: "--log-level: info, or debug from 4"},
+		ours: "--log-level: info, or debug for 4 and above"},
 	{flag: "logging-format", kind: kindText, to: "logging.format",
 		translate: func(words []string) ([]string, []string, []invalidWord) { return words, nil, nil }, ours: "--log-format"},
 	{field: "featureGates", flag: "feature-gates", kind: kindPairs, to: "externalIPs.allow", translate: featureGates,
@@ -63,7 +63,7 @@ func verbosity(words []string) (ours, warnings []string, invalid []invalidWord) 
 	n, err := strconv.Atoi(words[0])
 	switch {
 	case err != nil || n < 0:
-		return nil, nil, []invalidWord{{0, "must be a number from 0; 4 and more mean debug"}}
+		return nil, nil, []invalidWord{{0, "must be a number, 0 or more; 4 and above mean debug"}}
 	case n >= 4:
 		return []string{"debug"}, nil, nil
 	}
@@ -105,7 +105,7 @@ const (
 	protobuf  = "the agent always requests protobuf"
 	otherMode = "it applies to another proxy mode"
 	windows   = "it applies only to Windows"
-	logOption = "the log has only levels and two formats"
+	logOption = "the log supports only levels and two formats"
 )
 
 var inapplicables = []inapplicable{
@@ -161,7 +161,7 @@ func isZero(k kind, words []string) bool {
 	return words[0] == ""
 }
 
-// dropUnset removes the inputs that kube-proxy reads as "not set".
+// dropUnset removes the inputs that kube-proxy treats as "not set".
 func dropUnset(inputs map[string]input) {
 	for _, row := range table {
 		in, ok := inputs[row.path]

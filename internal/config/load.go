@@ -33,7 +33,7 @@ func (l *Loaded) Given() []Given {
 	return all
 }
 
-// With returns the defaults, overridden by these values. It ignores settings and values that this version does not have.
+// With returns the defaults, overridden by the given values. It ignores settings and values that this version does not support.
 func With(values map[string]string) *Settings {
 	l := newLoading()
 	for _, row := range table {
@@ -149,8 +149,8 @@ func (l *loading) applyFlags(flags map[string]input) {
 	l.apply(inputs)
 }
 
-// collect returns the inputs of a file or of flags by the paths of kube-ipvs's settings. A setting overrides a
-// translation.
+// collect returns the inputs from a file or from flags, by the path of the kube-ipvs setting. An input for the setting itself
+// overrides a translated input.
 func (l *loading) collect(source map[string]input, name func(field, flag string) string) map[string]input {
 	inputs := map[string]input{}
 	for _, t := range translations {
@@ -166,7 +166,7 @@ func (l *loading) collect(source map[string]input, name func(field, flag string)
 	return inputs
 }
 
-// translate converts an input for kube-proxy to an input for kube-ipvs, and adds it.
+// translate converts a kube-proxy input to a kube-ipvs input, and adds it to inputs.
 func (l *loading) translate(t translation, in input, inputs map[string]input) {
 	if in.mistyped {
 		l.invalid[t.to] = true

@@ -38,13 +38,13 @@ func (l *Loaded) equal(o *Loaded) bool { return len(l.Changed(o)) == 0 }
 // hungFor is the number of intervals after which an unfinished read of the file counts as hung.
 const hungFor = 6
 
-var errHung = errors.New("read the configuration: the read does not end, so changes have no effect; check the file's disk or network file system")
+var errHung = errors.New("read the configuration: the read hangs, so changes have no effect; check the file's disk or network file system")
 
 // Watch polls the file until the context ends. For each new version of the file, it calls changed with the new configuration, or
 // with the reason why the file cannot be used. Without a file it returns immediately.
 //
-// It polls because the file is small, because ConfigMaps change by replacing symbolic links two directories up, and because a node
-// can run out of inotify instances.
+// It polls because the file is small, because the kubelet updates a ConfigMap by replacing a symbolic link in another directory, and
+// because a node can run out of inotify instances.
 func (f *Flags) Watch(ctx context.Context, started *Loaded, interval time.Duration, changed func(*Loaded, error)) {
 	if f.File != "" {
 		newFileWatch(f, started).run(ctx, interval, func() ([]byte, error) { return readFile(f.File) }, changed)
@@ -80,7 +80,7 @@ func (w *fileWatch) run(ctx context.Context, interval time.Duration, read func()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	ended := make(chan func(), 1)
-	waits := 0 // the intervals since the running read began; 0 if none runs
+	waits := 0 // number of intervals since the current read began; 0 if no read is running
 	for {
 		select {
 		case <-ctx.Done():

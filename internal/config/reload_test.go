@@ -133,7 +133,7 @@ func TestWatchFollowsConfigMap(t *testing.T) {
 }
 
 func TestWatchWithoutFileReturns(t *testing.T) {
-	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("reported a change") })
+	(&Flags{}).Watch(t.Context(), &Loaded{}, time.Hour, func(*Loaded, error) { t.Error("Watch reported a change without a file") })
 }
 
 // Over changes the settings that can change at run time, and reports the others as waiting.
@@ -173,7 +173,7 @@ func takenAtRunTime(s *Settings) atRunTime {
 
 // A changed setting either reaches the running agent or is reported as waiting for a restart, as the table specifies.
 func TestSettingsApplyAsTheTableSays(t *testing.T) {
-	// matters changes the other settings that a setting depends on.
+	// Some settings have an effect only if another setting has a certain value. These functions set that value.
 	matters := map[string]func(*Settings){
 		"detectLocal.bridgeInterface":     func(s *Settings) { s.LocalMode = localByBridge },
 		"detectLocal.interfaceNamePrefix": func(s *Settings) { s.LocalMode = localByInterfacePrefix },

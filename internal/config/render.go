@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML prints every setting in kube-ipvs's format, with its origin in a comment. The result is a file with the same meaning.
+// YAML prints every setting in kube-ipvs's format, with its origin in a comment. The result is a valid configuration file.
 func (l *Loaded) YAML() ([]byte, error) { return encodeYAML(l.document(every, l.origin)) }
 
 // ChangedYAML prints the settings that differ from their defaults, in kube-ipvs's format.

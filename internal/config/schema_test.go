@@ -27,7 +27,7 @@ func TestChartSchema(t *testing.T) {
 	goldentest.Compare(t, file, before+begin+definition+end+after)
 }
 
-// fieldSchema returns the schema of a field, or of a mapping with one line per field. A null field is not set.
+// fieldSchema returns the schema of a field, or of a mapping with one line per field. Every field may be null, which means that it is not set.
 func fieldSchema(path, indent string) string {
 	all := ourFields()
 	if _, leaf := all[path]; leaf {
@@ -83,7 +83,7 @@ func anys(words []string) (list []any) {
 	return list
 }
 
-// asJSON encodes a value that always has a JSON form.
+// asJSON encodes a value that is always valid in JSON.
 func asJSON(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

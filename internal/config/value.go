@@ -115,7 +115,7 @@ const maxKernelSeconds = math.MaxInt32 / 1000
 
 // kernelTimeout is a timeout that the kernel keeps in whole seconds.
 func kernelTimeout(at *time.Duration) value {
-	rule := fmt.Sprintf("must be whole seconds such as 90s or 15m, at most %ds, or 0 to keep the kernel's value", maxKernelSeconds)
+	rule := fmt.Sprintf("must be a whole number of seconds such as 90s or 15m, at most %ds, or 0 to keep the kernel's value", maxKernelSeconds)
 	return duration(at, rule, func(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d <= maxKernelSeconds*time.Second })
 }
 
@@ -127,7 +127,7 @@ func listenAddress(at *string) value {
 	})
 }
 
-// maxSocketPath is the kernel's limit for the path of a Unix socket, less the suffix that the agent adds while creating it.
+// maxSocketPath is the kernel's limit on the length of a Unix socket's path, minus the suffix that the agent adds while creating it.
 const maxSocketPath = 95
 
 func socketPath(at *string) value {
@@ -140,8 +140,8 @@ func filePath(at *string) value {
 	return text(at, rule, func(s string) bool { return s == "" || filepath.IsAbs(s) && !strings.HasSuffix(s, "/") })
 }
 
-// maxInterfaceName is the kernel's limit for the name of an interface. A prefix must be one character shorter, because iptables counts the
-// trailing +.
+// maxInterfaceName is the kernel's limit on the length of an interface name. A prefix must be one character shorter, because iptables counts
+// the trailing +.
 const maxInterfaceName, maxInterfacePrefix = 15, 14
 
 func interfaceName(at *string) value { return partOfName(at, "an interface name", maxInterfaceName) }

@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// serve opens the parts, runs them concurrently and closes them. second describes a process that may be a second agent; nil for none.
+// serve opens the parts, runs them concurrently and closes them. second describes a process that might be a second agent; nil for none.
 func serve(ctx context.Context, cfg Config, started time.Time, second error) error {
 	settings, log := &cfg.Loaded.Settings, cfg.Log
 	node, err := OpenNode(ctx, cfg.Machine, settings, log)
@@ -136,14 +136,14 @@ func startProblems(node *Node, settings *config.Settings, second error) (all []m
 func secondAgent(why error) model.Problem {
 	return model.Problem{
 		Field: "node lock", Reason: "another process could be a second agent: " + why.Error(),
-		Remedy: "if the process is an agent, stop it, and let all agents of a node use the host's /run/kube-ipvs; otherwise stop that process",
+		Remedy: "if the process is an agent, stop it, and mount the host's /run/kube-ipvs into all agents of a node; otherwise stop the process",
 	}
 }
 
 func withoutIPVS(why string) model.Problem {
 	return model.Problem{
 		Field: "--data-plane", Value: kernel.DataPlaneAuto,
-		Reason: "nftables balances connections, because " + why + ": at random by weight, without schedulers, connection limits and counts",
+		Reason: "nftables balances connections, because " + why + ": at random by weight, without schedulers, connection limits or counts",
 		Remedy: "load the module ip_vs and restart the agent, or use --data-plane=nftables to accept this",
 	}
 }

@@ -39,7 +39,7 @@ type recorder struct {
 	looked     bool
 }
 
-// HasDevice fails on the first call, as it does if an interface of another type has the name. The agent must start anyway, and its syncs
+// HasDevice fails on the first call, as if an interface of another type had the device's name. The agent must start anyway, and its syncs
 // report the failure.
 func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	r.mu.Lock()
@@ -51,7 +51,7 @@ func (r *recorder) HasDevice(ctx context.Context) (bool, error) {
 	return r.Fake.HasDevice(ctx)
 }
 
-// Apply records the writing goroutine. Rules have their own goroutine.
+// Apply records the writing goroutine. A separate goroutine writes rules.
 func (r *recorder) Apply(ctx context.Context, ops []kernel.Op) []error {
 	if ops[0].KindOf() == kernel.KindRules {
 		defer r.count(r.ruleWrites[ops[0].Object.(kernel.Ruleset).Family])()
@@ -198,7 +198,8 @@ func TestBadServiceDoesNotAffectOthers(t *testing.T) {
 	}
 }
 
-// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules. Meanwhile, the source changes and other goroutines request views.
+// TestOneWriter proves I10: only one goroutine writes to the kernel, and only one at a time writes rules, even while the source changes
+// and other goroutines request views.
 func TestOneWriter(t *testing.T) {
 	r := start(t, map[string]string{"good.yaml": goodService})
 	r.await(t, services(1))

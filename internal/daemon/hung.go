@@ -9,9 +9,9 @@ import (
 // A call on a hung file system never returns, and nothing can interrupt it. The functions in this file abandon its goroutine.
 
 const (
-	// readLimit is the maximum time that the start waits for an optional file.
+	// readLimit is how long the agent waits for an optional file when it starts.
 	readLimit = 5 * time.Second
-	// stopLimit is the maximum time that the shutdown waits for a file.
+	// stopLimit is how long the agent waits for a file when it stops.
 	stopLimit = 5 * time.Second
 )
 

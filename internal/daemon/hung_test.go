@@ -65,8 +65,8 @@ func (s stuckSource) Run(context.Context) error {
 	return nil
 }
 
-// A token file on a hung file system, or a credential plugin that hangs, does not keep the agent from exiting, although client-go
-// interrupts neither.
+// A token file on a hung file system, or a credential plugin that hangs, does not keep the agent from exiting, even though client-go
+// cannot interrupt them.
 func TestHungCredentialsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

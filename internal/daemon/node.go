@@ -22,10 +22,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Machine is the operating system as the daemon uses it. Tests replace it.
+// Machine is the daemon's interface to the operating system. Tests replace it.
 type Machine struct {
-	// Check probes the machine and chooses its mode. Open opens the machine's kernel in that mode; the ports are the source ports of the
-	// node's own connections.
+	// Check probes the machine and chooses its mode. Open opens the kernel in that mode; it also returns the source
+	// ports of the node's own connections.
 	Check func(context.Context, preflight.Needs) preflight.Result
 	Open  func(*config.Settings, preflight.Choice, *zap.Logger) (Kernel, kernel.Ports, error)
 	// Lock waits for the node lock. While another process holds it, waiting is called with an error that describes that process.
@@ -47,7 +47,7 @@ type Kernel interface {
 	Close() error
 }
 
-// Node is the machine as the run, plan and cleanup commands use it.
+// Node is this machine, opened for the run, plan or cleanup command.
 type Node struct {
 	preflight.Choice
 	Kernel Kernel
@@ -57,7 +57,7 @@ type Node struct {
 // errUnfit means that the machine lacks something that every Service needs.
 var errUnfit = errors.New("this node cannot serve Services; see above")
 
-// OpenNode checks that this machine can serve Services, and opens it. It changes nothing.
+// OpenNode opens this machine if it can serve Services. It changes nothing.
 func OpenNode(ctx context.Context, m Machine, settings *config.Settings, log *zap.Logger) (*Node, error) {
 	found := m.Preflight(ctx, settings)
 	for _, f := range found.Findings {
@@ -129,7 +129,7 @@ func (n *Node) Config(settings *config.Settings) compile.Config {
 
 func openThisKernel(settings *config.Settings, chosen preflight.Choice, log *zap.Logger) (Kernel, kernel.Ports, error) {
 	if chosen.Mode.NFTablesBalances() {
-		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits and counts",
+		log.Warn("nftables balances connections: at random by weight, without schedulers, connection limits or counts",
 			zap.String("because", chosen.WhyDataPlane))
 	}
 	log.Info("keeping sets and rules in "+chosen.RulesName(), zap.String("because", chosen.WhyRules), zap.String("version", chosen.Version),

@@ -76,7 +76,7 @@ func (n *Node) Plan(ctx context.Context, settings *config.Settings, version stri
 	return a.Plan(ctx)
 }
 
-// Preview returns what an agent would serve on this node and the virtual servers that the kernel has.
+// Preview returns what an agent would serve on this node, and the virtual servers that exist in the kernel.
 func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (
 	v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error,
 ) {

@@ -20,7 +20,7 @@ func protectFromOOM(adjustment int, log *zap.Logger) {
 	}
 	have, _ := os.ReadFile(oomScoreFile)
 	if score, unread := strconv.Atoi(strings.TrimSpace(string(have))); unread == nil && score < 0 {
-		log.Debug("oom_score_adj stays as the parent process set it", zap.Int("wanted", adjustment), zap.Int("have", score))
+		log.Debug("keeping the oom_score_adj that the parent process set", zap.Int("wanted", adjustment), zap.Int("have", score))
 		return
 	}
 	log.Warn("cannot set oom_score_adj: the kernel may kill the agent early when memory runs out",

@@ -47,8 +47,8 @@ type reloader struct {
 	nftables bool
 }
 
-var errAcceptServices = errors.New("accept-service-traffic cannot work with nftables, which this node uses: no rule of one table overrides the drop " +
-	"of another; allow Service traffic in the host's firewall (docs/coexistence.md), or restart with --rules=iptables")
+var errAcceptServices = errors.New("accept-service-traffic cannot work with nftables, which this node uses: a rule cannot override a drop in " +
+	"another table; allow Service traffic in the host's firewall (docs/coexistence.md), or restart with --rules=iptables")
 
 // run watches the file until the context ends. An invalid file changes nothing.
 func (r *reloader) run(ctx context.Context, every time.Duration) {
@@ -56,7 +56,7 @@ func (r *reloader) run(ctx context.Context, every time.Duration) {
 		r.flags.Watch(ctx, r.current.inForce.Load(), every, func(changed *config.Loaded, err error) { r.take(ctx, changed, err) })
 	}
 	if !stopsInTime(ctx, watch) {
-		r.log.Warn("the last read of the configuration file did not end: its file system hangs", zap.Duration("after", stopLimit))
+		r.log.Warn("the last read of the configuration file did not finish: its file system hangs", zap.Duration("after", stopLimit))
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 
 const configHead = "apiVersion: config.kube-ipvs.io/v1alpha1\nkind: Configuration\nhostnameOverride: node-1\n"
 
-// TestReload: changes of the file take effect without a restart, and the log names the settings that need a
+// TestReload: changes to the file take effect without a restart, and the log names the settings that need a
 // restart. An invalid file changes nothing; the log and the status show its error until the file is valid.
 func TestReload(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
@@ -60,7 +60,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("no warning that oomScoreAdj needs a restart: %v", logs.All())
 	}
 	if adj := r.current.settings().OOMScoreAdj; adj == 7 {
-		t.Error("a setting that needs a restart is in force")
+		t.Error("a setting that needs a restart took effect")
 	}
 
 	write("ipvs: {scheduler: fastest}\n")
@@ -76,7 +76,7 @@ func TestReload(t *testing.T) {
 	<-ended
 }
 
-// TestReloadPassesOnEverySetting: every setting that can change while the agent runs comes from the configuration.
+// TestReloadPassesOnEverySetting: the agent receives every setting that can change at run time.
 func TestReloadPassesOnEverySetting(t *testing.T) {
 	common := []string{
 		"--masquerade-all", "--nodeport-addresses=primary", "--ipvs-exclude-cidrs=203.0.113.0/24", "--accept-service-traffic",

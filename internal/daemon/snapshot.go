@@ -27,7 +27,7 @@ type snapshot struct {
 	path     string
 	source   *Source
 	log      *zap.Logger
-	earlier  *agent.LastKnown // nil without a usable file
+	earlier  *agent.LastKnown // nil if there is no usable file
 	recorder *lastknown.Recorder
 
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ type snapshot struct {
 	served bool
 }
 
-// openSnapshot reads the snapshot. It returns nil without a configured file or API server.
+// openSnapshot reads the snapshot. It returns nil if no file is configured or the source is not an API server.
 func openSnapshot(settings *config.Settings, node string, source *Source, log *zap.Logger) *snapshot {
 	if settings.SnapshotFile == "" || source.api == nil {
 		return nil
@@ -111,7 +111,7 @@ func (s *snapshot) record(source agent.Source) agent.Source {
 
 func (s *snapshot) run(ctx context.Context) {
 	if s != nil && !stopsInTime(ctx, s.recorder.Run) {
-		s.log.Warn("the last write of the snapshot did not end: its file system hangs", zap.Duration("after", stopLimit))
+		s.log.Warn("the last write of the snapshot did not finish: its file system hangs", zap.Duration("after", stopLimit))
 	}
 }
 

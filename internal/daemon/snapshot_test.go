@@ -79,7 +79,7 @@ func TestSnapshotOfARebuiltCluster(t *testing.T) {
 		t.Errorf("the new authority alone: %v", s.err)
 	}
 	trust(rebuilt)
-	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "from another cluster") {
+	if s := start(); s.lastKnown() != nil || s.err == nil || !strings.Contains(s.err.Error(), "from a different cluster") {
 		t.Errorf("a rebuilt cluster: error %v", s.err)
 	}
 	if err := os.Remove(bundle); err != nil {

@@ -62,7 +62,7 @@ func openSource(settings *config.Settings, nodeName, version string, log *zap.Lo
 	return &Source{Source: source, api: api, lastContact: source.LastContact, contacts: source.Contacts, lastErrors: source.LastError}, nil
 }
 
-// openTelemetry opens metrics, health and Events. Events go to the API server that is the source, if there is one.
+// openTelemetry sets up metrics, health and Events. It posts Events only if the source is an API server.
 func openTelemetry(
 	ctx context.Context, cfg Config, current *current, node *Node, source *Source, last *snapshot, traffic *traffic, loopbacks *loopback.Ports,
 ) (*telemetry.Telemetry, error) {
@@ -122,7 +122,7 @@ func (s *Source) telemetry(last *snapshot) telemetry.Source {
 func (s *Source) run(ctx context.Context, log *zap.Logger) error {
 	var failure error
 	if !stopsInTime(ctx, func(ctx context.Context) { failure = s.Source.Run(ctx) }) {
-		log.Warn("the source has not ended: a file or credential plugin that it reads hangs", zap.Duration("after", stopLimit))
+		log.Warn("the source did not stop: a file or credential plugin hangs", zap.Duration("after", stopLimit))
 		return nil // the goroutine may still write to failure
 	}
 	return failure

@@ -26,7 +26,7 @@ type statusServer struct {
 	current *current
 	node    *Node
 	source  *Source
-	// problems returns the problems of this node that the loop's views lack.
+	// problems returns the problems of this node that are not in the loop's views.
 	problems func() []model.Problem
 	snapshot *snapshot
 }
@@ -60,7 +60,7 @@ func (a *statusServer) complete(v *view.View) {
 	v.AddNodeProblems(a.problems())
 }
 
-// sources returns the API server's kinds of objects, or the directory of manifests, which has no last contact.
+// sources returns one source per kind of object from the API server, or the directory of manifests, which has no last contact.
 func (a *statusServer) sources() []view.Source {
 	if a.source.lastContact == nil {
 		return []view.Source{{Name: "manifests in " + a.current.settings().Manifests}}

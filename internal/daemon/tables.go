@@ -39,7 +39,7 @@ func (t *tables) read() telemetry.Tables {
 	return all
 }
 
-// readNumber returns nil if the file does not exist, as without the module nf_conntrack.
+// readNumber returns nil if the file does not exist, for example because the nf_conntrack module is not loaded.
 func readNumber(file string) *uint64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestReadNumber(t *testing.T) {
 	}
 }
 
-// Virtual servers from before a switch of the data plane stay in the kernel; their table does not matter.
+// Virtual servers from before a data plane switch stay in the kernel. Their table is not reported.
 func TestNoIPVSTableWhereNFTablesBalances(t *testing.T) {
 	got := (&tables{mode: kernel.NFTablesOnly}).read()
 	if got.Connections != nil || got.Buckets != nil {

@@ -15,7 +15,7 @@ import (
 // traffic reads the counters of virtual servers for metrics. It has its own socket, so that scrapes do not wait for the loop.
 type traffic struct{ servers *ipvs.Backend }
 
-// openTraffic returns no counters if nftables balances, because its maps have none.
+// openTraffic reads no counters if nftables balances connections, because nftables maps have none.
 func openTraffic(settings *config.Settings, mode kernel.Mode) (*traffic, error) {
 	if mode.NFTablesBalances() || settings.MetricsServicePorts == 0 && settings.MetricsEndpoints == 0 {
 		return &traffic{}, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// awaitLock takes the node lock. While another process holds the lock, the log, the health and metrics servers and
+// awaitLock waits for the node lock and acquires it. While another process holds the lock, the log, the health and metrics servers and
 // the status socket report the wait, except on addresses that the other process uses.
 func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	w := &waitingRoom{cfg: cfg}
@@ -26,7 +26,7 @@ func awaitLock(ctx context.Context, cfg Config) (*nodelock.Lock, error) {
 	return lock, err
 }
 
-// waitingRoom runs the servers while the agent waits. The servers start with the first reason to wait.
+// waitingRoom runs the servers while the agent waits. The servers start when the agent first has to wait.
 type waitingRoom struct {
 	cfg       Config
 	telemetry *telemetry.Waiting
@@ -59,7 +59,7 @@ func (w *waitingRoom) open(ctx context.Context) {
 	if settings.StatusSocket == "" {
 		return
 	}
-	// Failures are not logged: the process that holds the lock usually has the socket as well.
+	// Failures are not logged: the process that holds the lock usually uses the socket as well.
 	server := status.NewServer(status.Config{Path: settings.StatusSocket, View: w.view, Log: zap.NewNop()})
 	w.running.Go(func() { server.Run(ctx) })
 }

@@ -26,8 +26,8 @@ func NewFailures(w *Target, have *kernel.State) *Failures {
 	return &Failures{want: w, have: have, missing: map[condition]error{}}
 }
 
-// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so missing parts of the
-// base stay missing. All other failures are forgotten.
+// Next starts an incremental sync. An incremental sync does not compare the base that all Services depend on, so failures of the base are
+// remembered. All other failures are forgotten.
 func (f *Failures) Next() *Failures {
 	next := NewFailures(f.want, f.have)
 	for c, err := range f.missing {
@@ -278,7 +278,7 @@ func (f *Failures) guardsAddress(m kernel.Member) bool {
 	return set.Timing == want.Guard && m.Element.Protocol == 0
 }
 
-// failedAt lists what failed at the ports of an address, sorted. An entry for the whole address may guard any port there.
+// failedAt lists what failed on the ports of an address, sorted. An entry for the whole address may guard any port there.
 func (f *Failures) failedAt(addr netip.Addr) []condition {
 	var failed []condition
 	for c := range f.missing {

@@ -5,5 +5,5 @@
 // their reasons, depend.go the operations to skip after a failure, scope.go the objects that are ours, drain.go and lingering.go the
 // conditions for removing a destination or a virtual server with open connections.
 //
-// May import: kernel, want, inet; of the standard library nothing with a clock, a random number or a logger.
+// May import: kernel, want, inet, and the parts of the standard library that contain no clock, random numbers or logger.
 package diff

@@ -10,9 +10,9 @@ import (
 )
 
 // settleLingering decides which of the checked virtual servers stay because of open connections although another virtual server replaces
-// them: an all-ports server for per-port servers, or vice versa. Deleting the virtual server would end its connections without a reason
-// in the cluster (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP flows move
-// immediately. ended is true if a virtual server no longer stays.
+// them: an all-ports server for per-port servers, or vice versa. Deleting such a virtual server would end its connections although nothing
+// in the cluster requires it (I13), so there is no time limit. As with destinations, this applies only to TCP connections: UDP and SCTP
+// flows move immediately. ended is true if a virtual server no longer lingers.
 func (t *Target) settleLingering(have *kernel.State, keys map[kernel.ServerKey]struct{}, touched *want.Touched, opt Options) (ended bool) {
 	var lingered []kernel.ServerKey
 	for key := range keys {

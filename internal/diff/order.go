@@ -14,13 +14,13 @@ const (
 	phaseEarlyMembersIn
 	// Guards drop or masquerade packets before the port opens or its destinations change.
 	phaseGuardsIn
-	// Guards of a port that already has only the wanted endpoints are removed early: otherwise the new rules would drop packets that are
-	// served now.
+	// If a port already has only the wanted endpoints, its unwanted guards are removed early: otherwise the new rules would drop packets
+	// that are served now.
 	phaseIdleGuardsOut
 	// These entries belong to ports that already answer, because kube-proxy or an earlier agent programmed them. They come before the
 	// rules, so that no packet is rejected or left unmasqueraded.
 	phaseAnsweringMembersIn
-	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may get a packet
+	// From here on, unserved ports of virtual addresses are closed and packets are masqueraded. No new virtual server may receive a packet
 	// before that. An agent that captures the API server's address minutes before it masquerades would cut the node off.
 	phaseRules
 	// The seal comes after all entries of the ledger: if the agent is killed in between, the next agent continues the adoption.

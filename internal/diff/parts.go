@@ -15,7 +15,7 @@ import (
 // plan's order (I7). The agent may stop after any part. A plan that changes objects on which all Services depend stays whole.
 //
 // waited counts how often Services were in a part that had to wait for the next sync. Half of the first part is reserved for the Services
-// that have waited most, so that a stream of small changes delays no Service forever.
+// that have waited most often, so that a stream of small changes delays no Service forever.
 func (p Plan) Parts(size int, w *Target, waited map[want.ServiceID]int) []Plan {
 	if p.Len() <= size || p.changesBase(w) {
 		return []Plan{p}
@@ -69,13 +69,13 @@ func (p Plan) cut(size int) []Plan {
 	return pieces
 }
 
-// grouping groups the operations whose order matters: those on a virtual server and, if an operation concerns its whole address, all those
-// at the address.
+// grouping groups the operations whose order matters: all operations on a virtual server or, if one of them concerns its whole address, all
+// operations on that address.
 type grouping struct {
 	want *Target
 	// whole are the addresses with an operation that concerns the whole address.
 	whole map[netip.Addr]bool
-	// groups are in the order of the plan; index has their positions.
+	// groups are in the order of the plan; index contains their positions.
 	groups []group
 	index  map[kernel.ServerKey]int
 	// endpoints contains the groups with a destination at an endpoint's address.
@@ -84,7 +84,7 @@ type grouping struct {
 
 type group struct {
 	ops int
-	// service is the number of operations of the group's Service, or of the smallest if there are several.
+	// service is the number of operations of the group's Service, or of the smallest Service if there are several.
 	service int
 	// waited counts how often one of the group's Services has waited.
 	waited int
@@ -131,7 +131,7 @@ func removesServer(op kernel.Op) bool {
 	return isServer && op.Verb == kernel.Delete
 }
 
-// takeTurns reserves half of a part for the smallest groups. The groups that have waited most follow.
+// takeTurns reserves half of a part for the smallest groups. The groups that have waited most often follow.
 func takeTurns(order []*group, size int) []*group {
 	small, filled := 0, 0
 	for small < len(order) && filled+order[small].ops <= size/2 {
@@ -163,7 +163,7 @@ func Waiting(left []Plan, w *Target, waited map[want.ServiceID]int) map[want.Ser
 
 func (g *grouping) owner(op kernel.Op) want.ServiceID { return ownerOf(op, g.want) }
 
-// ownerOf returns zero if no Service has the object any longer.
+// ownerOf returns zero if the object no longer belongs to a Service.
 func ownerOf(op kernel.Op, w *Target) want.ServiceID {
 	if server := w.Server(placeOf(op)); server != nil {
 		return server.Owner.Service

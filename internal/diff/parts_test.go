@@ -31,7 +31,7 @@ func TestPartsServeInOrder(t *testing.T) {
 	}
 }
 
-// One change of a Service with many virtual servers is in the same plan as small changes of other Services, even at the same address.
+// A plan changes a Service with many virtual servers and several small Services, partly at the same address. The small changes come first.
 func TestSmallChangesComeFirst(t *testing.T) {
 	all := func(endpoint string) []*model.Service {
 		large := compiletest.Service("large", "10.96.0.1", endpoint)

@@ -72,8 +72,8 @@ func (b *builder) plan() Plan {
 	return p
 }
 
-// sortOps orders the operations of a phase, which are of one kind and about different objects, so that equal input gives equal plans.
-// Sysctls, the device and rulesets keep their order of declaration. Destinations keep the order of their virtual servers.
+// sortOps sorts the operations of a phase, so that equal input gives equal plans. The operations are of one kind and concern different
+// objects. Sysctls, the device and rulesets keep their order of declaration. Destinations keep the order of their virtual servers.
 func sortOps(ops []kernel.Op) {
 	switch ops[0].Object.(type) {
 	case kernel.Member:

@@ -47,8 +47,8 @@ func TestConvergesFromAnyState(t *testing.T) {
 	})
 }
 
-// I7: the starting state is that of kube-proxy, or of an agent that lost some of its rules and sets. At every step of the plan, packets
-// to a port that stays served are accepted, and masqueraded on the way to the endpoint.
+// I7: the plan starts from the state that kube-proxy, or an agent that lost some of its rules and sets, left behind. At every step of the
+// plan, packets to a port that stays served are accepted, and masqueraded on the way to the endpoint.
 func TestTakeoverHasNoGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := anyWant(t, "wanted")
@@ -222,7 +222,7 @@ func dropRules(fake *kerneltest.Fake, base want.Base) {
 	}
 }
 
-// A damage may fail, because its target may not exist.
+// Each function damages the kernel state. It may fail, because its target may not exist.
 var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.ClearServers() },
 	func(f *kerneltest.Fake, _ want.Base, r *rand.Rand) { _ = f.DelServer(anyKey(r)) },
@@ -265,7 +265,7 @@ var damages = []func(*kerneltest.Fake, want.Base, *rand.Rand){
 		s.Type = []kernel.SetType{kernel.HashIP, kernel.HashIPPort, kernel.HashIPPortIP}[r.IntN(3)]
 		_ = f.CreateSet(s)
 	},
-	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an unknown set with our name
+	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // an unknown set with our prefix
 		_ = f.CreateSet(kernel.Set{Name: compile.SetPrefix + "OLD", Type: kernel.HashIP, Family: inet.IPv4, MaxElem: 9})
 	},
 	func(f *kerneltest.Fake, base want.Base, r *rand.Rand) { // members of an earlier agent
@@ -378,7 +378,7 @@ func TestFailuresKeepTheOrder(t *testing.T) {
 	})
 }
 
-// tryAll returns the violations that failed operations may cause.
+// tryAll tries every operation of a plan. It returns the violations that are acceptable because an operation failed.
 func tryAll(
 	t *rapid.T, fake *kerneltest.Fake, w *diff.Target, checker *difftest.Checker, allowed []string, fails func() bool, r *rand.Rand,
 ) []string {

@@ -9,9 +9,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// This file decides which objects are ours (I5). Chains, sets and the device are ours by name, a virtual server by its owner record. An
-// address on kube-ipvs0 is ours by the ledger or the set of virtual addresses. If only the agent uses kube-ipvs0, all its addresses can
-// be ours. Everything else is foreign and stays unchanged.
+// This file decides which objects are ours (I5). Chains, sets and the device are ours if they have our names. A virtual server is ours if
+// it has an owner record. An address on kube-ipvs0 is ours if it is in the ledger or the set of virtual addresses. If only the agent uses
+// kube-ipvs0, all its addresses can be ours. Everything else is foreign and stays unchanged.
 
 // foreign lists the given keys of existing virtual servers that are not ours and must not be adopted.
 func foreign(w *Target, have *kernel.State, keys []kernel.ServerKey, opt Options) []kernel.ServerKey {
@@ -129,7 +129,7 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 			l.Addresses = append(l.Addresses, addr)
 		}
 	}
-	if len(l.Addresses) > 0 { // with many Services, listing our addresses takes long
+	if len(l.Addresses) > 0 { // with many Services, listing our addresses takes a long time
 		ours := ownedAddresses(w, have, opt)
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(addr netip.Addr) bool {
 			_, ok := ours[addr]
@@ -148,8 +148,8 @@ func findLeftovers(w *Target, have *kernel.State, opt Options) Leftovers {
 }
 
 // ownedAddresses lists the addresses that are ours according to the ledger or the set of virtual addresses. It includes the node's own
-// addresses at which a port is served, because they will be in the ledger: they must not be on kube-ipvs0. If nothing else uses the
-// device and the ledger is lost, it includes all addresses. An nftables flush while no agent runs loses the ledger, for example.
+// addresses that serve a port, because they will be in the ledger. These addresses must not be on kube-ipvs0. If nothing else uses the
+// device and the ledger is lost, for example by an nftables flush while no agent runs, it includes all addresses.
 func ownedAddresses(w *Target, have *kernel.State, opt Options) map[netip.Addr]struct{} {
 	ours := map[netip.Addr]struct{}{}
 	for _, set := range w.Base().Sets {

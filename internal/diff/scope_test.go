@@ -32,8 +32,8 @@ type scopeTest struct {
 	name         string
 	unwanted     bool // no Service wants it
 	bound        bool // its address is on kube-ipvs0
-	recorded     bool // the ledger has it
-	lost         bool // the ledger has no seal
+	recorded     bool // the ledger contains it
+	lost         bool // the ledger does not contain the seal
 	before       bool // kube-ipvs0 has another address
 	known        bool // this agent has served it
 	contested    bool
@@ -181,7 +181,7 @@ func TestAddressScope(t *testing.T) {
 	}
 }
 
-// If nftables balances, only the agent uses kube-ipvs0. If the ledger is lost, all addresses on kube-ipvs0 are ours.
+// If nftables does the load balancing, only the agent uses kube-ipvs0. If the ledger is lost, all addresses on kube-ipvs0 are ours.
 func TestAddressesAfterAFlush(t *testing.T) {
 	cfg := config4()
 	cfg.Mode = kernel.NFTablesOnly
@@ -201,8 +201,8 @@ func member(set, addr string) kernel.Member {
 	return kernel.Member{Set: set, Element: kernel.Element{Addr: bound(addr).Addr}}
 }
 
-// While a foreign virtual server has a wanted key, nothing that depends on our virtual server is wanted. After its deletion, our virtual
-// server is wanted again.
+// While a foreign virtual server has the key of one of ours, nothing that depends on our virtual server is wanted. Once the foreign virtual
+// server is deleted, ours is wanted again.
 func TestForeignServerComesAndGoes(t *testing.T) {
 	fake := newFake()
 	key := tcp("10.96.0.1:80")
@@ -249,7 +249,7 @@ func TestSealComesLast(t *testing.T) {
 	}
 }
 
-// A foreign virtual server at the seal's address is not ours.
+// A foreign virtual server at the seal's address does not become ours.
 func TestSealIsNoServer(t *testing.T) {
 	fake := newFake()
 	w := diff.NewTarget(clusterOf().Want())
@@ -283,7 +283,7 @@ func TestTouchedLeavesForeignObjects(t *testing.T) {
 	}
 }
 
-// A virtual server that we are about to create, or that a list should show, must be looked up before anything is written.
+// A virtual server that we are about to create, or that is missing from a full read, must be looked up before anything is written.
 func TestUnclear(t *testing.T) {
 	fake := newFake()
 	w := diff.NewTarget(clusterOf(compiletest.Service("web", "10.96.0.1", "10.244.0.1"), compiletest.Service("new", "10.96.0.2")).Want())
@@ -298,23 +298,23 @@ func TestUnclear(t *testing.T) {
 		return diff.Decide(w, fake.State(), diff.Scope{All: listed, Listed: listed, Touched: touched, LookedUp: nothing}, read()).Unclear
 	}
 	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{fresh}) {
-		t.Errorf("touched: %v", got)
+		t.Errorf("unclear among the touched virtual servers: %v", got)
 	}
 	if got := unclear(true); len(got) > 0 {
-		t.Errorf("listed: %v", got)
+		t.Errorf("unclear after a full read: %v", got)
 	}
 	must(t, fake.DelServer(old))
 	if got := unclear(false); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("touched, after the deletion of the old virtual server: %v", got)
+		t.Errorf("unclear among the touched virtual servers after the deletion of the old one: %v", got)
 	}
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old}) {
-		t.Errorf("listed, after the deletion of the old virtual server: %v", got)
+		t.Errorf("unclear after a full read and the deletion of the old virtual server: %v", got)
 	}
 	must(t, fake.AddServer(serverAt(fresh), to("192.168.1.1:80", 1)))
 	plan(w, fake.State(), read()) // the new virtual server is foreign
 	must(t, fake.DelServer(fresh))
 	if got := unclear(true); !slices.Equal(got, []kernel.ServerKey{old, fresh}) {
-		t.Errorf("listed, after the deletion of the foreign virtual server: %v", got)
+		t.Errorf("unclear after a full read and the deletion of the foreign virtual server: %v", got)
 	}
 }
 
@@ -329,8 +329,8 @@ func opNamed(t *testing.T, p diff.Plan, command string) kernel.Op {
 	return kernel.Op{}
 }
 
-// The node gets an address that is also on kube-ipvs0, no matter which program added it there. A node address with a served port must
-// not be on kube-ipvs0: the plan that creates the virtual server also removes the address.
+// The node gets an address that is also on kube-ipvs0. It does not matter which program added it there. A node address with a served port
+// must not be on kube-ipvs0: the plan that creates the virtual server also removes the address.
 func TestOwnAddressLeavesTheDevice(t *testing.T) {
 	svc := compiletest.Service("web", "10.96.0.1", "10.244.0.1")
 	svc.Ports[0].NodePort = 30080

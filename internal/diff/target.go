@@ -21,7 +21,7 @@ type Target struct {
 	// share client affinity, because the kernel cannot change a virtual server's port. lingersAt lists their keys by address.
 	lingering map[kernel.ServerKey]*want.Server
 	lingersAt map[netip.Addr][]kernel.ServerKey
-	// members contains, for each member, the difference between its number of users here and in the wanted state.
+	// members maps each member to the difference between its number of users here and in the wanted state.
 	members map[kernel.Member]int
 }
 
@@ -50,7 +50,7 @@ func (t *Target) Server(key kernel.ServerKey) *want.Server {
 	return t.want.Servers[key]
 }
 
-// Servers iterates over all virtual servers, in no order.
+// Servers iterates over all virtual servers, in no particular order.
 func (t *Target) Servers(yield func(kernel.ServerKey, *want.Server) bool) {
 	for key, server := range t.want.Servers {
 		if t.foreign[key] == nil && !yield(key, server) {
@@ -80,7 +80,7 @@ func (t *Target) Count() int { return len(t.want.Servers) - len(t.foreign) + len
 // Foreign returns the wanted virtual servers whose key belongs to a foreign virtual server. They are not written.
 func (t *Target) Foreign() map[kernel.ServerKey]*want.Server { return t.foreign }
 
-// Lingering iterates over the keys of the virtual servers that linger, in no order.
+// Lingering iterates over the keys of the virtual servers that linger, in no particular order.
 func (t *Target) Lingering() iter.Seq[kernel.ServerKey] { return maps.Keys(t.lingering) }
 
 // Lingers reports whether a virtual server lingers.
@@ -89,7 +89,7 @@ func (t *Target) Lingers(key kernel.ServerKey) bool { return t.lingering[key] !=
 // HasMember reports whether a set should contain the member.
 func (t *Target) HasMember(m kernel.Member) bool { return t.want.Count(m)+t.members[m] > 0 }
 
-// Members iterates over the members of sets, in no order.
+// Members iterates over the members of sets, in no particular order.
 func (t *Target) Members(yield func(kernel.Member) bool) {
 	for m := range t.want.Members {
 		if (len(t.members) == 0 || t.HasMember(m)) && !yield(m) {
@@ -103,7 +103,7 @@ func (t *Target) Members(yield func(kernel.Member) bool) {
 	}
 }
 
-// ServersAt lists the virtual servers that need the address on kube-ipvs0, in no order. The caller must not change the list.
+// ServersAt lists the virtual servers that need the address on kube-ipvs0, in no particular order. The caller must not change the list.
 func (t *Target) ServersAt(a netip.Addr) []kernel.ServerKey {
 	at := t.want.ServersAt(a)
 	if len(t.foreign) > 0 {
@@ -118,7 +118,7 @@ func (t *Target) ServersAt(a netip.Addr) []kernel.ServerKey {
 // HasAddress reports whether the address should be on kube-ipvs0.
 func (t *Target) HasAddress(a netip.Addr) bool { return len(t.ServersAt(a)) > 0 }
 
-// Addresses iterates over the addresses that should be on kube-ipvs0, in no order.
+// Addresses iterates over the addresses that should be on kube-ipvs0, in no particular order.
 func (t *Target) Addresses(yield func(netip.Addr) bool) {
 	for a := range t.want.Addresses {
 		if (len(t.foreign) == 0 || t.HasAddress(a)) && !yield(a) {

@@ -41,7 +41,7 @@ func TestTargetFollows(t *testing.T) {
 	})
 }
 
-// The virtual servers are those of other programs, or of an agent that has lost its ledger.
+// otherServers returns virtual servers of other programs, or of an agent that has lost its ledger.
 func otherServers(t *rapid.T, keys map[kernel.ServerKey]struct{}) *kernel.State {
 	have := newFake().State()
 	for _, key := range slices.SortedFunc(maps.Keys(keys), kernel.ServerKey.Compare) {
@@ -65,7 +65,7 @@ func same(t *rapid.T, a, b *diff.Target) {
 	}
 	members := func(w *diff.Target) []kernel.Member { return slices.SortedFunc(w.Members, kernel.Member.Compare) }
 	if !slices.Equal(members(a), members(b)) {
-		t.Fatalf("members %v; made anew: %v", members(a), members(b))
+		t.Fatalf("members %v; newly created target: %v", members(a), members(b))
 	}
 	for _, w := range [][2]*diff.Target{{a, b}, {b, a}} {
 		for addr := range w[0].Addresses {

@@ -18,7 +18,7 @@ const (
 	shown = 5
 )
 
-// examples truncates a list to its first entries and the number of the rest.
+// examples shortens a list to its first entries and a count of the rest.
 func examples(all []string) []string {
 	if len(all) <= shown {
 		return all
@@ -85,7 +85,7 @@ func checkConflicts(f Facts) []finding.Finding {
 		}
 	}
 	if len(left) > 0 {
-		found = append(found, finding.New(finding.Warning, "addresses", "another program added addresses to kube-ipvs0 that no Service uses, or virtual servers at such addresses",
+		found = append(found, finding.New(finding.Warning, "addresses", "another program added virtual servers, or addresses on kube-ipvs0, that no Service uses",
 			examples(left), "if nothing needs them, "+run(removals)))
 	}
 	return found

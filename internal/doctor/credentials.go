@@ -22,14 +22,14 @@ import (
 type Credential struct {
 	Name         string
 	Begins, Ends time.Time
-	// Renew is the remedy after the expiry.
+	// Renew tells the operator how to replace an expired credential.
 	Renew string
 }
 
 const (
 	serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
-	// doctor warns this long before the expiry, but no earlier than in the last tenth of the lifetime: some tokens live
-	// for an hour.
+	// doctor warns this long before the expiry, but not before the last tenth of the lifetime: some tokens live only an
+	// hour.
 	expiresSoon     = 30 * 24 * time.Hour
 	soonOfLifetime  = 10
 	credentials     = "certificates and token"

@@ -65,7 +65,7 @@ func turnsProxyOff(settings string) bool {
 	return false
 }
 
-// running returns the description of a running program, or "" if the program does not run.
+// running returns the description of a running program, or "" if the program is not running.
 func (f *Facts) running(name string) string {
 	for _, p := range f.Programs {
 		if p.name == name {
@@ -75,7 +75,7 @@ func (f *Facts) running(name string) string {
 	return ""
 }
 
-// serving returns the evidence that another program serves Services: with eBPF, with Open vSwitch, or with an embedded
+// serving returns the evidence that another program serves Services through eBPF, Open vSwitch or an embedded
 // kube-proxy.
 func (f *Facts) serving() (serves []string) {
 	if f.ConnectPrograms > 0 {
@@ -90,7 +90,7 @@ func (f *Facts) serving() (serves []string) {
 		serves = append(serves, "the interface ovn-k8s-mp0 of OVN-Kubernetes, which serves Services in Open vSwitch, is up")
 	}
 	if p := f.running(k3sServer); p != "" && !f.K3sProxyOff {
-		serves = append(serves, p+" runs an embedded kube-proxy, which none of its settings disables (disable-kube-proxy)")
+		serves = append(serves, p+" runs an embedded kube-proxy; its settings do not disable it (disable-kube-proxy)")
 	}
 	return serves
 }
@@ -122,7 +122,7 @@ func checkDataPlanes(f Facts) []finding.Finding {
 			"let only one program serve Services: disable the other one (Cilium: kubeProxyReplacement: false; Calico: bpfEnabled: false; K3s: disable-kube-proxy: true), "+
 				"or remove kube-ipvs from this node; see docs/when-not-to-use.md")
 	case len(may) > 0:
-		return finding.One(finding.Notice, "other data plane", "a program that can serve Services runs on this node; there is no evidence that it does", may,
+		return finding.One(finding.Notice, "other data plane", "a program that can serve Services is running on this node; there is no evidence that it does", may,
 			"nothing to do, unless connections to Services do not appear in `kube-ipvs conns`")
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 const denials = "denials of AppArmor and SELinux"
 
-// recentDenial is the age of the oldest denial that doctor reports if the agent's start time is unknown.
+// If the agent's start time is unknown, doctor ignores denials older than this.
 const recentDenial = 24 * time.Hour
 
 var (

@@ -53,7 +53,7 @@ var breakages = []breakage{
 	{"failed source", func(_ *testing.T, n *node) { n.View.Sources[0].Error = "forbidden" }, finding.Broken, []string{"source Service", "forbidden"}},
 	{"stale source", func(_ *testing.T, n *node) { old := noon.Add(-20 * time.Minute); n.View.Sources[0].LastContact = &old }, finding.Broken,
 		[]string{"source Service", "20m0s ago"}},
-	{"long sync", func(_ *testing.T, n *node) { n.View.Agent.Busy = true }, finding.Warning, []string{"a sync takes a long time", "state as of 2026-03-01T12:00:00Z"}},
+	{"long sync", func(_ *testing.T, n *node) { n.View.Agent.Busy = true }, finding.Warning, []string{"a sync is taking a long time", "state as of 2026-03-01T12:00:00Z"}},
 	{"not ready", func(_ *testing.T, n *node) {
 		n.answers["http://127.0.0.1:10256/readyz"] = Answer{Status: 503, Body: "waiting\n"}
 	}, finding.Broken, []string{"/readyz", "503", "waiting"}},
@@ -86,7 +86,7 @@ var breakages = []breakage{
 	}, "", nil},
 	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, finding.Warning, []string{"7 problems", "and 2 more"}},
 	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, finding.Warning, []string{"1 problem\n"}},
-	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning, []string{"another proxy runs", "kube-proxy (process 77)"}},
+	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning, []string{"another proxy is running", "kube-proxy (process 77)"}},
 	{"kube-proxy's leftovers", func(_ *testing.T, n *node) {
 		n.left = []kernel.Leftover{itsJump, {Place: kernel.OldSets, Name: "KUBE-LOOP-BACK"}}
 	},
@@ -166,12 +166,12 @@ var breakages = []breakage{
 		[]string{"eth0/arp_announce = 0, must be 2", "speaker (process 88)"}},
 	{"strictARP", func(_ *testing.T, n *node) { n.arp("1", "2") }, "", nil},
 	{"forwarded packets with IPVS", func(_ *testing.T, n *node) { n.forward() }, "", nil},
-	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, finding.Broken, []string{"IPv4: -P FORWARD DROP", "no rule of 0 accepts", "--ctstate DNAT"}},
+	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, finding.Broken, []string{"IPv4: -P FORWARD DROP", "none of its rules (0) accepts", "--ctstate DNAT"}},
 	{"forwarded packets of Docker", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i docker0 ! -o docker0 -j ACCEPT",
 			"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-	}, finding.Broken, []string{"no rule of 4 accepts"}},
+	}, finding.Broken, []string{"none of its rules (4) accepts"}},
 	{"accepted forwarded packets", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-m conntrack --ctstate DNAT -j ACCEPT")
@@ -260,7 +260,7 @@ func TestEveryCheckHasABreakage(t *testing.T) {
 	}
 	for i := range checks {
 		if !fired[i] {
-			t.Errorf("no breakage makes check %d find something", i)
+			t.Errorf("no breakage makes check %d find anything", i)
 		}
 	}
 }

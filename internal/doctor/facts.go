@@ -20,13 +20,13 @@ import (
 
 // Host is the machine that doctor examines.
 type Host interface {
-	// ReadFile reads a file of /proc, /sys, /etc or /run. The error is fs.ErrNotExist if it does not exist.
+	// ReadFile reads a file in /proc, /sys, /etc or /run. The error is fs.ErrNotExist if it does not exist.
 	ReadFile(name string) ([]byte, error)
 	// Tail reads the end of a log.
 	Tail(name string) ([]byte, error)
 	// Names lists a directory.
 	Names(dir string) ([]string, error)
-	// Get requests a URL of this host.
+	// Get requests a URL on this host.
 	Get(url string) (status int, body string, err error)
 	// Leftovers lists the kernel objects that kube-proxy uses, or has left behind.
 	Leftovers() ([]kernel.Leftover, error)
@@ -145,7 +145,7 @@ const (
 	kubeProxyMode     = "http://127.0.0.1:10249/proxyMode"
 )
 
-// Read reads the facts in the host's files and at its ports.
+// Read gathers the facts from the host's files and ports.
 func (f *Facts) Read(host Host) {
 	h := reader{host, f}
 	f.readProcesses(h)
@@ -265,7 +265,7 @@ func (f *Facts) readProcesses(h reader) {
 		if _, err := strconv.Atoi(pid); err != nil {
 			continue
 		}
-		comm, _ := h.may("/proc/"+pid+"/comm", subject) // a process may have ended
+		comm, _ := h.may("/proc/"+pid+"/comm", subject) // a process may have exited
 		switch p := (program{strings.TrimSpace(comm), pid}); {
 		case slices.Contains(proxies, p.name):
 			f.Processes = append(f.Processes, p.String())

@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// TestAnotherProxyOnOurPort: if no agent runs, a response from the agent's port comes from another proxy.
+// TestAnotherProxyOnOurPort: if no agent is running, a response from the agent's port comes from another proxy.
 func TestAnotherProxyOnOurPort(t *testing.T) {
 	n := well()
 	n.View, n.Silence = nil, "no agent responds"
@@ -32,7 +32,7 @@ func TestInAContainer(t *testing.T) {
 	report := Examine(n.Facts)
 	for _, subject := range []string{"modules loaded at boot", "processes of other proxies", pinned, managers, denials} {
 		if !slices.ContainsFunc(report.Unchecked, func(u string) bool { return strings.HasPrefix(u, subject+": ") }) {
-			t.Errorf("%q does not say that %s are not checked", report.Unchecked, subject)
+			t.Errorf("unchecked subjects %q do not include %s", report.Unchecked, subject)
 		}
 	}
 	if report.Verdict != Well || len(report.Findings) > 0 || len(report.Unchecked) != 5 {
@@ -40,8 +40,8 @@ func TestInAContainer(t *testing.T) {
 	}
 }
 
-// TestTunnelsWithoutMTU: doctor does not report tunnels if the pods' routes limit the packet size, because doctor
-// cannot read these routes. Examples are cilium_vxlan with MTU 1500 and the tunnels of Open vSwitch.
+// TestTunnelsWithoutMTU: doctor does not report tunnels if the pods' routes limit the packet size, because it cannot
+// read those routes. Examples are cilium_vxlan with MTU 1500 and the tunnels of Open vSwitch.
 func TestTunnelsWithoutMTU(t *testing.T) {
 	for _, i := range []kernel.Interface{
 		{Name: "cilium_vxlan", Kind: "vxlan", MTU: 1500, Up: true, PerPacket: true}, {Name: "genev_sys_6081", Kind: "geneve", MTU: 65000, Up: true, PerPacket: true},
@@ -109,7 +109,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestModeWithoutAgent: if no agent runs, the checks depend on the mode that an agent would choose if it started now.
+// TestModeWithoutAgent: if no agent is running, the checks depend on the mode that an agent would choose if it started now.
 func TestModeWithoutAgent(t *testing.T) {
 	for mode, examined := range map[kernel.Mode]bool{kernel.IPVSWithIPTables: true, kernel.IPVSWithNFTables: true, kernel.NFTablesOnly: false} {
 		n := well()

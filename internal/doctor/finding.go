@@ -14,7 +14,7 @@ const Well = "well"
 
 // Report is the result of all checks.
 type Report struct {
-	// Verdict is the highest severity, broken or warning, or else well.
+	// Verdict is the severity of the most serious finding (broken or warning), or else well.
 	Verdict string `json:"verdict"`
 	// Findings are sorted by severity, the most serious first.
 	Findings []finding.Finding `json:"findings"`
@@ -63,7 +63,7 @@ func Examine(f Facts) Report {
 // Print writes the report as text.
 func (r Report) Print(w io.Writer) error {
 	err := finding.Print(w, r.Findings)
-	fmt.Fprintf(w, "paths of packets followed: %d, with connections: %d\n", r.Paths, r.Connected)
+	fmt.Fprintf(w, "packet paths traced: %d, test connections opened: %d\n", r.Paths, r.Connected)
 	for _, u := range r.Unchecked {
 		fmt.Fprintf(w, "not checked: %s\n", finding.Printable(u))
 	}

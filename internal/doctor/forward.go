@@ -20,7 +20,7 @@ func checkForward(f Facts) []finding.Finding {
 	var dropped, unsure, accept []string
 	for _, family := range inet.Families {
 		if l := f.Rules[family]; l.Policies[forward] == "DROP" && !f.acceptsForwarded(l) {
-			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and no rule of %d accepts them", family, len(l.Rules[forward])))
+			dropped = append(dropped, fmt.Sprintf("%s: -P FORWARD DROP, and none of its rules (%d) accepts them", family, len(l.Rules[forward])))
 			accept = append(accept, kernel.Programs(family)+" -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT")
 		}
 	}

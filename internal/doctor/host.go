@@ -21,14 +21,14 @@ const (
 	reservedPorts  = "net/ipv4/ip_local_reserved_ports"
 )
 
-// neighborLimits are the sysctls that limit the neighbor table of a family. neighborCounts are the files with the
-// number of entries.
+// neighborLimits are the sysctls that limit the neighbor table of a family. neighborCounts are the files that
+// show the number of entries.
 var (
 	neighborLimits = map[inet.Family]string{inet.IPv4: "net/ipv4/neigh/default/gc_thresh3", inet.IPv6: "net/ipv6/neigh/default/gc_thresh3"}
 	neighborCounts = map[inet.Family]string{inet.IPv4: "/proc/net/stat/arp_cache", inet.IPv6: "/proc/net/stat/ndisc_cache"}
 )
 
-// announcers are programs that answer ARP requests for addresses of load balancers: MetalLB's speaker and kube-vip.
+// announcers are programs that answer ARP requests for load balancer addresses: MetalLB's speaker and kube-vip.
 var announcers = []string{"speaker", "kube-vip"}
 
 func (f *Facts) readInterfaces(h reader) {
@@ -125,7 +125,7 @@ func (f *Facts) readNeighbors(h reader) {
 	}
 }
 
-// firstOfSecondLine parses the number of entries, in hexadecimal, which the kernel repeats for each CPU.
+// firstOfSecondLine parses the hexadecimal number of entries. The kernel repeats it on a line for each CPU.
 func firstOfSecondLine(text string) int {
 	_, rest, _ := strings.Cut(text, "\n")
 	first, _, _ := strings.Cut(strings.TrimSpace(rest), " ")

@@ -46,7 +46,7 @@ var complaints = []complaint{
 
 var logTime = regexp.MustCompile(`^(?:<\d+>)?\[ *(\d+)\.\d+\]`)
 
-// readLog reads the kernel's log and its uptime, because the timestamps in the log are relative to boot.
+// readLog reads the kernel's log and uptime. The timestamps in the log are relative to boot.
 func (f *Facts) readLog(h reader) {
 	const subject = "kernel's log"
 	text, err := h.KernelLog()

@@ -53,7 +53,7 @@ func (f *Facts) readNetworkManager(h reader, index int, exists bool) {
 	files := h.mayReadAll(managers, ".conf", "/etc/NetworkManager/conf.d", "/run/NetworkManager/conf.d", "/usr/lib/NetworkManager/conf.d")
 	main, _ := h.may("/etc/NetworkManager/NetworkManager.conf", managers)
 	if !slices.ContainsFunc(append(files, main), leavesAlone) {
-		f.Unlisted = append(f.Unlisted, "NetworkManager: no unmanaged-devices in its configuration names "+kernel.Device)
+		f.Unlisted = append(f.Unlisted, "NetworkManager: no unmanaged-devices setting in its configuration names "+kernel.Device)
 	}
 }
 

@@ -43,7 +43,7 @@ func (f *Facts) wideTunnels(widest int) (evidence []string) {
 			more += overIPv6
 		}
 		if i.MTU+more > widest {
-			evidence = append(evidence, fmt.Sprintf("%s (%s) has MTU %d and adds %d bytes, the uplink has MTU %d", i.Name, i.Kind, i.MTU, more, widest))
+			evidence = append(evidence, fmt.Sprintf("%s (%s) has MTU %d and adds %d bytes, but the uplink has MTU %d", i.Name, i.Kind, i.MTU, more, widest))
 		}
 	}
 	return evidence
@@ -59,7 +59,7 @@ func (f *Facts) widePods(widest int) (evidence []string) {
 	}
 	for _, i := range f.Interfaces {
 		if f.podInterface(i) && i.Up && i.MTU > path && !f.plugin() {
-			evidence = append(evidence, fmt.Sprintf("%s (%s), which leads to pods, has MTU %d, %s has MTU %d", i.Name, i.Kind, i.MTU, through, path))
+			evidence = append(evidence, fmt.Sprintf("%s (%s), which leads to pods, has MTU %d, but %s has MTU %d", i.Name, i.Kind, i.MTU, through, path))
 		}
 	}
 	return evidence

@@ -17,13 +17,13 @@ const (
 	clockLeeway = time.Minute
 )
 
-// checkClock finds a clock that is wrong or not synchronized: certificates and tokens are valid only at the right time.
+// checkClock finds a clock that is wrong or not synchronized: certificates and tokens fail on a node with the wrong time.
 func checkClock(f Facts) []finding.Finding {
 	var found []finding.Finding
 	for _, c := range f.Credentials {
 		if f.Now.Add(clockLeeway).Before(c.Begins) {
 			found = append(found, finding.New(finding.Broken, "clock", "behind; a certificate or token that the agent uses is not valid yet",
-				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s begins %s", c.Name, c.Begins.UTC().Format(timeFormat))},
+				[]string{fmt.Sprintf("the clock says %s", f.Now.UTC().Format(timeFormat)), fmt.Sprintf("%s is valid from %s", c.Name, c.Begins.UTC().Format(timeFormat))},
 				"set the clock, and start a time service such as chronyd"))
 		}
 	}
@@ -60,8 +60,8 @@ func checkNeighbors(f Facts) (found []finding.Finding) {
 	return found
 }
 
-// checkForwarding finds interfaces on which forwarding is off although the node forwards: a network service may have
-// reset it.
+// checkForwarding finds interfaces on which forwarding is off although it is on for the node: a network service may
+// have reset it.
 func checkForwarding(f Facts) (found []finding.Finding) {
 	var off []string
 	for _, name := range f.routed() {
@@ -92,8 +92,8 @@ func checkForwarding(f Facts) (found []finding.Finding) {
 // defaultNodePorts is the API server's default of --service-node-port-range.
 var defaultNodePorts = kernel.PortRange{First: 30000, Last: 32767}
 
-// checkLocalPorts finds node ports in the range of local ports: replies to a connection from a node port go to the
-// Service.
+// checkLocalPorts finds node ports in the range of local ports. If a connection from this node uses a node port as its
+// source port, the replies go to the Service.
 func checkLocalPorts(f Facts) []finding.Finding {
 	all, err := parsePorts(f.Sysctls[localPorts])
 	reserved, err2 := parsePorts(f.Sysctls[reservedPorts])
@@ -120,8 +120,8 @@ func checkLocalPorts(f Facts) []finding.Finding {
 		"sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (plus the ports already reserved), and make it permanent (/etc/sysctl.d)")
 }
 
-// checkARP finds a node that answers ARP requests for every virtual address, although another program announces it. If
-// the agent sets these sysctls, checkSysctls covers them.
+// checkARP finds a node that answers ARP requests for every virtual address, although another program announces these
+// addresses. If the agent sets the sysctls, checkSysctls covers them.
 func checkARP(f Facts) []finding.Finding {
 	if f.View == nil {
 		return nil
@@ -148,7 +148,7 @@ func checkARP(f Facts) []finding.Finding {
 		return nil
 	}
 	found := finding.New(finding.Notice, "strictARP", "off; this node answers ARP requests for every load balancer address, which misleads clients on its network",
-		evidence, "set ipvs.strictARP to true, unless no load balancer address is announced by ARP (MetalLB in layer 2 mode, kube-vip)")
+		evidence, "if another program announces load balancer addresses by ARP (MetalLB in layer 2 mode, kube-vip), set ipvs.strictARP to true")
 	if len(f.Announcers) > 0 {
 		found.Severity, found.Evidence = finding.Warning, append(found.Evidence, f.Announcers...)
 	}

@@ -43,11 +43,11 @@ func checkProxies(f Facts) []finding.Finding {
 	case beside:
 		return finding.One(finding.Notice, "other proxy", "another proxy serves its own Services on this node, as configured with service-proxy-name", evidence, "nothing to do")
 	case running:
-		return finding.One(finding.Warning, "other proxy", "another proxy runs on this node; if it serves the same Services, the two undo each other's changes",
+		return finding.One(finding.Warning, "other proxy", "another proxy is running on this node; if it serves the same Services, the two undo each other's changes",
 			evidence, replace)
 	}
-	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy runs on this node or left them behind", evidence,
-		"if kube-proxy runs, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
+	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy is running on this node or left them behind", evidence,
+		"if kube-proxy is running, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
 }
 
 func sortedChains(l kernel.RuleListing) []kernel.ChainID {
@@ -206,7 +206,7 @@ func checkReversePath(f Facts) []finding.Finding {
 		own, all := f.Sysctls[reversePathPrefix+name+"/rp_filter"], f.Sysctls[reversePathPrefix+"all/rp_filter"]
 		if max(own, all) == "1" {
 			strict = append(strict, fmt.Sprintf("%s%s/rp_filter = %s, all/rp_filter = %s", reversePathPrefix, name, own, all))
-			commands = append(commands, "sysctl -w "+finding.Word("net/ipv4/conf/"+name+"/rp_filter=2")) // a name may have dots
+			commands = append(commands, "sysctl -w "+finding.Word("net/ipv4/conf/"+name+"/rp_filter=2")) // a name may contain dots
 		}
 	}
 	if len(strict) == 0 {

@@ -166,7 +166,7 @@ func pathsTo(s view.Service, f view.Frontend, pods []netip.Addr) []Path {
 }
 
 // clientOf returns a pod of the frontend's family. It prefers a pod that is not an endpoint, because an endpoint's
-// packets may return to itself.
+// packets may be balanced back to it.
 func clientOf(f view.Frontend, pods []netip.Addr) (client netip.Addr) {
 	for _, pod := range pods {
 		switch {
@@ -223,7 +223,7 @@ func unfollowed(f Facts) []string {
 	case f.View == nil: // checkAgent reports it
 		return nil
 	case len(f.Walks) == 0 && f.View.Totals.Services > 0:
-		return []string{"paths of packets to Services: no Service in the sample is served with a ready endpoint"}
+		return []string{"paths of packets to Services: no Service in the sample is served and has a ready endpoint"}
 	case len(f.Walks) > 0 && !slices.ContainsFunc(f.Walks, func(w Walk) bool { return w.Sender == fromPod }):
 		return []string{"paths from pods: no endpoint of the Services in the sample is a pod on this node"}
 	}

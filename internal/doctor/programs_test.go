@@ -53,7 +53,7 @@ var programs = []breakage{
 		n.set("metricsBindAddress", "127.0.0.1:9000")
 		n.answers["http://127.0.0.1:9000/metrics"] = Answer{Status: 200}
 		n.answers[kubeProxyMode] = Answer{Status: 200, Body: "iptables"}
-	}, finding.Warning, []string{"another proxy runs", `/proxyMode answers "iptables"`}},
+	}, finding.Warning, []string{"another proxy is running", `/proxyMode answers "iptables"`}},
 
 	// network services
 	{"NetworkManager manages the device", func(_ *testing.T, n *node) {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestEveryCommandHasAStory: for each command in a remedy, a story runs it on the defect that it repairs. No command
-// has a placeholder.
+// contains a placeholder.
 func TestEveryCommandHasAStory(t *testing.T) {
 	stories, err := os.ReadFile("../../e2e/stories/host/remedies_test.go")
 	if err != nil {

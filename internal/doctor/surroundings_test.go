@@ -16,13 +16,13 @@ var surroundings = []breakage{
 		n.files["/proc/net/route"] = replaceUplink("eth0.5")
 		n.link(kernel.Interface{Name: "eth0.5", Kind: "vlan", MTU: 1500, Up: true, Addressed: true, Parent: "eth0"})
 		n.link(kernel.Interface{Name: "flannel.1", Kind: "vxlan", MTU: 1500, Up: true})
-	}, finding.Warning, []string{"flannel.1 (vxlan) has MTU 1500 and adds 50 bytes, the uplink has MTU 1500"}},
+	}, finding.Warning, []string{"flannel.1 (vxlan) has MTU 1500 and adds 50 bytes, but the uplink has MTU 1500"}},
 	{"MTU above a bond", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] = replaceUplink("bond0")
 		n.link(kernel.Interface{Name: "eth0", Kind: "device", MTU: 1500, Up: true, Master: "bond0"})
 		n.link(kernel.Interface{Name: "bond0", Kind: "bond", MTU: 1500, Up: true, Addressed: true})
 		n.link(kernel.Interface{Name: "tunl0", Kind: "ipip", MTU: 1500, Up: true})
-	}, finding.Warning, []string{"tunl0 (ipip) has MTU 1500 and adds 20 bytes, the uplink has MTU 1500"}},
+	}, finding.Warning, []string{"tunl0 (ipip) has MTU 1500 and adds 20 bytes, but the uplink has MTU 1500"}},
 	{"VLAN that is wider than its device", func(_ *testing.T, n *node) {
 		n.files["/proc/net/route"] = replaceUplink("eth0.5")
 		n.link(kernel.Interface{Name: "eth0.5", Kind: "vlan", MTU: 9000, Up: true, Addressed: true, Parent: "eth0"})
@@ -32,9 +32,9 @@ var surroundings = []breakage{
 		n.link(kernel.Interface{Name: "eth0", Kind: "device", MTU: 1500, Up: true, Master: "br0"})
 		n.link(kernel.Interface{Name: "br0", Kind: "bridge", MTU: 1500, Up: true, Addressed: true})
 		n.link(kernel.Interface{Name: "veth1", Kind: "veth", MTU: 9000, Up: true, Master: "br0", Container: true})
-	}, finding.Warning, []string{"veth1 (veth), which leads to pods, has MTU 9000, the uplink has MTU 1500"}},
+	}, finding.Warning, []string{"veth1 (veth), which leads to pods, has MTU 9000, but the uplink has MTU 1500"}},
 	{"pods on a bridge, wider than the tunnel", func(_ *testing.T, n *node) { n.tunnel(1450, 1500); n.pods(1500) }, finding.Warning,
-		[]string{"cni0 (bridge), which leads to pods, has MTU 1500, flannel.1 has MTU 1450"}},
+		[]string{"cni0 (bridge), which leads to pods, has MTU 1500, but flannel.1 has MTU 1450"}},
 	{"pods on a bridge that fit", func(_ *testing.T, n *node) { n.tunnel(1450, 1500); n.pods(1450) }, "", nil},
 	{"containers of Docker", func(_ *testing.T, n *node) {
 		n.tunnel(1450, 1500)
@@ -128,11 +128,11 @@ var surroundings = []breakage{
 	{"FORWARD of Docker before pods", func(_ *testing.T, n *node) {
 		n.pods(1500)
 		n.forward("-o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i docker0 ! -o docker0 -j ACCEPT")
-	}, finding.Broken, []string{"no rule of 2 accepts them"}},
+	}, finding.Broken, []string{"none of its rules (2) accepts them"}},
 	{"FORWARD with the agent's rule only", func(_ *testing.T, n *node) {
 		n.pods(1500)
 		n.forward(`-m comment --comment "kube-ipvs:0123456789 replies" -m mark --mark 0x4000/0x4000 -j ACCEPT`)
-	}, finding.Broken, []string{"no rule of 1 accepts them"}},
+	}, finding.Broken, []string{"none of its rules (1) accepts them"}},
 	{"FORWARD accepts packets to the pods' bridge", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-o cni0 -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts pods by a prefix", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-i eth+ -o veth+ -j ACCEPT") }, "", nil},
 	{"FORWARD that accepts by address", func(_ *testing.T, n *node) { n.pods(1500); n.forward("-d 10.244.0.0/16 -j ACCEPT") }, "", nil},

@@ -109,7 +109,7 @@ func examineFailing(spoil func(*node), read string, err error) (report Report, a
 	return Examine(n.Facts), h.all
 }
 
-// surrounded are nodes that together cover every read of doctor.
+// surrounded are nodes that together make doctor read every fact.
 var surrounded = map[string]func(*node){
 	"well": func(*node) {},
 	"everything": func(n *node) {

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// Closest returns the base whose rules match the kernel best; first wins a tie. If no agent responds, this shows
-// whether the agent ran beside another proxy, where it uses other chains.
+// Closest returns the base whose rules match the kernel best; first wins a tie. Beside another proxy, the agent uses
+// different chains: if no agent responds, the result shows which chains it used.
 func (k *Kernel) Closest(first view.Base, others ...view.Base) view.Base {
 	closest := first
 	for _, b := range others {

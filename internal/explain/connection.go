@@ -30,7 +30,7 @@ func (e *explaining) connection() (kernel.Connection, bool) {
 		}
 		object := fmt.Sprintf("ipvsadm -Lnc: %s %s -> %s %s, %d s left", c.Client, c.Virtual, c.Destination, c.State, c.Expires)
 		if slices.Contains(endingStates, c.State) {
-			e.step("connection", object, "the connection from this port has ended; a new connection is scheduled again", Passes)
+			e.step("connection", object, "the connection from this port has ended; IPVS schedules a new connection", Passes)
 			return kernel.Connection{}, false
 		}
 		e.step("connection", object, "IPVS tracks this connection; its packets go to its endpoint regardless of scheduler and weights", Passes)

@@ -38,7 +38,7 @@ func accepts(d kernel.ObservedDestination) bool {
 	return d.Weight > 0 && (d.Upper == 0 || d.Stats.Active+d.Stats.Inactive < d.Upper)
 }
 
-// eligible names the endpoint only if nftables balances: an ipvsadm command already shows the endpoint.
+// eligible names the endpoint only if nftables balances. With IPVS, the ipvsadm command of the step already shows it.
 func (e *explaining) eligible(d kernel.ObservedDestination) string {
 	if e.k.Mode.NFTablesBalances() {
 		return fmt.Sprintf("%s is eligible, with weight %d", d.Addr, d.Weight)

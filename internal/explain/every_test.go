@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// everyKind returns Services of both families that fill every ipset used by a rule.
+// everyKind returns Services of both families. Together, they add entries to every ipset that a rule uses.
 func everyKind() []*model.Service {
 	var all []*model.Service
 	for family, at := range map[string][3]string{
@@ -103,7 +103,7 @@ func everyObject(k *explain.Kernel, base view.Base) []damage {
 	return all
 }
 
-// addRules adds the removal of each rule of a chain, and of all its rules together.
+// addRules adds one damage for each rule of a chain, and one that removes all its rules.
 func addRules(family inet.Family, places map[kernel.ChainID][]string, add func(string, inet.Family, string, func(*explain.Kernel))) {
 	for id, tags := range places {
 		if len(tags) == 0 {

@@ -312,7 +312,7 @@ func (e *explaining) server(exists bool) (kernel.ObservedServer, bool) {
 		says = "nftables selects the endpoint at random, by weight"
 	}
 	if server.Key != e.q.To {
-		says = "all-ports virtual server, used for ports without their own; " + says
+		says = "all-ports virtual server, used for ports that have no virtual server of their own; " + says
 	}
 	if !e.missing(Sets) && !e.recorded(server.Key) {
 		says += "; not created by kube-ipvs: it has no owner record"

@@ -18,7 +18,7 @@ type Kernel struct {
 	// NodeAddresses are the addresses of all interfaces except kube-ipvs0.
 	NodeAddresses []netip.Addr
 	Connections   []kernel.Connection
-	// Chains are the native nftables base chains, ordered by priority. NFTables has the rules and sets that they use.
+	// Chains are the native nftables base chains, ordered by priority. NFTables contains the rules and sets that they use.
 	Chains   []kernel.BaseChain
 	NFTables kernel.NFTables
 	// OtherSets are other programs' ipsets, by name.
@@ -105,7 +105,7 @@ type Explanation struct {
 	Address  netip.AddrPort `json:"address"`
 	Protocol string         `json:"protocol"`
 	From     string         `json:"from,omitempty"`
-	// Connection is the client's address and port of an existing connection; empty for a new one.
+	// Connection is the client's address and port if the connection exists; empty for a new connection.
 	Connection string `json:"connection,omitempty"`
 	// Service and Kind are empty if they are unknown.
 	Service string `json:"service,omitempty"`

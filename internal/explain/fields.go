@@ -58,7 +58,7 @@ const (
 // stateBits are the bits of nft's ct state.
 var stateBits = map[string]uint32{invalid: 1, established: 2, "RELATED": 4, trackedNew: 8, untracked: 64}
 
-// field reads a field of the packet at a hook. A rule does not match a packet without the field.
+// field reads a field of the packet at a hook. A rule does not match a packet that lacks the field.
 func (p *packet) field(k *Kernel, f kernel.NFTField, hook place) (b bits, has bool) {
 	switch f.Kind {
 	case kernel.NFTMeta:
@@ -188,7 +188,7 @@ func (p *packet) transport() bits {
 	return b
 }
 
-// flags returns the TCP flags of a SYN, its answer, or a later packet.
+// flags returns the TCP flags of a SYN, the reply to it, or a later packet.
 func (p *packet) flags() byte {
 	switch {
 	case p.reply:

@@ -79,14 +79,14 @@ func (w *world) ways(pods string) {
 const somePod, somePod6, node6 = "10.244.3.3", "fd00:10:244::3:3", "fd00:2::1"
 
 // TestFirewalls uses the rules that firewalls and network plugins install. Some rules come from running programs
-// (Debian 12's ufw 0.36.2, firewalld 1.3.3 with both backends and docker.io 20.10, each with a few rules of an
-// operator). The others follow the programs' source code (see the head of each file). At most one path in ten is
-// unclear, and explain names the rule that stops a path.
+// (Debian 12's ufw 0.36.2, firewalld 1.3.3 with both backends and docker.io 20.10, each with a few rules that an
+// operator might add). The others follow the programs' source code (see the head of each file). At most one path in ten
+// is unclear, and explain names the rule that stops a path.
 func TestFirewalls(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		pods    string
-		// stops are the paths that do not work, with the rule or policy that stops them.
+		// stops maps each blocked path to the rule or policy that stops it.
 		stops map[string]string
 	}{
 		{"ufw", "cni0", map[string]string{

@@ -26,7 +26,7 @@ const (
 )
 
 // place describes a packet's position in the kernel: whether it has an incoming and an outgoing interface, and whether
-// connection tracking has not processed it yet.
+// it has yet to pass connection tracking.
 type place struct{ arrives, leaves, untracked bool }
 
 // builtInChains are the built-in chains of iptables at each hook, in the kernel's order, with their priorities.

@@ -28,7 +28,7 @@ type packet struct {
 	tracking string
 	// reply is true for an endpoint's reply. translated is true if nftables has changed the connection's destination.
 	reply, translated bool
-	// original has the addresses of the connection's first packet.
+	// original contains the addresses of the connection's first packet.
 	original ends
 }
 

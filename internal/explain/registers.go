@@ -73,7 +73,7 @@ func (b bits) reversed(size int) bits {
 	return out
 }
 
-// within reports whether the value is between two bounds. It allocates nothing: a set may contain many thousand ranges.
+// within reports whether the value is between two bounds. It allocates nothing: a set may contain many thousands of ranges.
 func (b bits) within(first, last []byte) matchResult {
 	switch {
 	case b.compareTo(first, 0xff) < 0, b.compareTo(last, 0) > 0, bytes.Equal(first, last) && !b.canBe(first):

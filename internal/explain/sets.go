@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// inOther looks the packet up in another program's ipset, in which the narrowest range decides. Each field of the key
+// inOther looks the packet up in another program's ipset, where the narrowest matching range decides. Each field of the key
 // comes from the packet's source or destination.
 func (p *packet) inOther(set kernel.OtherSet, key kernel.SetKey, k *Kernel) matchResult {
 	if set.Unread != "" {
@@ -40,7 +40,7 @@ func (p *packet) isOther(e kernel.OtherElement, set kernel.OtherSet, fields, sid
 	least := yes
 	for i, field := range fields {
 		least = min(least, p.hasField(e, field, sides[i] == "src"))
-		if field == "ip" || field == "net" { // the next address field is the second one
+		if field == "ip" || field == "net" { // the next address field is the second address of the element
 			e.First, e.Last = e.First2, e.Last2
 		}
 	}

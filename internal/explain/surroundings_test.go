@@ -259,7 +259,7 @@ func TestExistingConnection(t *testing.T) {
 		{"the connection", "ESTABLISHED", pod + ":8080", 4711, []string{pod}, "IPVS tracks this connection"},
 		{"another port", "ESTABLISHED", pod + ":8080", 4712, []string{otherPod}, "no connection from this port"},
 		{"no port", "ESTABLISHED", pod + ":8080", 0, []string{otherPod}, "open connections of this client continue to 10.244.0.1:8080"},
-		{"ended", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "is scheduled again"},
+		{"ended", "TIME_WAIT", pod + ":8080", 4711, []string{otherPod}, "IPVS schedules a new connection"},
 		{"endpoint gone", "ESTABLISHED", "10.244.0.9:8080", 4711, nil, "is no longer a destination of -t 10.96.0.1:80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -83,7 +83,7 @@ func (w *walk) end(e end, drops bool, policy shown, says string) bool {
 }
 
 // chain walks the rules of a chain. If an unknown match led to the chain, none of its rules is certain to apply. The
-// same is true for rules after a rule that may have left the chain.
+// same is true for the rules after one that may have ended the walk through the chain.
 func (w *walk) chain(p *packet, id kernel.ChainID, f flow, depth int) end {
 	if depth > maxDepth {
 		return continues

@@ -174,8 +174,8 @@ func (e *explaining) noFrontend() {
 
 var stateText = map[view.FrontendState]string{
 	view.NoEndpoints:      "no endpoint of the Service accepts connections",
-	view.NoLocalEndpoints: "all clients are dropped",
-	view.InternalOnly:     "pods and this node are served by endpoints on other nodes; all other clients are dropped",
+	view.NoLocalEndpoints: "all packets are dropped",
+	view.InternalOnly:     "pods and this node are served by endpoints on other nodes; packets from all other clients are dropped",
 	view.Conflict:         "another Service has this frontend",
 	view.ForeignServer:    "the Service is not served at this frontend",
 }

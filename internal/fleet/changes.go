@@ -9,19 +9,19 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// The events of rows, named like kubectl's.
+// Row events, named like those of kubectl.
 const (
 	added    = "ADDED"
 	modified = "MODIFIED"
 	deleted  = "DELETED"
 )
 
-// EventWidth is the width of the column of events.
+// EventWidth is the width of the event column.
 const EventWidth = len(modified)
 
 // Changes are the differences between two reports.
 type Changes struct {
-	// report is the later report, reduced to rows, findings and unchecked parts that are new or have other nodes.
+	// report is the later report, reduced to rows, findings and unchecked parts that are new or whose nodes changed.
 	// Deleted rows come last. events contains the event of each row.
 	report  Report
 	events  []string

@@ -94,7 +94,7 @@ warning  cleanup: without --dry-run it would refuse
          on node-2
          | an agent runs
          remedy: resolve the problem shown above
-notice   cleanup: objects of other programs stay
+notice   cleanup: other programs' objects are kept
          on node-2
          | 192.0.2.7
          remedy: nothing to do
@@ -114,7 +114,7 @@ func TestReadiness(t *testing.T) {
 		want     string
 	}{
 		"well":      {[]Answer{answer("a", `{"kind": "FindingList", "items": []}`, 0), answer("b", items("notice"), 0)}, 0, "go: kube-ipvs can serve on all 2 nodes"},
-		"warning":   {[]Answer{answer("a", items("warning"), 0)}, 0, "go: kube-ipvs can serve on this node, with the limits that the warnings name"},
+		"warning":   {[]Answer{answer("a", items("warning"), 0)}, 0, "go: kube-ipvs can serve on this node, with the limits listed in the warnings"},
 		"broken":    {[]Answer{answer("a", items("broken"), 1), answer("b", items("notice"), 0)}, 0, "no-go: kube-ipvs cannot serve on 1 of 2 nodes"},
 		"silent":    {[]Answer{answer("a", items("notice"), 0), {Node: "b", Error: "no answer"}}, 0, "no-go: only 1 of 2 nodes were checked"},
 		"not asked": {[]Answer{answer("a", items("notice"), 0)}, 30, "no-go: only 1 of 31 nodes were checked"},

@@ -22,7 +22,7 @@ func full(percent int, evidence string) string {
 const drops = `{"severity": "broken", "subject": "firewall", "problem": "a rule drops every packet",
 	"evidence": ["IPv4: -j DROP\n-A INPUT"], "remedy": "delete the rule"}`
 
-// TestFindingsKeepTheirEvidence: nodes share a finding. Each different piece of evidence lists its nodes.
+// TestFindingsKeepTheirEvidence: nodes with the same problem share a finding. Each piece of evidence lists its nodes.
 func TestFindingsKeepTheirEvidence(t *testing.T) {
 	answers := []Answer{
 		answer("node-1", diagnosis("broken", `"processes: not visible from here"`, drops, full(91, "9100 of 10000")), 2),
@@ -100,7 +100,7 @@ not checked: drift (node-1, node-2)
 	}
 }
 
-// TestNotAllNodesIsNotWell: a verdict on the cluster requires all nodes. A list may cover some nodes only.
+// TestNotAllNodesIsNotWell: a verdict on the cluster requires all nodes. A list may cover only some nodes.
 func TestNotAllNodesIsNotWell(t *testing.T) {
 	for command, document := range map[string]string{
 		"status": `{"view": {}}`, "doctor": diagnosis("well", ""), "preflight": `{"kind": "FindingList", "items": []}`, "plan": `{"kind": "Plan"}`,

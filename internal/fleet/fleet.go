@@ -63,7 +63,7 @@ type Row struct {
 	Nodes []string `json:"nodes"`
 }
 
-// Finding is a finding of one or more nodes.
+// Finding is a finding that one or more nodes reported.
 type Finding struct {
 	Severity finding.Severity `json:"severity"`
 	Subject  string           `json:"subject"`
@@ -123,7 +123,7 @@ func (r *Report) readiness() string {
 	case r.Verdict == NoGo:
 		return fmt.Sprintf("%s: kube-ipvs cannot serve on %d of %d nodes", NoGo, len(r.broken()), all)
 	case warned:
-		return fmt.Sprintf("%s: kube-ipvs can serve on %s, with the limits that the warnings name", Go, every)
+		return fmt.Sprintf("%s: kube-ipvs can serve on %s, with the limits listed in the warnings", Go, every)
 	}
 	return fmt.Sprintf("%s: kube-ipvs can serve on %s", Go, every)
 }
@@ -141,7 +141,7 @@ func (r *Report) broken() map[string]bool {
 	return nodes
 }
 
-// incomplete reports whether the answers of further nodes could change the report. A verdict covers all nodes, even
+// incomplete reports whether answers from other nodes could change the report. A verdict covers all nodes, even
 // those that were not selected.
 func (r *Report) incomplete() bool {
 	return len(r.Silent) > 0 || r.Stopped != "" || r.LeftOut > 0 || r.NotAsked > 0 && commands[r.Command].verdict

@@ -15,7 +15,7 @@ import (
 
 const maxStatements = 100_000
 
-// Merger merges answers as they arrive. It stores each different statement once, with the numbers of its nodes.
+// Merger merges answers as they arrive. It stores each distinct statement once, with the numbers of its nodes.
 type Merger struct {
 	q Question
 	// keep is true if the report includes the complete answers.
@@ -48,7 +48,7 @@ type fact struct {
 	local bool
 }
 
-// NewMerger returns a merger of the answers to a question. If keep is true, the report contains the complete answers.
+// NewMerger returns a merger for the answers to a question. If keep is true, the report contains the complete answers.
 func NewMerger(q Question, keep bool) *Merger {
 	return &Merger{
 		q: q, keep: keep, report: Report{Command: q.Command},

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 )
 
-// Limits of a table that is not wide.
+// Limits of the output unless it is wide.
 const (
 	fewNames    = 5
 	fewEvidence = 5
@@ -23,7 +23,7 @@ func Print(w io.Writer, r Report, form inspect.Table) error {
 	return print(w, r, nil, r.Notices(form.Wide), form)
 }
 
-// print writes a report. events is nil or has an event for each row.
+// print writes a report. events is nil or contains an event for each row.
 func print(w io.Writer, r Report, events, notices []string, form inspect.Table) error {
 	text := &strings.Builder{}
 	p := printer{text, r, form.Wide}
@@ -148,7 +148,7 @@ func (p printer) line(format string, args ...any) {
 	fmt.Fprintln(p.w, finding.Printable(fmt.Sprintf(format, args...)))
 }
 
-// finding formats a finding like doctor, and adds the nodes. If the evidence differs between nodes, each piece of
+// finding formats a finding as doctor does, and adds the nodes. If the evidence differs between nodes, each piece of
 // evidence shows its nodes.
 func (p printer) finding(f Finding) {
 	p.line("%-7s  %s: %s", f.Severity, f.Subject, f.Problem)

@@ -154,7 +154,7 @@ func (q Question) about(namespace string) bool {
 const MaxNodes = 20
 
 // Choose selects the nodes to query. Nodes with an endpoint of the Service come first, because their answers depend on
-// policies and hints. The others follow in the order of their names.
+// policies and hints. The others follow in alphabetical order.
 func Choose(nodes []string, withEndpoint map[string]bool, all bool) (chosen []string, left int) {
 	if all || len(nodes) <= MaxNodes {
 		return nodes, 0

@@ -193,7 +193,7 @@ func readCleanup(_ Question, document []byte) (s said, err error) {
 		return s, err
 	}
 	if c.Kind != "Cleanup" {
-		return s, errors.New("it has no result of cleanup")
+		return s, errors.New("it contains no cleanup result")
 	}
 	add := func(result string, operations ...string) {
 		for _, o := range operations {
@@ -206,7 +206,7 @@ func readCleanup(_ Question, document []byte) (s said, err error) {
 		add("failed: "+f.Error, f.Operation)
 	}
 	if stay := slices.Concat(c.ForeignAddresses, c.ForeignServers, c.Kept); len(stay) > 0 {
-		s.findings = finding.One(finding.Notice, "cleanup", "objects of other programs stay", stay, "nothing to do")
+		s.findings = finding.One(finding.Notice, "cleanup", "other programs' objects are kept", stay, "nothing to do")
 	}
 	if c.Refused != "" {
 		s.findings = append(s.findings, finding.New(finding.Warning, "cleanup", "without --dry-run it would refuse", []string{c.Refused}, "resolve the problem shown above"))

@@ -40,10 +40,10 @@ type Limits struct {
 	FlowIdle time.Duration
 }
 
-// DefaultLimits permit about 64 MB of UDP buffers, and two file descriptors for each connection.
+// DefaultLimits allow about 64 MB of UDP buffers. Each TCP connection uses two file descriptors.
 var DefaultLimits = Limits{Connections: 8192, Flows: 1024, Connect: 3 * time.Second, FlowIdle: 3 * time.Minute}
 
-// Counts are statistics since the start.
+// Counts are the numbers of open TCP connections and UDP flows, and the failures since the start.
 type Counts struct {
 	Connections, Flows int64
 	// Refused is the number of connections and datagrams beyond the limits.
@@ -80,8 +80,8 @@ func New(limits Limits) *Forwarder {
 
 var errClosed = errors.New("the forwarder is closed")
 
-// Set forwards the clients of an address and port to a destination. It may be called again with another destination.
-// Open TCP connections continue; UDP flows end, and the next datagram starts a new flow.
+// Set forwards an address and port to a destination. Call it again to change the destination. Open TCP connections
+// continue; UDP flows end, and the next datagram starts a new flow.
 func (f *Forwarder) Set(at Listen, to netip.AddrPort) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *Forwarder) open(at Listen, to netip.AddrPort) (listener, error) {
 	}
 }
 
-// Remove closes a port. Open TCP connections continue; UDP flows end.
+// Remove stops forwarding an address and port. Open TCP connections continue; UDP flows end.
 func (f *Forwarder) Remove(at Listen) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

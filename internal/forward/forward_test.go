@@ -21,7 +21,7 @@ import (
 
 const patience = 10 * time.Second
 
-// All endpoints of the tests are on loopback.
+// The endpoints are on loopback, so connecting to them is fast.
 var limits = Limits{Connections: 100, Flows: 10, Connect: time.Second, FlowIdle: time.Minute}
 
 // endpoint is a server that sends its name to each client and echoes all data.
@@ -133,7 +133,7 @@ func TestTCPWithoutAnswerIsReset(t *testing.T) {
 	}
 }
 
-// TestHalfClose: a client that sends several megabytes and then closes its side for writing receives the whole reply.
+// TestHalfClose: a client that sends several megabytes and then closes its write side receives the whole reply.
 func TestHalfClose(t *testing.T) {
 	f, at := open(t, limits), freePort(t, TCP)
 	set(t, f, at, startEndpoint(t, "a").addr())
@@ -183,10 +183,10 @@ func TestCloseEndsConnectionsAfterGrace(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(patience / 2):
-		t.Fatal("Close still waits after all connections have ended")
+		t.Fatal("Close is still waiting although all connections have ended")
 	}
 	if err := f.Set(at, netip.AddrPort{}); err == nil {
-		t.Error("a closed forwarder listens")
+		t.Error("a closed forwarder still listens")
 	}
 
 	f = open(t, limits)
@@ -248,8 +248,8 @@ func udpClient(t *testing.T, at Listen) net.Conn {
 
 var questions atomic.Int64
 
-// ask sends a question until a reply arrives. Questions have numbers, because an earlier question may also be
-// answered.
+// ask repeats a question until a reply to it arrives. Questions are numbered, because a late reply to an earlier
+// question may also arrive.
 func ask(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buffer, number := make([]byte, maxDatagram), fmt.Sprintf("#%d", questions.Add(1))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// errorPause is the pause of a listener after an error, such as a lack of file descriptors.
+// errorPause is how long a listener pauses after an error, for example if the process is out of file descriptors.
 const errorPause = 50 * time.Millisecond
 
 type tcpListener struct {
@@ -91,7 +91,7 @@ func (l *tcpListener) connect() (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// End of file ends only this direction; an error ends both.
+// EOF closes only this direction; an error resets both connections.
 func copyHalf(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		reset(to)

@@ -10,7 +10,7 @@ import (
 
 const maxDatagram = 65535
 
-// udpListener has a socket to the destination for each client, which also receives the replies.
+// udpListener opens one socket to the destination per client, so that replies can be matched to clients.
 type udpListener struct {
 	*Forwarder
 	socket *net.UDPConn
@@ -76,7 +76,7 @@ func (l *udpListener) receive() {
 			continue
 		}
 		_ = flow.SetReadDeadline(time.Now().Add(l.limits.FlowIdle))
-		_, _ = flow.Write(buffer[:n]) // the goroutine of the flow receives the error, too
+		_, _ = flow.Write(buffer[:n]) // the flow's goroutine also receives the error
 	}
 }
 

@@ -30,7 +30,7 @@ var (
 	next     uint16
 )
 
-// Get returns a port at which nothing listens, neither with TCP nor with UDP, at any address. The port stays reserved until the
+// Get returns a port on which no process listens, over TCP or UDP, on any address. The port stays reserved until the
 // process ends.
 func Get(t testing.TB) uint16 {
 	t.Helper()
@@ -78,7 +78,7 @@ func reserve(port uint16) bool {
 	return true
 }
 
-// unused reports whether a server could listen on the port at every address.
+// unused reports whether a server could listen on the port on every address.
 func unused(port uint16) bool {
 	at := ":" + strconv.Itoa(int(port))
 	stream, err := net.Listen("tcp", at)

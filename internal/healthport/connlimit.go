@@ -11,7 +11,7 @@ import (
 // descriptors.
 const MaxConnections = 512
 
-// ConnLimit limits the number of open connections. A connection beyond the limit closes the oldest connection, whose
+// ConnLimit limits the number of open connections. If a new connection exceeds the limit, the oldest one is closed: its
 // client is slow or idle, because responses are fast. If the limit rejected new connections instead, a client could
 // hold connections open and lock out load balancers, which would then consider the node down.
 type ConnLimit struct {

@@ -45,10 +45,10 @@ func TestAddressRemovedAndAdded(t *testing.T) {
 	change(netlink.AddrDel)
 	settle()
 	if open(addr, 30999) {
-		t.Error("reached at a removed address")
+		t.Error("the port is still open on the removed address")
 	}
 	change(netlink.AddrAdd)
 	if !open(addr, 30999) {
-		t.Error("the port does not respond at the restored address")
+		t.Error("the port does not respond on the restored address")
 	}
 }

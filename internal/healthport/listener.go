@@ -14,7 +14,7 @@ import (
 )
 
 // Any host that reaches the node can connect. The timeouts limit the time to send a request, the time to read the
-// response, and the life of an unused connection.
+// response, and the lifetime of an idle connection.
 const (
 	requestTimeout, responseTimeout, idleTimeout = 5 * time.Second, 10 * time.Second, 60 * time.Second
 	maxHeader                                    = 8 << 10

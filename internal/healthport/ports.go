@@ -26,8 +26,8 @@ type Config struct {
 	Families  []inet.Family
 	Healthy   func() bool
 	Responded func(status int)
-	// Failed is called when listening for a Service fails at some address, and again when the reason changes. The
-	// error is nil once no listener fails.
+	// Failed is called when listening for a Service fails on an address, and again when the reason changes. The
+	// error is nil once all listeners work.
 	Failed func(id model.ServiceID, err error)
 	// Counted is called with the number of Services whose listeners all work, and the number of Services that lack a listener.
 	Counted func(listening, failing int)
@@ -56,7 +56,7 @@ type Ports struct {
 	reported map[model.ServiceID]string
 }
 
-// New returns Ports that start to listen in Run.
+// New returns Ports that do not listen until Run is called.
 func New(cfg Config) *Ports {
 	p := &Ports{
 		cfg: cfg, limit: NewConnLimit(MaxConnections), wake: make(chan struct{}, 1), retry: retryMin, listen: new(net.ListenConfig).Listen,
@@ -67,8 +67,8 @@ func New(cfg Config) *Ports {
 }
 
 // SetAddresses sets the addresses to listen on. For a family without addresses, Ports listens on the unspecified
-// address. This happens before the first call and if the node's addresses cannot be read, because a node that does
-// not respond would receive no traffic.
+// address. This is the case before the first call and if the node's addresses cannot be read: a node that does not
+// respond would receive no traffic.
 func (p *Ports) SetAddresses(addresses []netip.Addr) {
 	var all []netip.Addr
 	for _, family := range p.cfg.Families {

@@ -224,8 +224,8 @@ func TestOptionsAsterisk(t *testing.T) {
 	}
 }
 
-// TestPortsMoveBetweenServices moves ports back and forth in one update. The listener of the previous owner never makes
-// this fail.
+// TestPortsMoveBetweenServices moves ports back and forth in one update. The previous owner's listener never gets in
+// the way.
 func TestPortsMoveBetweenServices(t *testing.T) {
 	n := newNode(t).run()
 	a, b := freeport.Get(t), freeport.Get(t)
@@ -252,11 +252,11 @@ func TestPortsEndWithTheirServices(t *testing.T) {
 	}
 	n.stop()
 	if open(home4, other) {
-		t.Error("still open after Run ended")
+		t.Error("a port is still open after Run has ended")
 	}
 }
 
-// TestAddresses: Ports listens only on the given addresses of a family. Without such addresses, it listens on all.
+// TestAddresses: Ports listens only on the given addresses of a family. If a family has none, it listens on all addresses.
 func TestAddresses(t *testing.T) {
 	n := newNode(t).run()
 	port := freeport.Get(t)
@@ -275,9 +275,9 @@ func TestAddresses(t *testing.T) {
 	}
 	check("everywhere", map[netip.Addr]bool{home4: true, second: true, home6: true})
 	n.SetAddresses([]netip.Addr{second})
-	check("at the second address and all of IPv6", map[netip.Addr]bool{home4: false, second: true, home6: true})
+	check("on the second address and all IPv6 addresses", map[netip.Addr]bool{home4: false, second: true, home6: true})
 	n.SetAddresses([]netip.Addr{home4, home6, home4})
-	check("at the first addresses", map[netip.Addr]bool{home4: true, second: false, home6: true})
+	check("on the first addresses", map[netip.Addr]bool{home4: true, second: false, home6: true})
 	n.SetAddresses(nil)
 	check("everywhere again", map[netip.Addr]bool{home4: true, second: true, home6: true})
 	n.untilCounted(1, 0)

@@ -18,7 +18,7 @@ const (
 	IPv6 Family = 6
 )
 
-// Families lists both families, in the order of every output.
+// Families lists both families, in the order used in all output.
 var Families = []Family{IPv4, IPv6}
 
 // FamilyOf returns the family of a valid address. An IPv4-mapped IPv6 address counts as IPv6; callers Unmap all

@@ -30,9 +30,9 @@ func CheckUnicast(a netip.Addr) error {
 
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// metadata are the clouds' metadata servers that, unlike 169.254.169.254, are not link-local: IPv6 of AWS, Google Cloud
-// and Oracle Cloud, IPv4 of Azure, Alibaba Cloud and Oracle's older cloud. Azure's server also sends commands to the
-// agent on Azure's machines, and is their nameserver and health probe.
+// metadata lists the addresses of the clouds' metadata servers that are not link-local (169.254.169.254 is): IPv6 addresses
+// of AWS, Google Cloud and Oracle Cloud, and IPv4 addresses of Azure, Alibaba Cloud and Oracle's older cloud. Azure's server
+// also sends commands to the agent on Azure's machines, and is their nameserver and health probe.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
 	netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),

@@ -21,7 +21,7 @@ type flowTarget struct {
 	frontend view.Frontend
 }
 
-// FlowNamesOf returns the names in services. Clients may also be pods of the Services in all.
+// FlowNamesOf returns the names in services. Clients may be pods of any Service in all.
 func FlowNamesOf(services, all []view.Service) FlowNames {
 	n := FlowNames{map[kernel.ServerKey]flowTarget{}, map[netip.Addr]string{}}
 	for _, s := range services {

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// FuzzStatus: status can print any answer, even of another agent version.
+// FuzzStatus: status can print any answer, even from another agent version.
 func FuzzStatus(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"agent":{"synced":true,"lastSync":{}},"sources":[{"name":"Service","error":"refused"}],"services":[{}]}`,

@@ -14,7 +14,7 @@ import (
 // HistoryList is the document of the command history.
 type HistoryList struct {
 	view.Header
-	// Node is the node's name. Started is the start time of the agent, where its history begins.
+	// Node is the node's name. Started is the time when the agent started and its history begins.
 	Node    string `json:"node"`
 	Started string `json:"started"`
 	// Dropped counts older entries that the agent has discarded.
@@ -22,7 +22,7 @@ type HistoryList struct {
 	Items   []*view.PastSync `json:"items"`
 }
 
-// timeLayout is RFC 3339 with milliseconds: a node runs several syncs in a second.
+// timeLayout is RFC 3339 with milliseconds, because a node can run several syncs per second.
 const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 // HistoryOf returns the document with the selected entries.

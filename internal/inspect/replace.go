@@ -98,10 +98,10 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 	case f.State == view.Conflict && exists && s.ID() != f.Owner: // the owner's frontend is compared instead
 		return
 	case f.State == view.ForeignServer:
-		r.add(finding.Broken, "would not be served, because the virtual server there seems to be another program's", name+": "+f.Reason,
+		r.add(finding.Broken, "would not be served, because the virtual server there seems to belong to another program", name+": "+f.Reason,
 			"delete the virtual server if nothing needs it")
 	case !exists:
-		r.add(finding.Notice, "would be served, and are not now", name, "nothing to do")
+		r.add(finding.Notice, "would be served, but are not served now", name, "nothing to do")
 	case f.Server != "":
 		r.compare(name, f, now)
 	}
@@ -147,7 +147,7 @@ func (r *replacing) compareEndpoints(name string, f view.Frontend, now kernel.Ob
 		r.add(finding.Warning, "endpoints would get no new connections", name+": "+strings.Join(gone, ", "), "compare the Service's EndpointSlices with what the proxy serves")
 	}
 	if kept == 0 && len(wanted) > 0 && len(now.Destinations) > 0 {
-		r.add(finding.Warning, "no endpoint would stay", name, "compare the Service's EndpointSlices with what the proxy serves")
+		r.add(finding.Warning, "no endpoint would remain", name, "compare the Service's EndpointSlices with what the proxy serves")
 	}
 }
 
@@ -174,7 +174,7 @@ func (r *replacing) unused(v *view.View, key kernel.ServerKey) {
 			"nothing to do if another program or proxy needs them")
 		return
 	}
-	r.add(finding.Broken, "would no longer be served", shown+": "+reason, "change the Service as its problem says, or accept that these frontends close")
+	r.add(finding.Broken, "would no longer be served", shown+": "+reason, "fix the Service's problem, or accept that these frontends close")
 }
 
 func namesAddress(text string, key kernel.ServerKey) bool {

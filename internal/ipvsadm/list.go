@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// PrintTable prints virtual servers. List uses the request's view, and Save prints the commands that create them. For a
-// request with a Service, the table must contain only that Service.
+// PrintTable prints virtual servers. For List, it prints them in the request's view; for Save, as the commands that
+// create them. If the request names a Service, the table must contain only that Service.
 func PrintTable(r Request, table kernel.Table, names Names) string {
 	p := printer{request: r, names: names}
 	services := table.Servers
@@ -131,7 +131,7 @@ func (p *printer) destination(d kernel.TableDestination) {
 	}
 }
 
-// tunnelInfo formats kind, port and checksum of a tunnel, such as "gue:6080:+c".
+// tunnelInfo formats the type, port and checksum setting of a tunnel, such as "gue:6080:+c".
 func tunnelInfo(d kernel.TableDestination) string {
 	if d.Forwarding != kernel.ForwardTunnel {
 		return "n/a"

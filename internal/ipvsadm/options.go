@@ -1,6 +1,6 @@
 package ipvsadm
 
-// Command is the command that a command line's first option selects.
+// Command is the command that the first option selects.
 type Command int
 
 // The read-only commands, and one value for all other commands.

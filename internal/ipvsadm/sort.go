@@ -60,7 +60,7 @@ func addressWords(a netip.Addr) (words [4]uint32) {
 // 10.0.0.1, and the order is not transitive.
 func compareWrapped(a, b uint32) int { return int(int32(a - b)) }
 
-// mergeSort is the C library's qsort algorithm. Another algorithm could yield another order, because compareWrapped is
+// mergeSort is the C library's qsort algorithm. Another algorithm could yield a different order, because compareWrapped is
 // not transitive.
 func mergeSort[T any](all []T, compare func(a, b T) int) {
 	if len(all) < 2 {

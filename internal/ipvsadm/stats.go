@@ -27,7 +27,7 @@ func (p *printer) numbers(all ...uint64) {
 	}
 }
 
-// abbreviated formats a number in nine columns, with a suffix from 100,000,000 on. It truncates instead of rounding.
+// abbreviated formats a number in nine columns. From 100,000,000 it uses a suffix, and truncates instead of rounding.
 func abbreviated(n uint64) string {
 	switch {
 	case n < 1e8:

@@ -3,7 +3,7 @@ package ipvsadm
 // VersionText is the output of ipvsadm -v: the version that this package emulates. Scripts parse it.
 const VersionText = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n"
 
-// HelpText lists the supported options, which are fewer than those of the packaged ipvsadm.
+// HelpText lists the supported options. The packaged ipvsadm has more.
 const HelpText = `ipvsadm of kube-ipvs: shows virtual servers like ipvsadm 1.31. It changes nothing.
 
   ipvsadm                              list all virtual servers

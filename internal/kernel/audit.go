@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// Audit names the objects that an audit must return even if they equal the previous audit's, because the agent cannot infer their state.
+// Audit names the objects that an audit must return even if they have not changed since the previous audit, because the agent
+// cannot infer their state.
 type Audit struct {
 	All bool
 	// Servers, Sets (for their members) and Addresses name what the agent has written since the previous audit.
 	Servers   map[ServerKey]struct{}
 	Sets      map[string]struct{}
 	Addresses bool
-	// Limited contains the virtual servers with connection limits, which only a lookup returns.
+	// Limited lists the virtual servers with connection limits; only a lookup returns these limits.
 	Limited []ServerKey
 }
 
@@ -33,8 +34,8 @@ type Differences struct {
 // Comparer compares each read with the previous one. The zero value is ready to use.
 type Comparer struct{ last *State }
 
-// Compare compares a read with the previous one and retains it, so the caller must not modify it afterward. found contains the limited virtual
-// servers that exist.
+// Compare compares a read with the previous one and retains it, so the caller must not modify it afterward. found contains the virtual
+// servers of audit.Limited that exist.
 func (c *Comparer) Compare(fresh *State, audit Audit, found map[ServerKey]ObservedServer) *Differences {
 	last := c.last
 	if last == nil || audit.All {

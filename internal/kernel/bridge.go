@@ -17,7 +17,7 @@ type Bridge struct {
 	Filtered map[inet.Family]bool
 }
 
-// BridgeFilter returns the sysctl that makes netfilter see the packets between the ports of bridges. The module br_netfilter provides it.
+// BridgeFilter returns the sysctl that makes netfilter see the packets between bridge ports. The module br_netfilter provides it.
 func BridgeFilter(f inet.Family) string {
 	if f == inet.IPv6 {
 		return "net/bridge/bridge-nf-call-ip6tables"

@@ -12,7 +12,7 @@ type Flow struct {
 	Client netip.AddrPort
 	// Endpoint is the source of the replies: the destination that IPVS chose, or the address of Key if IPVS was not involved.
 	Endpoint netip.AddrPort
-	// Unanswered is true for a TCP connection from which the kernel has only seen the client's first packet.
+	// Unanswered is true if the kernel has only seen the client's first packet of a TCP connection.
 	Unanswered bool
 }
 
@@ -22,7 +22,7 @@ type FlowEvent struct {
 	At       time.Time
 	Ended    bool
 	Answered bool
-	// Counted is true if the kernel counts (sysctl nf_conntrack_acct). Packets counts both directions. BytesIn counts
+	// Counted is true if the kernel counts packets and bytes (sysctl nf_conntrack_acct). Packets counts both directions. BytesIn counts
 	// the bytes from the client.
 	Counted                    bool
 	Packets, BytesIn, BytesOut uint64

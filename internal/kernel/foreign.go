@@ -26,7 +26,7 @@ type ToPorts struct{ Ports }
 // States matches packets by the state of their connection, named as in iptables.
 type States []string
 
-// MarkIs matches packets whose mark, under the mask, has these bits.
+// MarkIs matches packets whose mark, ANDed with Mask, equals Bits.
 type MarkIs struct{ Bits, Mask uint32 }
 
 // FromPorts matches packets by their source port.
@@ -57,7 +57,7 @@ type OriginalToPorts struct{ Ports }
 // Replies matches packets to the client of their connection.
 type Replies struct{}
 
-// TCPFlags matches TCP segments that have exactly the flags Set among the flags of Mask.
+// TCPFlags matches TCP segments in which exactly the flags in Set are set, out of the flags in Mask.
 type TCPFlags struct{ Mask, Set uint8 }
 
 // ConnectionMarkIs matches packets by the mark of their connection, as MarkIs does by their own.

@@ -84,7 +84,7 @@ var proxyHashed = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "K
 // proxyHash is the length of the hash, in base 32.
 const proxyHash = 16
 
-// OfKubeProxy reports whether kube-proxy uses a chain of this name. The agent uses some of these names, too.
+// OfKubeProxy reports whether kube-proxy uses a chain with this name. The agent uses some of these names, too.
 func (c ChainID) OfKubeProxy() bool {
 	if slices.Contains(proxyChains[c.Table], c.Chain) {
 		return true
@@ -104,8 +104,7 @@ func (r SavedRule) JumpOfKubeProxy() (to ChainID, ok bool) {
 	return to, jumps && its && r.Tag == "" && to.OfKubeProxy()
 }
 
-// proxySets lists kube-proxy's ipsets in ipvs mode, without the prefix. After the prefix, names of IPv6 sets have
-// "6-".
+// proxySets lists kube-proxy's ipsets in ipvs mode, without the prefix. In the names of IPv6 sets, "6-" follows the prefix.
 var proxySets = []string{
 	"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW",
 	"LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR", "NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP",
@@ -118,7 +117,7 @@ const ProxySets = "KUBE-"
 // maxSetName is the maximum length of an ipset name. kube-proxy truncates longer names.
 const maxSetName = 31
 
-// SetOfKubeProxy reports whether kube-proxy uses an ipset of this name.
+// SetOfKubeProxy reports whether kube-proxy uses an ipset with this name.
 func SetOfKubeProxy(name string) bool {
 	return slices.ContainsFunc(proxySets, func(set string) bool {
 		v6 := ProxySets + "6-" + set

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// MatchKey returns the key of the virtual server that new connections to a port match: the port's own virtual server
-// or, without one, the all-ports server of the address.
+// MatchKey returns the key of the virtual server that new connections to a port match: the port's own virtual server or, if there is none,
+// the all-ports server of the address.
 func MatchKey(port ServerKey, exists func(ServerKey) bool) ServerKey {
 	if allPorts := port.AllPorts(); !exists(port) && exists(allPorts) {
 		return allPorts
@@ -24,8 +24,7 @@ func Match(servers map[ServerKey]ObservedServer, port ServerKey) (ObservedServer
 	return server.For(port.Addr.Port()), exists
 }
 
-// For returns the virtual server as packets to a port see it: destinations of an all-ports server get the packet's
-// port.
+// For returns the virtual server as packets to a port see it: the destinations of an all-ports server use the packet's port.
 func (s ObservedServer) For(port uint16) ObservedServer {
 	if s.Key != s.Key.AllPorts() {
 		return s

@@ -18,6 +18,6 @@ func TestModes(t *testing.T) {
 		}
 	}
 	if err := new(Mode).UnmarshalText([]byte("ipvs")); err == nil {
-		t.Error("an unknown mode name is accepted")
+		t.Error("an unknown mode name was accepted")
 	}
 }

@@ -15,7 +15,7 @@ type RuleListing struct {
 	Rules map[ChainID][]SavedRule
 }
 
-// Recognize replaces listed rules whose tags are in a ruleset with the ruleset's rules.
+// Recognize replaces each listed rule that has the tag of a rule in the ruleset with that rule.
 func (l RuleListing) Recognize(r Ruleset) {
 	ours := map[string]Rule{}
 	for _, c := range r.Chains {
@@ -90,7 +90,7 @@ type BaseChain struct {
 	Family, Table, Name string
 	Hook                Hook
 	Priority            int32
-	// Kind is filter, nat or route. Only the first packet of a connection passes chains of kind nat.
+	// Kind is filter, nat or route. Only the first packet of a connection traverses chains of kind nat.
 	Kind string
 	// Drops is true if the chain's policy is drop.
 	Drops bool

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Network maps addresses that this node's networks use themselves, and its nameservers' addresses, to their roles. On kube-ipvs0 they
-// would become local, and the node would lose its routes through them, or its DNS.
+// Network maps addresses that this node's networks use themselves, and its nameservers' addresses, to their roles. On kube-ipvs0, these
+// addresses would become local, and the node would lose its routes through them, or its DNS.
 type Network map[netip.Addr]NetworkRole
 
 // NetworkRole is the role of an address in the node's networks.

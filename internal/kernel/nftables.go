@@ -28,7 +28,8 @@ func (r NFTRule) Show(at NFTName) string {
 	return fmt.Sprintf("nft -a list chain %s %s %s # handle %d", at.Family, at.Table, at.Name, r.Handle)
 }
 
-// NFTStatement is one of the kernel's expressions, as linux/netfilter/nf_tables.h describes them. Registers are numbered by words of 4 bytes.
+// NFTStatement is one of the kernel's expressions, as linux/netfilter/nf_tables.h describes them. A register's number is the index
+// of its first 4-byte word.
 type NFTStatement interface{ statement() }
 
 // The kinds of fields.
@@ -47,7 +48,7 @@ type NFTField struct {
 	Key uint32
 	// Offset and Length are in bytes. Length is 0 if the key determines it.
 	Offset, Length int
-	// Flags are those of fib. Reply is the direction of ct, if Directed is true.
+	// Flags are the flags of fib. If Directed is true, Reply is the direction of ct.
 	Flags           uint32
 	Directed, Reply bool
 }
@@ -70,8 +71,7 @@ type NFTImmediate struct {
 	Data []byte
 }
 
-// NFTBitwise masks and inverts bits of a register. Without a mask, the statement is another operation on the
-// register.
+// NFTBitwise masks and inverts bits of a register. Without a mask, the statement is another operation on the bits.
 type NFTBitwise struct {
 	From, To, Length int
 	Mask, Xor        []byte
@@ -87,7 +87,7 @@ type NFTCompare struct {
 	Data []byte
 }
 
-// NFTRange matches a register between two constants; with Not, all others.
+// NFTRange matches if a register is between two constants; with Not, if it is not.
 type NFTRange struct {
 	From      int
 	Low, High []byte
@@ -107,7 +107,7 @@ type NFTVerdict struct {
 	Chain string
 }
 
-// NFTAction has an effect on the packet: "reject", "masq", "snat", "dnat", "redir", "tproxy", "notrack", "queue" or another name of the kernel.
+// NFTAction has an effect on the packet: "reject", "masq", "snat", "dnat", "redir", "tproxy", "notrack", "queue" or another kernel name.
 type NFTAction struct{ Name string }
 
 // NFTOpaque is a match that depends on more than the packet, such as a rate, in nft's syntax.
@@ -156,7 +156,7 @@ type NFTSet struct {
 // NFTElement contains all keys from Key to End, compared field by field. A catch-all element has no key: it contains all keys that are in no other element.
 type NFTElement struct {
 	Key, End []byte
-	// Data and Verdict are the value of a map.
+	// In a map, Data or Verdict is the value of the element.
 	Data    []byte
 	Verdict NFTVerdict
 	// Opaque is a further condition, such as a rate.

@@ -8,7 +8,7 @@ type Ports []PortRange
 // PortRange contains all ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
-// DefaultLocalPorts is the kernel's default of net.ipv4.ip_local_port_range.
+// DefaultLocalPorts is the kernel's default for net.ipv4.ip_local_port_range.
 var DefaultLocalPorts = Ports{{32768, 60999}}
 
 // Contain reports whether a port is in one of the ranges.

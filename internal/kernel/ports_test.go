@@ -16,7 +16,7 @@ func TestPortsWithout(t *testing.T) {
 		left := all.Without(others)
 		for port := range 1 << 16 {
 			if p := uint16(port); left.Contain(p) != (all.Contain(p) && !others.Contain(p)) {
-				t.Fatalf("%v without %v has %d: %t", all, others, p, left.Contain(p))
+				t.Fatalf("%v without %v contains %d: %t", all, others, p, left.Contain(p))
 			}
 		}
 	})

@@ -41,8 +41,8 @@ func RefusalReason(err error) string {
 	return "cannot be sent to the kernel"
 }
 
-// nodeErrors contains the error numbers that do not depend on the object. All other errors count as the object's
-// fault. The agent detects the case that most objects fail with such an error.
+// nodeErrors contains the error numbers that do not depend on the object. All other errors count as the object's fault. The agent detects
+// when most objects fail with such an error.
 var nodeErrors = []syscall.Errno{
 	syscall.EPERM, syscall.EACCES,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.EMSGSIZE, syscall.ENOSPC, syscall.EMFILE, syscall.ENFILE,
@@ -58,7 +58,7 @@ var passing = []syscall.Errno{
 	syscall.EAGAIN, syscall.EINTR, syscall.EBUSY, syscall.ETIMEDOUT, syscall.ECANCELED, syscall.EIO,
 }
 
-// Passing reports whether a failed operation may succeed later although nothing else changes.
+// Passing reports whether a failed operation may succeed later even if nothing else changes.
 func Passing(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && slices.Contains(passing, errno)

@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// Rule is one iptables rule. Packets that match all its conditions get its verdict.
+// Rule is one iptables rule. The verdict applies to packets that match all conditions.
 type Rule struct {
 	// Why is the reason for the rule. The rule's comment in the kernel includes it.
 	Why        string
@@ -17,8 +17,8 @@ type Rule struct {
 	Verdict    Verdict
 }
 
-// Condition is one of InSet, Established, Invalid, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked. Rules of other programs have more
-// conditions and verdicts.
+// Condition is one of InSet, Established, Invalid, From, To, ToThisNode, Arrives, OfProtocol, Ping, Marked. Other programs' rules use
+// more conditions and verdicts.
 type Condition interface{ condition() []string }
 
 // Verdict is one of Final, JumpTo, Masquerade, SetMark, FlipMark, Reject, Balance.
@@ -53,7 +53,8 @@ type InSet struct {
 	Not bool
 }
 
-// Established matches packets of connections that had a reply, according to conntrack, and ICMP errors about them; with Not, all others.
+// Established matches packets of connections that have seen a reply, according to conntrack, and ICMP errors about
+// them; with Not, all others.
 type Established struct{ Not bool }
 
 // Invalid matches packets that conntrack cannot assign to a connection and that are therefore not translated.

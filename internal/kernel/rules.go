@@ -135,9 +135,9 @@ type RulesView struct {
 	Ahead map[ChainID][]string
 }
 
-// OrderDecides reports whether no rule may accept packets before an owned jump in this built-in chain. In the nat table, such a rule ends
-// the evaluation for a new connection: no other rule masquerades it, and the client gets no reply. In the mangle table, such a rule admits
-// clients outside a Service's source ranges. In the filter table, a firewall may accept any packet.
+// OrderDecides reports whether an owned jump in this built-in chain must come before all rules that accept packets. In the nat table, an
+// accepting rule before the jump ends the evaluation for a new connection: no other rule masquerades it, and the client gets no reply. In
+// the mangle table, such a rule admits clients outside a Service's source ranges. In the filter table, a firewall may accept any packet.
 func (c ChainID) OrderDecides() bool { return c.Table == "nat" || c.Table == "mangle" }
 
 // EndsChain reports whether a packet that matches a rule of a built-in chain skips the rest of the chain, but still traverses other

@@ -19,7 +19,7 @@ type ServerKey struct {
 // Family returns the address family of the virtual server.
 func (k ServerKey) Family() inet.Family { return inet.FamilyOf(k.Addr.Addr()) }
 
-// AllPorts returns the key of the virtual server for packets at the address that match no other virtual server: its port is 0.
+// AllPorts returns the key of the virtual server for packets to the address that match no other virtual server: its port is 0.
 func (k ServerKey) AllPorts() ServerKey {
 	return ServerKey{Addr: netip.AddrPortFrom(k.Addr.Addr(), 0), Protocol: k.Protocol}
 }
@@ -162,7 +162,7 @@ type ObservedDestination struct {
 type DestinationStats struct {
 	Active     uint32
 	Inactive   uint32
-	Persistent uint32 // persistence templates; only some readers see them
+	Persistent uint32 // persistence templates; only some reads return them
 }
 
 // Connections returns the number of connections that would break if the destination were deleted.

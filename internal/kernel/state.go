@@ -28,8 +28,8 @@ type State struct {
 	// Servers are all virtual servers by address, including foreign ones but not firewall-mark servers.
 	Servers  map[ServerKey]ObservedServer
 	Timeouts Timeouts
-	// MayMiss is true if Members may lack unchanged members, as nftables lists do during a write and briefly after it. A lookup shows whether
-	// such members exist.
+	// MayMiss is true if unchanged members may be missing from Members: nftables lists are incomplete during a write and briefly after it.
+	// A lookup shows whether the missing members exist.
 	MayMiss bool
 }
 

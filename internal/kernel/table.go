@@ -95,7 +95,7 @@ type Connection struct {
 // DaemonState is the role of a synchronization daemon.
 type DaemonState uint32
 
-// A namespace has at most one daemon of each role.
+// A namespace has at most one daemon in each role.
 const (
 	DaemonMaster DaemonState = 1
 	DaemonBackup DaemonState = 2

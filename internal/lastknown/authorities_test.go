@@ -35,7 +35,7 @@ func TestAuthorities(t *testing.T) {
 	a, b := certificate(t, keys[0], 1), certificate(t, keys[1], 1)
 	of := func(parts ...[]byte) []string { return Authorities(slices.Concat(parts...)) }
 	if one := of(a); len(one) != 1 || len(one[0]) != 64 || slices.Equal(one, of(b)) {
-		t.Errorf("of one certificate: %v, of another: %v", one, of(b))
+		t.Errorf("hashes of one certificate: %v, of another: %v", one, of(b))
 	}
 	for what, got := range map[string][]string{
 		"in another order": of(b, a), "one twice": of(a, b, a), "renewed": of(certificate(t, keys[0], 2), b),
@@ -52,7 +52,7 @@ func TestAuthorities(t *testing.T) {
 }
 
 // An agent accepts a file if it trusts one of the file's authorities, as during a rotation. A rebuilt cluster has the
-// same URL but another authority.
+// same URL but a different authority.
 func TestAuthorityInCommon(t *testing.T) {
 	for _, c := range []struct {
 		wrote, reads []string

@@ -1,8 +1,8 @@
-// Package lastknown keeps the last known state of the cluster in a file, so that a node that boots while the API
-// server is unavailable can serve the endpoints of other nodes.
+// Package lastknown keeps the last known state of the cluster in a file. A node that boots while the API server is
+// unavailable can then serve endpoints on other nodes.
 //
 // The file is compressed JSON, one value per line: a header, the Services, the Nodes, and a checksum. It contains no
-// secrets. It is replaced atomically. A damaged file is not used at all.
+// secrets. Writes replace the file atomically. A damaged file is rejected as a whole.
 //
 // May import: agent and model.
 package lastknown
@@ -43,7 +43,7 @@ type Identity struct {
 
 // State is the last known state of the cluster.
 type State struct {
-	// At is the latest time at which the state was up to date.
+	// At is when the state was last known to be up to date.
 	At       time.Time
 	Services []*model.Service
 	Nodes    []*model.Node
@@ -114,8 +114,8 @@ func encode(to io.Writer, id Identity, s *State) error {
 	return compressed.Close()
 }
 
-// Read returns the state in a file. It rejects a file that has another identity or is older than maxAge. If there is
-// no file, the error is fs.ErrNotExist.
+// Read returns the state in a file. It rejects a file with a different identity, and a file older than maxAge. If there
+// is no file, the error is fs.ErrNotExist.
 func Read(path string, id Identity, now time.Time, maxAge time.Duration) (*State, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -172,7 +172,7 @@ func damaged(err error) error { return fmt.Errorf("the file is damaged: %w", err
 func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 	switch age := now.Sub(h.At); {
 	case h.Magic != magic:
-		return errors.New("the file is not a snapshot of kube-ipvs")
+		return errors.New("the file is not a kube-ipvs snapshot")
 	case h.Version != version:
 		return fmt.Errorf("the file has format %d; this version of kube-ipvs uses format %d", h.Version, version)
 	case h.Node != id.Node:
@@ -180,7 +180,7 @@ func (h *header) check(id Identity, now time.Time, maxAge time.Duration) error {
 	case h.APIServer != id.APIServer:
 		return fmt.Errorf("the file is from the API server %s, not from %s", h.APIServer, id.APIServer)
 	case !sameCluster(h.Authorities, id.Authorities):
-		return fmt.Errorf("the file is from another cluster, whose API server has the same address (%s): "+
+		return fmt.Errorf("the file is from a different cluster with the same API server address (%s): "+
 			"the agent trusts none of the certificate authorities in the file", h.APIServer)
 	case h.ServiceProxyName != id.ServiceProxyName:
 		return fmt.Errorf("the file is from an agent with the service proxy name %q, not %q", h.ServiceProxyName, id.ServiceProxyName)

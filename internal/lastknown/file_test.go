@@ -52,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Only unused bytes of the gzip header may differ.
+// A damaged file must be rejected, unless the damage affects only unused bytes of the gzip header.
 func TestDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
@@ -85,12 +85,12 @@ func TestNotUsed(t *testing.T) {
 		id  Identity
 		now time.Time
 	}{
-		`from node "n1", not from "n2"`:                                                        {Identity{Node: "n2", APIServer: self.APIServer}, noon},
-		"from the API server https://192.0.2.1:6443, not":                                      {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
-		`service proxy name "", not "ours"`:                                                    {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
-		"from another cluster, whose API server has the same address (https://192.0.2.1:6443)": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
-		"1h0m1s old; the limit is 1h0m0s":                                                      {self, noon.Add(time.Hour + time.Second)},
-		"ahead of the node's clock":                                                            {self, noon.Add(-2 * time.Hour)},
+		`from node "n1", not from "n2"`:                                                      {Identity{Node: "n2", APIServer: self.APIServer}, noon},
+		"from the API server https://192.0.2.1:6443, not":                                    {Identity{Node: "n1", APIServer: "https://192.0.2.2:6443"}, noon},
+		`service proxy name "", not "ours"`:                                                  {Identity{Node: "n1", APIServer: self.APIServer, ServiceProxyName: "ours"}, noon},
+		"from a different cluster with the same API server address (https://192.0.2.1:6443)": {Identity{Node: "n1", APIServer: self.APIServer, Authorities: []string{"a"}}, noon},
+		"1h0m1s old; the limit is 1h0m0s":                                                    {self, noon.Add(time.Hour + time.Second)},
+		"ahead of the node's clock":                                                          {self, noon.Add(-2 * time.Hour)},
 	} {
 		if _, err := decode(bytes.NewReader(encoded(t, s)), c.id, c.now, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %s", err, want)
@@ -98,7 +98,7 @@ func TestNotUsed(t *testing.T) {
 	}
 }
 
-// TestFormat fails if the format changes. Then raise the version and run the test with -update.
+// TestFormat fails if the format changes. In that case, increase the version and run the test with -update.
 func TestFormat(t *testing.T) {
 	var b strings.Builder
 	seen := map[reflect.Type]bool{}

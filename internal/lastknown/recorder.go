@@ -15,9 +15,10 @@ import (
 
 const (
 	checkEvery = time.Minute
-	// atMostEvery is the minimum time between two writes. A stopping agent does not wait.
+	// atMostEvery is the minimum time between two writes. The write at shutdown does not wait.
 	atMostEvery = 5 * time.Minute
-	// atLeastEvery is the maximum time between two writes: the file records that the state is still up to date.
+	// atLeastEvery is the maximum time between two writes. Without changes, a write records that the state is still up
+	// to date.
 	atLeastEvery = time.Hour
 )
 
@@ -66,7 +67,7 @@ func update[K comparable, V any](known, changed map[K]*V) {
 	}
 }
 
-// Run writes the file periodically, and a last time when the context ends.
+// Run writes the file periodically, and one last time when the context ends.
 func (r *Recorder) Run(ctx context.Context) {
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()

@@ -7,8 +7,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// RemoteChanges returns the state as changes. It omits endpoints that were not ready, and endpoints on this node,
-// because their addresses belong to other pods after a reboot.
+// RemoteChanges returns the state as changes. It omits endpoints that were not ready. It also omits endpoints on this
+// node, because after a reboot their addresses may belong to other pods.
 func (s *State) RemoteChanges(node string) model.Changes {
 	changes := model.Changes{
 		Services: make(map[model.ServiceID]*model.Service, len(s.Services)), Nodes: make(map[string]*model.Node, len(s.Nodes)),

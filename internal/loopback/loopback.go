@@ -1,6 +1,6 @@
-// Package loopback serves node ports at 127.0.0.1 and ::1. IPVS cannot, because the kernel drops packets from a
-// loopback address that leave the node. The agent's process accepts connections at these addresses and connects to the
-// node port at another address of the node, so the policies of IPVS still apply.
+// Package loopback serves node ports on 127.0.0.1 and ::1. IPVS cannot, because the kernel drops packets from a
+// loopback address that leave the node. The agent's process accepts connections on these addresses and connects to the
+// node port on another address of the node, so the policies of IPVS still apply.
 //
 // The loop calls [Ports.Update], which records the wanted ports and never blocks; [Ports.Run] opens and closes the ports.
 //
@@ -20,11 +20,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// retry is the interval between attempts to open a port. grace is the time that open connections have to end when the
-// agent stops.
+// retry is the interval between attempts to open a port. grace is how long the agent waits for open connections to end when
+// it stops.
 const retry, grace = 10 * time.Second, 10 * time.Second
 
-// Ports serves node ports at loopback addresses.
+// Ports serves node ports on loopback addresses.
 type Ports struct {
 	forwarder *forward.Forwarder
 	wake      chan struct{}
@@ -38,7 +38,7 @@ type Ports struct {
 	reported map[model.ServiceID]string
 }
 
-// New returns Ports that start to listen in Run.
+// New returns Ports that do not listen until Run is called.
 func New(limits forward.Limits) *Ports {
 	return &Ports{
 		forwarder: forward.New(limits), wake: make(chan struct{}, 1), ports: map[model.ServiceID][]model.LoopbackPort{},

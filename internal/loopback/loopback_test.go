@@ -53,7 +53,7 @@ func start(t *testing.T) (*Ports, *failures) {
 	return p, f
 }
 
-// frontend simulates the node port at an address of the node. It greets each connection with its name.
+// frontend simulates the node port on an address of the node. It greets each connection with its name.
 func frontend(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.2:0")

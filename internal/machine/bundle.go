@@ -47,7 +47,7 @@ func (m *Machine) BundleParts(v *view.View) []bundle.Part {
 }
 
 const (
-	// maxRoutes is the maximum size of the routes in bytes. Connections are counted by state only up to maxCounted.
+	// maxRoutes is the maximum size of the routes in bytes. If there are more than maxCounted connections, they are not counted by state.
 	maxRoutes  = 1 << 20
 	maxCounted = 200_000
 )
@@ -89,7 +89,7 @@ func (m *Machine) writeModules(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// sysctls are collected in addition to those that the agent sets and those of IPVS.
+// sysctls lists the sysctls to collect, besides IPVS's own sysctls and the ones that the agent sets.
 var sysctls = []string{
 	"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/all/disable_ipv6", "net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter",
 	"net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports",

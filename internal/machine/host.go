@@ -26,12 +26,12 @@ import (
 type thisHost struct{ ctx context.Context }
 
 const (
-	// mostOfFile is the maximum size of a file. mostOfLog is the size of the end of a log that Tail reads.
+	// mostOfFile is the maximum size of a file. mostOfLog is how many bytes Tail reads from the end of a log.
 	mostOfFile = 4 << 20
 	mostOfLog  = 256 << 10
 )
 
-// ReadFile fails for a file that is too large, because truncated content could be mistaken for the whole.
+// ReadFile fails for a file that is too large, because truncated content could be mistaken for the whole file.
 func (thisHost) ReadFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -130,7 +130,7 @@ func (thisHost) ConnectPrograms() (count int, err error) {
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var info unix.Statfs_t
 		if err = unix.Statfs(dir, &info); err != nil || info.Type != unix.CGROUP2_SUPER_MAGIC {
-			err = cmp.Or(err, fmt.Errorf("%s is no cgroup2 file system", dir))
+			err = cmp.Or(err, fmt.Errorf("%s is not a cgroup2 file system", dir))
 			continue
 		}
 		d, err := os.Open(dir)

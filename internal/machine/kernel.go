@@ -35,7 +35,7 @@ type Look struct {
 	Sysctls  []view.Sysctl
 	// Ours are the rulesets that the agent may have in iptables.
 	Ours []kernel.Ruleset
-	// Tables is this node's iptables; empty if unknown.
+	// Tables describes this node's iptables; empty if unknown.
 	Tables iptables.Detection
 }
 
@@ -80,7 +80,7 @@ func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	return k
 }
 
-// Unread describes a failed read, with a remedy.
+// Unread describes why a read failed, and how to fix it.
 func Unread(err error) explain.Unread {
 	u := explain.Unread{Why: err.Error(), Absent: errors.Is(err, kernel.ErrUnavailable)}
 	if errors.Is(err, fs.ErrPermission) {

@@ -18,8 +18,8 @@ var proxyHealthURLs = []string{"http://127.0.0.1:10256", "http://[::1]:10256"}
 // be restarting.
 const justWritten = 10 * time.Minute
 
-// MayRemoveLeftovers returns an error if kube-proxy's objects may be in use. v is nil if no agent responds, and silence
-// is the reason. rules names a chain of the agent that kube-proxy has since overwritten, if any.
+// MayRemoveLeftovers returns an error if kube-proxy's objects may be in use. If no agent responds, v is nil and silence
+// contains the reason. rules names a chain of the agent that kube-proxy has since overwritten, if any.
 func (m *Machine) MayRemoveLeftovers(ctx context.Context, v *view.View, silence error, rules string) error {
 	const alone = "the node may still depend on kube-proxy's objects; start the agent first"
 	switch {
@@ -36,12 +36,12 @@ func (m *Machine) MayRemoveLeftovers(ctx context.Context, v *view.View, silence 
 		}
 	}
 	if why := m.anyKubeProxy(ctx, v, rules); why != "" {
-		return fmt.Errorf("kube-proxy may run on this node (%s) and would recreate its objects; stop it first", why)
+		return fmt.Errorf("kube-proxy might be running on this node (%s) and would recreate its objects; stop it first", why)
 	}
 	return nil
 }
 
-// anyKubeProxy returns the evidence that a kube-proxy runs beside the agent, in any mode, or "" if there is none.
+// anyKubeProxy returns the evidence that a kube-proxy is running beside the agent, in any mode, or "" if there is none.
 func (m *Machine) anyKubeProxy(ctx context.Context, v *view.View, rules string) string {
 	if process := m.FindProcess("kube-proxy", true); process != "" {
 		return "process " + process + " is called kube-proxy"

@@ -10,7 +10,7 @@ import (
 )
 
 // TestKubeProxyOnItsPort: a kube-proxy that is not visible as a process is found by its port, or by a problem that
-// the agent reports. On the agent's own port, the agent responds.
+// the agent reports. A response on the agent's own port comes from the agent, so it does not count.
 func TestKubeProxyOnItsPort(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("nftables")) }))
 	defer server.Close()

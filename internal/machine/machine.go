@@ -1,6 +1,6 @@
 // Package machine reads the state of the machine for commands, without the agent: the parts of the kernel that can
-// affect a packet, the files that doctor examines, and whether a kube-proxy may run. If one part cannot be read, the
-// others still are.
+// affect a packet, the files that doctor examines, and whether a kube-proxy might be running. If one part cannot be read,
+// the others still are.
 //
 // May import: the packages that it reads and combines, and x/sys/unix.
 package machine
@@ -168,8 +168,8 @@ func closestBase(k *explain.Kernel) view.Base {
 	return k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 }
 
-// Facts reads the input of doctor. If the agent did not respond, v is nil, silence is the reason, and settings come
-// from the flags. If connect is true, the node connects to some Services.
+// Facts reads the input of doctor. If the agent did not respond, v is nil, silence contains the reason, and settings
+// come from the flags. If connect is true, the node connects to some Services.
 func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings, connect bool) doctor.Facts {
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
 	var found preflight.Result

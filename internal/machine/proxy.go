@@ -22,18 +22,18 @@ var proxyModeURLs = []string{"http://127.0.0.1:10249/proxyMode", "http://[::1]:1
 // proxyPatience is the timeout for kube-proxy's response, long enough for a busy node.
 const proxyPatience = 10 * time.Second
 
-// BesideKubeProxy returns an error if a kube-proxy may use objects that cleanup would remove. rules names a chain that
+// BesideKubeProxy returns an error if a kube-proxy might be using objects that cleanup would remove. rules names a chain that
 // kube-proxy has written since the agent did, if any.
 func (m *Machine) BesideKubeProxy(ctx context.Context, rules string) error {
 	why := m.kubeProxy(ctx, rules)
 	if why == "" {
 		return nil
 	}
-	return fmt.Errorf("kube-proxy may run on this node in ipvs mode (%s) and use the virtual servers that cleanup would remove; use --keep-services to "+
-		"keep them. If kube-proxy was removed for good, run cleanup --kube-proxy-leftovers while the agent serves, and then repeat this cleanup", why)
+	return fmt.Errorf("kube-proxy might be running on this node in ipvs mode (%s) and using the virtual servers that cleanup would remove; use --keep-services to "+
+		"keep them. If kube-proxy was removed for good, run cleanup --kube-proxy-leftovers while the agent is running, and then repeat this cleanup", why)
 }
 
-// kubeProxy returns the evidence that a kube-proxy may run in ipvs mode, or "" if there is none. A timeout counts as
+// kubeProxy returns the evidence that a kube-proxy might be running in ipvs mode, or "" if there is none. A timeout counts as
 // evidence, because a busy node responds late; a refused connection does not.
 func (m *Machine) kubeProxy(ctx context.Context, rules string) (why string) {
 	for _, url := range m.ProxyModes {

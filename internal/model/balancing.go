@@ -9,7 +9,7 @@ import (
 // MaxWeight is the kernel's limit for the weight of a destination.
 const MaxWeight = 1<<31 - 1
 
-// MaxConnectionLimit is the highest connection limit of a destination that all kernels accept.
+// MaxConnectionLimit is the highest connection limit that all kernels accept for a destination.
 const MaxConnectionLimit = 1<<31 - 1
 
 // Balancing contains the balancing annotations of a Service. The zero value means that the node's configuration
@@ -28,17 +28,17 @@ type Balancing struct {
 	AllPorts bool
 	// OnePacket balances every datagram separately.
 	OnePacket bool
-	// MaxConnections is the connection limit of an endpoint, or 0 for none. After an endpoint has reached the limit,
-	// it receives new connections again when it has fewer than ResumeConnections; 0 leaves this threshold to the
-	// kernel.
+	// MaxConnections is the connection limit of an endpoint, or 0 for none. An endpoint at the limit receives new
+	// connections again when it has fewer than ResumeConnections. If ResumeConnections is 0, the kernel chooses the
+	// threshold.
 	MaxConnections, ResumeConnections uint32
 	Weights                           Weights
 	// SlowStart is the time over which the weight of a new endpoint rises to its full value.
 	SlowStart time.Duration
 }
 
-// Weights are the weights of a Service's endpoints. A pod's weight takes precedence over its node's weight, which
-// takes precedence over its zone's weight. Default applies last.
+// Weights are the weights of a Service's endpoints. A pod's weight takes precedence over its node's weight, which takes
+// precedence over its zone's weight. Default applies if none of these is set.
 type Weights struct {
 	Default uint32
 	// DefaultSet is false if the default weight is 1 because no annotation sets it.

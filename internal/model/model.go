@@ -23,8 +23,8 @@ type Service struct {
 	ClusterIPs []netip.Addr
 	// ExternalIPs are spec.externalIPs: addresses that the cluster's operator routes to the nodes.
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are the addresses in the status with ipMode VIP: packets that reach a node still have them as
-	// their destination.
+	// LoadBalancerIPs are the addresses in the status with ipMode VIP: packets reach the node with their destination
+	// address unchanged.
 	LoadBalancerIPs []netip.Addr
 	// SourceRanges are the clients that may use the LoadBalancerIPs. If a family has no range, all its clients may use
 	// them.
@@ -32,21 +32,21 @@ type Service struct {
 	// InternalLocal and ExternalLocal are true for the traffic policy Local. The internal policy applies to ClusterIPs,
 	// the external policy to all other addresses.
 	InternalLocal, ExternalLocal bool
-	// HealthCheckPort is the node port at which load balancers check whether this node has endpoints, or 0 for none.
+	// HealthCheckPort is the node port on which load balancers check whether this node has endpoints, or 0 for none.
 	// Only LoadBalancer Services with external policy Local have this port.
 	HealthCheckPort uint16
-	// AffinityTimeout is the time for which a client keeps its endpoint, or 0 if the Service has no affinity.
+	// AffinityTimeout is how long a client keeps its endpoint, or 0 if the Service has no affinity.
 	AffinityTimeout time.Duration
 	Ports           []ServicePort
 	Balancing       Balancing
 	// Slices are the Service's EndpointSlices, sorted by name.
 	Slices []*EndpointSlice
-	// Held is true while the agent keeps a Service that is missing from the API server's last list. Every existing
-	// Service takes precedence over it.
+	// Held is true while the agent keeps a Service that is missing from the API server's last list. All Services in the
+	// list take precedence over it.
 	Held bool
 }
 
-// Internal returns a copy of the Service without node ports, external addresses and health checks.
+// Internal returns a copy of the Service without node ports, external addresses or health checks.
 func (s *Service) Internal() *Service {
 	internal := *s
 	internal.ExternalIPs, internal.LoadBalancerIPs, internal.HealthCheckPort = nil, nil, 0
@@ -71,7 +71,7 @@ type ServicePort struct {
 	NodePort uint16
 }
 
-// EndpointSlice is a part of a Service's endpoints. Its endpoints have the same family and target ports.
+// EndpointSlice contains some of a Service's endpoints. They all have the same family and target ports.
 type EndpointSlice struct {
 	Name      string
 	Family    inet.Family
@@ -79,7 +79,7 @@ type EndpointSlice struct {
 	Endpoints []Endpoint
 }
 
-// Trigger is a change in the cluster that led to a change of an EndpointSlice.
+// Trigger is a change in the cluster that caused an EndpointSlice to be updated.
 type Trigger struct {
 	Family inet.Family
 	// At is the time of the change (endpoints.kubernetes.io/last-change-trigger-time).
@@ -127,8 +127,8 @@ type Node struct {
 type Changes struct {
 	// Services are the changed Services. A deleted Service is nil.
 	Services map[ServiceID]*Service
-	// Problems are the problems of objects that cannot be converted. An empty list means that the object has no
-	// problem any more.
+	// Problems are the problems of objects that cannot be converted. An empty list means that the object no longer has
+	// a problem.
 	Problems map[ObjectRef][]Problem
 	// Nodes are the changed Nodes, by name. A deleted Node is nil.
 	Nodes map[string]*Node

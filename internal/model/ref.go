@@ -13,7 +13,7 @@ const (
 	KindFile          Kind = "File"
 )
 
-// ObjectRef names an object of the cluster or a manifest file. Nodes and files have no namespace.
+// ObjectRef names an object in the cluster, or a manifest file. Nodes and files have no namespace.
 type ObjectRef struct {
 	Kind            Kind
 	Namespace, Name string
@@ -59,7 +59,7 @@ func (id ServiceID) Vital(dns bool) bool {
 	return id == ServiceID{"default", "kubernetes"} || dns && (id.Namespace == "kube-system" || id.Namespace == "openshift-dns")
 }
 
-// ServicePortRef names a port of a Service. Port is empty for a port without a name and for a reference to all ports.
+// ServicePortRef names a port of a Service. Port is empty if the port has no name, or if the reference means all ports.
 type ServicePortRef struct {
 	Service ServiceID
 	Port    string

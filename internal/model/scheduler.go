@@ -19,7 +19,7 @@ type Scheduler struct {
 	// endpoints at each step. This is slow while the endpoints with the largest weights are at their connection
 	// limit.
 	CountsDown bool
-	// TableKiB is the size of the table that the kernel in its default configuration allocates for each virtual server.
+	// TableKiB is the size of the table that a kernel with the default configuration allocates for each virtual server.
 	TableKiB int
 	Advice   string
 }
@@ -39,8 +39,8 @@ var schedulers = []Scheduler{
 	{Name: "wlc"},
 	{Name: "fo"},
 	{Name: "ovf", CountsWeights: true},
-	{Name: "lblc", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
-	{Name: "lblcr", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until it has more than its weight"},
+	{Name: "lblc", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until their number exceeds its weight"},
+	{Name: "lblcr", CountsWeights: true, TableKiB: 16, Advice: byAddress + "one endpoint gets all connections until their number exceeds its weight"},
 	{Name: "dh", IgnoresWeights: true, TableKiB: 2, Advice: byAddress + "one endpoint gets all connections, and they are refused while it drains"},
 	// Its table includes endpoints with weight 0. Without fallback, connections are refused if the client hashes to an
 	// endpoint that is draining or at its connection limit.
@@ -64,7 +64,7 @@ var Schedulers = func() []string {
 // KnownScheduler reports whether the name is one of Schedulers.
 func KnownScheduler(name string) bool { return slices.Contains(Schedulers, name) }
 
-// SchedulerNamed returns a scheduler by name. An unknown scheduler has no flags and uses weights.
+// SchedulerNamed returns a scheduler by name. It assumes that an unknown scheduler has no flags and uses weights.
 func SchedulerNamed(name string) Scheduler {
 	if i := slices.Index(Schedulers, name); i >= 0 {
 		return schedulers[i]

@@ -27,13 +27,13 @@ const maxHolder = 4 << 10
 func (p place) tryLock() (*os.File, error) {
 	file, err := p.open()
 	if err != nil {
-		return nil, fmt.Errorf("take the node lock: %w", err)
+		return nil, fmt.Errorf("acquire the node lock: %w", err)
 	}
 	switch err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, errors.Join(fmt.Errorf("%w%s", ErrHeld, readHolder(file)), file.Close())
 	case err != nil:
-		return nil, errors.Join(fmt.Errorf("take the node lock: lock %s: %w", file.Name(), err), file.Close())
+		return nil, errors.Join(fmt.Errorf("acquire the node lock: lock %s: %w", file.Name(), err), file.Close())
 	}
 	writeHolder(file)
 	return file, nil

@@ -24,7 +24,7 @@ import (
 const (
 	// pollInterval is the interval at which a waiting agent retries. A blocking flock would ignore the context.
 	pollInterval = 200 * time.Millisecond
-	// socketPatience is the time that an agent with the lock waits for the socket. An agent that is being replaced ends
+	// socketPatience is how long an agent that holds the lock waits for the socket. An agent that is being replaced exits
 	// sooner.
 	socketPatience = 30 * time.Second
 )
@@ -71,12 +71,12 @@ type place struct {
 }
 
 // thisNode returns the lock of this network namespace, because the kernel tables that an agent writes belong to a
-// network namespace. The holder does not remove the file, because this would race with the next holder; a boot empties
-// /run.
+// network namespace. The holder does not remove the file, because this would race with the next holder. /run is empty
+// after a boot.
 func thisNode() (place, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/net", &ns); err != nil {
-		return place{}, fmt.Errorf("take the node lock: find the network namespace: %w", err)
+		return place{}, fmt.Errorf("acquire the node lock: find the network namespace: %w", err)
 	}
 	name := "node-" + strconv.FormatUint(ns.Ino, 10) + ".lock"
 	return place{rundir.Default, name, agentSocket, socketPatience}, nil

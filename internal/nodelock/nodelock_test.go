@@ -189,7 +189,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestSocketWithoutListener: the socket is ignored, because agents always listen on it.
+// TestSocketWithoutListener: a bound socket without a listener is ignored, because an agent always listens.
 func TestSocketWithoutListener(t *testing.T) {
 	p := testPlace(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -25,7 +25,7 @@ func (s *socket) close() error {
 	return s.Close()
 }
 
-// bind returns a takenError if another process holds the name.
+// bind returns a takenError if another process uses the name.
 func bind(name string) (*socket, error) {
 	address := &net.UnixAddr{Name: name, Net: "unix"}
 	listener, err := net.ListenUnix("unix", address)
@@ -40,24 +40,24 @@ func bind(name string) (*socket, error) {
 		return nil, &takenError{name, nil}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("take the node lock: %w", err)
+		return nil, fmt.Errorf("acquire the node lock: %w", err)
 	}
 	return &socket{listener}, nil
 }
 
 type takenError struct {
 	name string
-	// by is nil if the process does not listen. Every agent does.
+	// by is nil if the process does not listen on the socket. Every agent listens.
 	by *unix.Ucred
 }
 
 func (e *takenError) Error() string { return fmt.Sprintf("%v (%s)", ErrHeld, e.process()) }
 
-// Is makes a takenError an ErrHeld, because the process may be an agent.
+// Is makes errors.Is treat a takenError as ErrHeld, because the process may be an agent.
 func (e *takenError) Is(target error) bool { return target == ErrHeld }
 
-// mayBeAgent is false if the process does not run as root. If it is true, the process may still be another root
-// process, such as one in a pod with the host's network.
+// mayBeAgent reports whether the process runs as root. It may still be a root process that is not an agent, for example in
+// a pod with the host's network.
 func (e *takenError) mayBeAgent() bool { return e.by != nil && rundir.Trusted(e.by.Uid) }
 
 func (e *takenError) ignored() error {

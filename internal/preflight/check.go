@@ -31,7 +31,7 @@ type Objects struct {
 
 // Result is the result of Check.
 type Result struct {
-	// Findings are sorted by severity. A broken finding prevents the agent from serving any Service.
+	// Findings are sorted by severity. If one has the severity Broken, the agent cannot serve any Service.
 	Findings []finding.Finding
 	Choice
 	// IPTables is empty if iptables was not probed or does not work.
@@ -57,7 +57,7 @@ func Check(ctx context.Context, needs Needs) Result {
 	return r
 }
 
-// errAbsent means that the kernel lacks the feature. Any other error of a probe means that the result is unknown.
+// errAbsent means that the kernel lacks the feature. Any other probe error means that the result is unknown.
 var errAbsent = errors.New("not in this kernel")
 
 // facts are the results of the probes. A nil error means that the feature exists. errAbsent means that it does not.

@@ -15,10 +15,11 @@ type Choice struct {
 	WhyDataPlane, WhyRules string
 	Variant                iptables.Variant
 	Version                string
-	// Families are the address families that may work. Without contains the reasons why the others do not work.
+	// Families are the address families that may work. Without contains the other families, with the reason why each
+	// does not work.
 	Families []inet.Family
 	Without  map[inet.Family]error
-	// Unsure contains Families whose iptables programs have just failed, with the reasons. The failure may be
+	// Unsure contains the Families whose iptables programs have just failed, with the errors. The failures may be
 	// temporary.
 	Unsure map[inet.Family]error
 }
@@ -62,8 +63,8 @@ func choose(f facts, needs Needs) Choice {
 	return c
 }
 
-// For kernel.DataPlaneAuto, nftablesBalances selects nftables only if the kernel lacks IPVS and cannot load it. Any
-// other error does not select nftables, because it may be temporary.
+// For kernel.DataPlaneAuto, nftablesBalances selects nftables only if the kernel lacks IPVS and cannot load it. After
+// any other error it selects IPVS, because the error may be temporary.
 func nftablesBalances(setting string, ipvs error) (nftables bool, why string) {
 	switch {
 	case setting == kernel.DataPlaneNFTables:

@@ -68,7 +68,7 @@ func lackingModules(f facts, needs Needs, mode kernel.Mode) []finding.Finding {
 	var found []finding.Finding
 	switch {
 	case mode.NFTablesBalances() && needs.DataPlane == kernel.DataPlaneAuto:
-		found = []finding.Finding{warning("kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits and counts",
+		found = []finding.Finding{warning("kernel module ip_vs", "missing, so nftables balances connections: at random by weight, without schedulers, connection limits or counts",
 			"nothing to do if that is sufficient (docs/data-planes.md); otherwise "+kernel.LoadModule("ip_vs")+", and restart the agent")}
 	case !mode.NFTablesBalances():
 		found = module("ip_vs", f.ipvs, true)
@@ -119,7 +119,7 @@ func lackingTools(f facts, needs Needs) []finding.Finding {
 	for _, family := range needs.Families {
 		if err := f.detected.Without[family]; err != nil {
 			found = append(found, warning("iptables for "+family.String(), err.Error(),
-				family.String()+" Services are not served; ignore this if the cluster has none"))
+				family.String()+" Services are not served; ignore this if the cluster has no such Services"))
 		}
 	}
 	for _, family := range needs.Families {
@@ -159,11 +159,11 @@ func lackingIPv6(f facts, needs Needs) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{warning("IPv6", "disabled on this host, so IPv6 Services are not served",
-		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has none")}
+		"run `sysctl -w net.ipv6.conf.default.disable_ipv6=0` on the host, and boot without ipv6.disable=1; ignore this if the cluster has no IPv6 Services")}
 }
 
-// unfilteredBridges finds bridges with pods on which netfilter does not process packets between the ports. A reply
-// from a pod to another pod on the same bridge then does not have the Service's address.
+// unfilteredBridges finds pod bridges whose traffic between ports bypasses netfilter. If a Service's client and
+// endpoint are both on such a bridge, the reply does not have the Service's address.
 func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 	var found []finding.Finding
 	for _, b := range f.bridges {
@@ -172,7 +172,7 @@ func unfilteredBridges(f facts, needs Needs) []finding.Finding {
 				continue
 			}
 			found = append(found, warning("bridge "+b.Name,
-				fmt.Sprintf("netfilter does not process %s packets between its ports, so pods on it get no reply from each other through a Service", family),
+				fmt.Sprintf("netfilter does not process %s packets between its ports, so pods on it cannot reach each other through a Service", family),
 				"run `"+kernel.FilterBridges(family)+"` on the host, and make both permanent (/etc/modules-load.d, /etc/sysctl.d); "+
 					"ignore this if no pods are on the bridge"))
 		}

@@ -142,7 +142,7 @@ func TestNeitherWorks(t *testing.T) {
 	asks.Rules, asks.AcceptServices = kernel.RulesAuto, true
 	found := examine(f, asks)
 	if len(found) != 2 || found[0].Severity != finding.Broken || found[1].Severity != finding.Broken || !strings.Contains(found[1].String(), "--rules=iptables") {
-		t.Fatalf("findings: %v, want two, of nftables and of accept-service-traffic", found)
+		t.Fatalf("findings: %v, want two: about nftables and accept-service-traffic", found)
 	}
 	for _, part := range []string{"iptables is not installed", "KIPVS-4-VIP: boom", "nft_fib_inet", "install package iptables"} {
 		if !strings.Contains(found[0].String(), part) {
@@ -172,6 +172,6 @@ func TestParseCapabilities(t *testing.T) {
 		t.Errorf("capabilities %x", got)
 	}
 	if got := parseCapabilities("CapEff:\tnonsense\n"); got != 0 {
-		t.Errorf("capabilities %x of nonsense", got)
+		t.Errorf("capabilities %x from invalid input", got)
 	}
 }

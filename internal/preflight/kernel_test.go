@@ -38,7 +38,7 @@ func TestCheckNamesMissingScheduler(t *testing.T) {
 	labtest.NetNS(t)
 	got := Check(context.Background(), Needs{Schedulers: []string{"rr", "nosuch"}}).Findings
 	if len(got) != 1 || !strings.Contains(got[0].String(), "ip_vs_nosuch") || got[0].Severity != finding.Warning {
-		t.Errorf("findings: %v, want one about ip_vs_nosuch, a warning", got)
+		t.Errorf("findings: %v, want one warning about ip_vs_nosuch", got)
 	}
 	leavesNoTrace(t)
 }

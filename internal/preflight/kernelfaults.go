@@ -66,13 +66,14 @@ var faults = []fault{
 
 type kernelVersion struct {
 	release string // uname -r
-	// banner is /proc/version, and signature /proc/version_signature, which only Ubuntu has.
+	// banner is the content of /proc/version. signature is the content of /proc/version_signature, which exists only on
+	// Ubuntu.
 	banner, signature string
 }
 
 var (
 	debianVersion = regexp.MustCompile(`Debian (\d+\.\d+\.\d+)`)
-	// These distributions backport fixes, but keep the version with which their series began.
+	// These distributions backport fixes but keep the version number of the release that they started from.
 	vendorRelease = regexp.MustCompile(`^\d+\.\d+\.0-\d|-1\d{5}\.`)
 )
 
@@ -149,7 +150,7 @@ func (f fault) fixes() string {
 }
 
 // kernelFaults reports the known faults of the running kernel, and the faults that its version neither confirms nor
-// excludes.
+// rules out.
 func kernelFaults(k kernelVersion, ipvs, ipv6 bool) []finding.Finding {
 	severity := finding.Notice
 	var known, unknown []string
@@ -170,7 +171,7 @@ func kernelFaults(k kernelVersion, ipvs, ipv6 bool) []finding.Finding {
 	var found []finding.Finding
 	if len(known) > 0 {
 		found = append(found, finding.New(severity, "kernel "+k.release, "has known faults", known,
-			"use a kernel with the fixes; the evidence names the first fixed version of each series"))
+			"use a kernel with the fixes; the evidence lists the first fixed version of each series"))
 	}
 	if len(unknown) > 0 {
 		found = append(found, finding.New(finding.Notice, "kernel "+k.release, "known faults are not checked: this kernel's version does not show which fixes it has", unknown,

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// ipvsFamily requests the ID of the IPVS family, which loads the module. The kernel silently drops other requests
-// without this ID.
+// ipvsFamily requests the ID of the IPVS family, which loads the module. Without this ID, the kernel silently drops all
+// other requests.
 func ipvsFamily() (uint16, error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -27,7 +27,7 @@ func ipvsFamily() (uint16, error) {
 	return family.ID, nil
 }
 
-// Numbers of the IPVS protocol (linux/ip_vs.h).
+// Constants from linux/ip_vs.h.
 const (
 	ipvsVersion    = 1
 	ipvsNewService = 1
@@ -73,7 +73,7 @@ func probeSchedulers(ctx context.Context, family uint16, names []string) map[str
 	return found
 }
 
-// Numbers of the ipset protocol (linux/netfilter/ipset/ip_set.h).
+// Constants from linux/netfilter/ipset/ip_set.h.
 const (
 	ipsetSubsystem = 6
 	ipsetType      = 13
@@ -107,7 +107,7 @@ func probeSetTypes(ctx context.Context) map[kernel.SetType]error {
 	return found
 }
 
-// Numbers of the nftables interface for iptables extensions (linux/netfilter/nf_tables_compat.h).
+// Constants of the nftables interface to iptables extensions (linux/netfilter/nf_tables_compat.h).
 const (
 	compatSubsystem = 11
 
@@ -152,7 +152,7 @@ func ask(ctx context.Context, protocol int, reqs []nlbatch.Request) []error {
 	return conn.Do(ctx, reqs)
 }
 
-// presence interprets a probe's error. absent means that the module is missing. The errors in there prove that it
+// presence interprets a probe's error. If err is absent, the module is missing. If err is listed in there, the module
 // exists.
 func presence(err error, absent error, there ...error) error {
 	if errors.Is(err, absent) {

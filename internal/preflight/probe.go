@@ -24,7 +24,7 @@ func probeMode(ctx context.Context, needs Needs) (f facts) {
 	}
 	f.detected, f.iptables = iptables.Detect(ctx)
 	f.setTypes = probeSetTypes(ctx)
-	// Single extensions can be probed only through nftables. For iptables-legacy, the error of a restore names
+	// Individual extensions can be probed only through nftables. With iptables-legacy, a failed restore names the
 	// missing extensions.
 	if f.iptables == nil && f.detected.Variant == iptables.NFT {
 		f.extensions = probeExtensions(ctx)
@@ -40,7 +40,7 @@ func (f *facts) probe(ctx context.Context, needs Needs, objects Objects, mode ke
 		f.schedulers = probeSchedulers(ctx, f.ipvsFamily, needs.Schedulers)
 	}
 	f.sysctls = map[string]sysctl{}
-	for _, s := range objects.Sysctls { // after the module that creates them
+	for _, s := range objects.Sysctls { // after the modules that create them are loaded
 		if have, ok := probeSysctl(s.Name); ok {
 			f.sysctls[s.Name] = have
 		}
@@ -56,7 +56,7 @@ func runningKernel() (k kernelVersion) {
 		k.release = unix.ByteSliceToString(u.Release[:])
 	}
 	banner, _ := os.ReadFile("/proc/version")
-	signature, _ := os.ReadFile("/proc/version_signature") // only Ubuntu has it
+	signature, _ := os.ReadFile("/proc/version_signature") // exists only on Ubuntu
 	k.banner, k.signature = string(banner), string(signature)
 	return k
 }

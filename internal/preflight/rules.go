@@ -42,7 +42,7 @@ func lackingNFTables(f facts, needs Needs, chosen Choice) []finding.Finding {
 		found = append(found, broken("nftables", fmt.Sprintf("used because %s, but %v", why, f.nftables), fix))
 	}
 	if needs.AcceptServices {
-		fix := "allow Service traffic in the host's firewall (docs/coexistence.md) and switch the setting off"
+		fix := "allow Service traffic in the host's firewall (docs/coexistence.md) and turn the setting off"
 		if canChange {
 			fix += ", or use --rules=iptables"
 		}

@@ -30,7 +30,7 @@ const codeWaiting = http.StatusConflict
 // maxAnswer limits the size of the response. A View with 100,000 endpoints uses a tenth of that.
 const maxAnswer = 1 << 30
 
-// Get queries the agent at the socket. If no agent is running, the error is ErrNoAgent.
+// Get queries the agent on the socket. If no agent is running, the error is ErrNoAgent.
 func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) {
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
@@ -75,10 +75,10 @@ func checkPeer(conn *net.UnixConn) error {
 	if failed := raw.Control(func(fd uintptr) {
 		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	}); failed != nil || err != nil {
-		return fmt.Errorf("find out who listens: %w", errors.Join(failed, err))
+		return fmt.Errorf("identify the listening process: %w", errors.Join(failed, err))
 	}
 	if !rundir.Trusted(peer.Uid) {
-		return fmt.Errorf("process %d of user %d listens there, which is not an agent; end it, and let only root write to the directory", peer.Pid, peer.Uid)
+		return fmt.Errorf("process %d of user %d listens there, which is not an agent; stop it, and allow only root to write to the directory", peer.Pid, peer.Uid)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ import (
 const viewPath = "/v1/view"
 
 const (
-	// maxConcurrent limits concurrent requests, because a complete View takes memory.
+	// maxConcurrent limits concurrent requests, because a complete View uses a lot of memory.
 	maxConcurrent = 4
 	// answerTimeout limits the wait for the loop if an earlier view exists, patience limits it otherwise, and ioTimeout limits a whole
 	// connection.
@@ -37,7 +37,7 @@ const (
 	maxHeader     = 8 << 10
 	// retryInterval is the pause after a failure to open the socket.
 	retryInterval = 30 * time.Second
-	// lookInterval is the interval at which the server checks whether its socket still has its path.
+	// lookInterval is the interval at which the server checks whether its socket still exists.
 	lookInterval = 5 * time.Second
 )
 
@@ -46,7 +46,7 @@ type Config struct {
 	Path string
 	// View returns the loop's part of a view.
 	View func(context.Context, agent.Query) (*view.View, error)
-	// Complete adds the parts that the loop does not know: the machine and the state of its sources.
+	// Complete adds what is missing from the loop's view: the machine and the state of its sources.
 	Complete func(*view.View)
 	Log      *zap.Logger
 }

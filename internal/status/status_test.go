@@ -86,7 +86,7 @@ func TestDeletedDirectory(t *testing.T) {
 
 func nothing(context.Context, agent.Query) (*view.View, error) { return &view.View{}, nil }
 
-// TestQueriesArriveUnchanged: the loop gets the client's query unchanged, and the client gets the complete response.
+// TestQueriesArriveUnchanged: the loop receives the client's query unchanged, and the client receives the complete response.
 func TestQueriesArriveUnchanged(t *testing.T) {
 	path := socketPath(t)
 	var got agent.Query
@@ -193,7 +193,7 @@ func TestBusyLoop(t *testing.T) {
 	}
 }
 
-// TestBadRequests: no request makes the server call anything but View.
+// TestBadRequests: invalid requests are rejected and never reach the loop.
 func TestBadRequests(t *testing.T) {
 	path := socketPath(t)
 	asked := false

@@ -26,7 +26,7 @@ type apiServer struct {
 	mu       sync.Mutex
 	services map[model.ServiceID]types.UID
 	names    map[string]bool
-	// refusals is the number of posts that still fail, with the HTTP status refuse.
+	// refusals is the number of upcoming posts that fail, with the HTTP status refuse.
 	refuse, refusals int
 	posted           chan *eventsv1.Event
 	posts            int

@@ -9,7 +9,7 @@ import (
 	clientmetrics "k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics counts requests to the API server. The series have the names, labels and buckets of other
+// clientMetrics counts requests to the API server. The series have the same names, labels and buckets as in other
 // Kubernetes components, because existing dashboards use them.
 type clientMetrics struct {
 	requests, retries           *prometheus.CounterVec
@@ -27,7 +27,7 @@ func newClientMetrics() *clientMetrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
 	}
 	return &clientMetrics{
-		requests: counters("rest_client_requests_total", "Requests to the API server, by HTTP status; code is <error> if no response came.",
+		requests: counters("rest_client_requests_total", "Requests to the API server, by HTTP status; code is <error> if there was no response.",
 			"code", "method", "host"),
 		retries: counters("rest_client_request_retries_total", "Retries of requests to the API server, by the HTTP status that caused them.",
 			"code", "verb", "host"),

@@ -14,7 +14,7 @@ func TestClientsAreCounted(t *testing.T) {
 	e := newTestEvents(t, s, zap.NewNop())
 	m := newClientMetrics()
 	hooks := m.hooks()
-	// Do the same as install, but for a single test: the library accepts only one registration per process.
+	// Set the hooks directly instead of calling install: the library accepts only one registration per process.
 	result, latency, waited := clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency
 	sent, received := clientmetrics.RequestSize, clientmetrics.ResponseSize
 	clientmetrics.RequestResult, clientmetrics.RequestLatency, clientmetrics.RateLimiterLatency = hooks.RequestResult, hooks.RequestLatency, hooks.RateLimiterLatency

@@ -23,7 +23,7 @@ type endpointCounts struct{ ready, serving, unready int }
 func newEndpoints() *endpoints {
 	e := &endpoints{
 		count: gauges("kube_ipvs_endpoints", "Endpoints of the Services that this node serves, on any node: ready, serving (terminating, still "+
-			"serving) or unready; and draining: removed endpoints that keep connections through this node.", "state"),
+			"serving) or unready; and draining: removed endpoints that still have connections through this node.", "state"),
 		perService: map[model.ServiceID]endpointCounts{},
 	}
 	for _, state := range []string{endpointReady, endpointServing, endpointUnready, endpointDraining} {

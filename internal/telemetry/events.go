@@ -35,7 +35,7 @@ const (
 // events posts Kubernetes Events: on a Service for its problems, on the Node for the problems of this node.
 //
 // Most problems of a Service exist on every node. All nodes derive the same name for the same Event, so the first node posts it and
-// the others find that it exists. A problem of a single node has the node's name in its note, and is therefore a different Event.
+// the others find that it exists. If a problem exists on one node only, the Event's note names the node, and so its name differs.
 // docs/decisions/0006-events.md explains why this does not use client-go's recorder.
 type events struct {
 	core, events rest.Interface
@@ -45,11 +45,11 @@ type events struct {
 	spread       time.Duration
 	retry        time.Duration
 
-	// foreign are the virtual servers of other programs in the last Report; failing is the problem posted while syncs keep failing,
-	// or nil. Only the loop uses them.
+	// foreign contains the foreign virtual servers in the last Report. failing is the problem posted while syncs keep failing,
+	// or nil. Only the loop uses both fields.
 	foreign map[kernel.ServerKey]model.ServicePortRef
 	failing *model.Problem
-	// unanswered are the Services whose health checks fail on this node. Only the goroutine of the health check ports uses it.
+	// unanswered contains the Services whose health checks fail on this node. Only the goroutine of the health check ports uses it.
 	unanswered map[model.ServiceID]model.Problem
 
 	mu    sync.Mutex
@@ -121,7 +121,7 @@ func (e *events) observe(r *agent.Report, failing bool) {
 	e.observeFailing(failing, r.Err)
 }
 
-// observeForeign reports virtual servers of other programs at frontends of Services.
+// observeForeign reports virtual servers of other programs that use a Service's address and port.
 func (e *events) observeForeign(now map[kernel.ServerKey]model.ServicePortRef) {
 	for _, key := range slices.SortedFunc(maps.Keys(now), kernel.ServerKey.Compare) {
 		if _, known := e.foreign[key]; !known {

@@ -94,7 +94,7 @@ func TestEventsOfAProblem(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 
-	// A repeated problem and syncs of other Services post nothing.
+	// A repeated problem or a sync of another Service causes no Event.
 	e.observe(found(web, wrong), false)
 	e.observe(found(dns), false)
 	changed := problemOf(web, "spec.ports[0].port", "not served, for another reason")
@@ -152,7 +152,7 @@ func TestNodesShareEvents(t *testing.T) {
 		"another problem": newEvent(notice{topic: aboutService, problem: problemOf(web, "spec", "else")}, about, "node-1", now),
 	} {
 		if other.Name == a.Name {
-			t.Errorf("%s must have another name than %s", what, a.Name)
+			t.Errorf("the Event for %s must have a different name than %s", what, a.Name)
 		}
 	}
 	// The server already has Events with the names of this period and the next, in case the period ends during the test.
@@ -289,7 +289,7 @@ func TestFailedPosts(t *testing.T) {
 	if logs.Len() != 0 {
 		t.Errorf("logged %v", logs.All())
 	}
-	// A 403 is permanent: the agent does not retry, and logs one line for all Events.
+	// A 403 is permanent: the agent does not retry, and logs only one line for all Events.
 	before := s.countPosts()
 	s.refuseNext(2, http.StatusForbidden)
 	e.observe(found(web, problemOf(web, "spec", "two")), false)
@@ -304,7 +304,7 @@ func TestFailedPosts(t *testing.T) {
 	}
 }
 
-// TestObserveNeverBlocks: without a sender the queue stays bounded.
+// TestObserveNeverBlocks: if nothing sends the notices, the queue stays bounded.
 func TestObserveNeverBlocks(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())
@@ -318,7 +318,7 @@ func TestObserveNeverBlocks(t *testing.T) {
 	eventually(t, e.events, resultDropped, 10)
 }
 
-// TestShortProblemsPostNothing: a problem and its resolution cancel each other out in the queue.
+// TestShortProblemsPostNothing: in the queue, a problem and its resolution cancel each other out.
 func TestShortProblemsPostNothing(t *testing.T) {
 	s := newAPIServer(t)
 	e := newTestEvents(t, s, zap.NewNop())

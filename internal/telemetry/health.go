@@ -19,7 +19,7 @@ import (
 // ten thousand Services takes minutes, and a restart would only start it over.
 const stuckAfter = 5 * time.Minute
 
-// staleAfter is the time without messages after which the data of a watch are stale. The API server sends a bookmark about once a
+// staleAfter is how long a watch can be silent before its data count as stale. The API server sends a bookmark about once a
 // minute, and the agent renews a watch after three minutes without messages.
 const staleAfter = 5 * time.Minute
 
@@ -86,7 +86,7 @@ func (h *health) observe(r *agent.Report) {
 		}
 		return
 	}
-	if r.Waiting != nil { // neither a success nor a failure: the result comes with a later sync
+	if r.Waiting != nil { // neither a success nor a failure: a later sync reports the result
 		return
 	}
 	h.lastSuccess = ended
@@ -138,7 +138,7 @@ func (h *health) stuckFor(now time.Time) (texts []string) {
 	return texts
 }
 
-// failing is true if syncs have failed for longer than retries should take.
+// failing reports whether syncs have failed for longer than retries should take.
 func (h *health) failing(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -137,7 +137,7 @@ var livenessStories = map[string]func(*agentStory){
 		}
 		w.alive(200)
 		if code, _, _ := get(w.T, w.handler, "/healthz"); code != 503 {
-			w.Errorf("/healthz: %d; a node without its Services should get no traffic", code)
+			w.Errorf("/healthz: %d; a node that serves no Services should get no traffic", code)
 		}
 		w.synced = true // the first sync is slow
 		w.alive(200)
@@ -180,7 +180,7 @@ var livenessStories = map[string]func(*agentStory){
 	},
 }
 
-// TestLivenessFailsOnlyWhereARestartHelps: in any other case, the kubelet must not kill the agent.
+// TestLivenessFailsOnlyWhereARestartHelps: if a restart would not help, the kubelet must not kill the agent.
 func TestLivenessFailsOnlyWhereARestartHelps(t *testing.T) {
 	for name, story := range livenessStories {
 		t.Run(name, func(t *testing.T) {
@@ -242,12 +242,12 @@ func TestLongFirstSync(t *testing.T) {
 			h.observe(endedSync(true, nil))
 			time.Sleep(61 * time.Second)
 			if err := h.healthy(time.Now()); err == nil {
-				t.Error("healthy without a sync for longer than two periods")
+				t.Error("the agent counts as healthy after more than two periods without a sync")
 			}
 			h = newHealth(cfg)
 			time.Sleep(time.Minute + stuckAfter + time.Second)
 			if err := h.healthy(time.Now()); err == nil {
-				t.Error("healthy although the first sync never ends")
+				t.Error("the agent counts as healthy although the first sync never ends")
 			}
 		})
 	}
@@ -368,7 +368,7 @@ func TestReadyAfterTheFirstFullSync(t *testing.T) {
 	ready(200)
 }
 
-// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz stays at 200: if the API
+// TestNotReadyWhileTheSourceIsStale: the agent may serve outdated endpoints. /healthz still returns 200: if the API
 // server is unavailable to all nodes, load balancers must still find nodes.
 func TestNotReadyWhileTheSourceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

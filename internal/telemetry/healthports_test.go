@@ -33,7 +33,7 @@ func startIPv4(t *testing.T, s *apiServer) *Telemetry {
 	return all
 }
 
-// TestHealthPortsOfReports: a Report opens the port of a Service, and a port in use becomes an Event on the Service.
+// TestHealthPortsOfReports: a Report opens a Service's health check port. If the port is in use, the agent posts an Event on the Service.
 func TestHealthPortsOfReports(t *testing.T) {
 	s := newAPIServer(t)
 	all := startIPv4(t, s)
@@ -51,7 +51,7 @@ func TestHealthPortsOfReports(t *testing.T) {
 		r := agent.Report{Started: time.Now(), Full: true, Node: node1, Period: 30 * time.Second}
 		r.Served = map[model.ServiceID]compile.Served{web: {Health: compile.HealthPort{Port: number, Local: local}}}
 		all.Observe(r)
-		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // the report omits the Service, so its port stays
+		all.Observe(agent.Report{Started: time.Now(), Node: node1, Period: 30 * time.Second}) // the report omits the Service, so its port stays open
 	}
 	observe(port, 2)
 	if got := s.next(); got.Reason != "FailedToStartServiceHealthcheck" || got.Action != "Listen" || got.Regarding.UID != "uid-web" ||
@@ -93,13 +93,12 @@ func untilClosed(t *testing.T, port uint16) {
 		}
 		_ = conn.Close()
 		if time.Now().After(deadline) {
-			t.Fatal("the port stays open without a Service")
+			t.Fatal("the port is still open although the Service is gone")
 		}
 	}
 }
 
-// TestHealthChecksFailWhileTheAgentIsUnhealthy: the node's eligibility for other traffic does not affect health
-// checks.
+// TestHealthChecksFailWhileTheAgentIsUnhealthy: health checks still pass on a node that is being deleted.
 func TestHealthChecksFailWhileTheAgentIsUnhealthy(t *testing.T) {
 	h, _, _ := newTestHealth(Source{})
 	now := time.Now()

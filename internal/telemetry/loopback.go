@@ -18,10 +18,10 @@ func registerLoopback(r prometheus.Registerer, counts func() forward.Counts) {
 		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "kube_ipvs_loopback_" + name, Help: help},
 			func() float64 { return float64(value(counts())) }))
 	}
-	gauge("connections", "Open TCP connections to node ports at loopback addresses.", func(c forward.Counts) int64 { return c.Connections })
-	gauge("flows", "UDP clients of node ports at loopback addresses.", func(c forward.Counts) int64 { return c.Flows })
-	counter("refused_total", "TCP connections and UDP datagrams to node ports at loopback addresses that were refused because of a limit.",
+	gauge("connections", "Open TCP connections to node ports on loopback addresses.", func(c forward.Counts) int64 { return c.Connections })
+	gauge("flows", "UDP clients of node ports on loopback addresses.", func(c forward.Counts) int64 { return c.Flows })
+	counter("refused_total", "TCP connections and UDP datagrams to node ports on loopback addresses that were refused because of a limit.",
 		func(c forward.Counts) uint64 { return c.Refused })
-	counter("failed_total", "Clients of node ports at loopback addresses for which the Service could not be reached.",
+	counter("failed_total", "Clients of node ports on loopback addresses for which the Service could not be reached.",
 		func(c forward.Counts) uint64 { return c.Failed })
 }

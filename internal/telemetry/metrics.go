@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// metrics are all series that the agent defines. All of them exist from the start, so that rate() includes their first
+// metrics contains all series that the agent defines. They exist from the start, so that rate() includes their first
 // increment.
 //
 // Series with the prefix kubeproxy_ have kube-proxy's names and meaning, for existing dashboards and alerts.
@@ -142,9 +142,9 @@ func newMetrics(cfg Config) *metrics {
 		healthz: counters("kubeproxy_proxy_healthz_total", "Responses of /healthz since the agent started, by HTTP status.", "code"),
 		livez:   counters("kubeproxy_proxy_livez_total", "Responses of /livez since the agent started, by HTTP status.", "code"),
 
-		services: gauge("kube_ipvs_services", "Services that this node serves, including Services that a problem keeps from being served."),
+		services: gauge("kube_ipvs_services", "Services that this node should serve, including Services that it cannot serve because of a problem."),
 		stopped: gauges("kube_ipvs_stopped_endpoints",
-			"Endpoints with weight 0 by annotation, counted per virtual server at the last full sync: in_use have connections through this node, "+
+			"Endpoints that an annotation sets to weight 0, counted per virtual server at the last full sync: in_use have connections through this node, "+
 				"drained have none and are safe to remove as far as this node knows.", "state"),
 		servers:   gauge("kube_ipvs_virtual_servers", "Virtual servers that this node should have for its Services."),
 		endpoints: newEndpoints(),
@@ -154,17 +154,17 @@ func newMetrics(cfg Config) *metrics {
 		problems: gauges("kube_ipvs_problems",
 			"Current problems with cluster objects or this node that only their owners can fix, by kind of object.", labelKind),
 		operations: counters("kube_ipvs_operations_total",
-			"Writes of kernel objects since the agent started. Result refused: the kernel cannot hold the object, which is a Problem of the Service; "+
+			"Writes of kernel objects since the agent started. Result refused: the kernel rejected the object, and the Service has a Problem; "+
 				"skipped: a write that it depends on failed.", labelKind, labelVerb, labelRe),
 		syncs: counters("kube_ipvs_syncs_total",
 			"Syncs since the agent started: full ones read and compare the whole kernel state, incremental ones only what changed.", labelKind, labelRe),
 		lastFull: gauge("kube_ipvs_last_full_sync_timestamp_seconds",
-			"Unix time at which the last successful full sync ended, with the kernel in the wanted state; 0 before the first."),
+			"Unix time at which the last successful full sync ended and left the kernel in the wanted state; 0 before the first."),
 		fullInterval: gauge("kube_ipvs_full_sync_interval_seconds",
-			"Time from the start of the last full sync to the next regular one: --ipvs-sync-period, or longer if full syncs take long; 0 before the first."),
+			"Time from the start of the last full sync to the next regular one: --ipvs-sync-period, or longer if full syncs are slow; 0 before the first."),
 		drift: counters("kube_ipvs_drift_repairs_total",
-			"Differences in the kernel that other programs caused and the agent repaired, since it started, by part of the kernel and kind.", labelPart, labelKind),
-		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs at the address and port of a Service, which is not served there."),
+			"Differences in the kernel that other programs caused and the agent has repaired since it started, by part of the kernel and kind.", labelPart, labelKind),
+		foreign: gauge("kube_ipvs_foreign_servers", "Virtual servers of other programs that use the address and port of a Service; the Service is not served there."),
 		leftovers: gauges("kube_ipvs_leftovers",
 			"Objects on kube-ipvs0 with neither a Service nor an owner record, at the last full sync; the agent never deletes them.", labelKind),
 		retryPending: gauge("kube_ipvs_retry_pending", "1 from a failed sync until a full sync succeeds, else 0."),
@@ -172,13 +172,13 @@ func newMetrics(cfg Config) *metrics {
 		stuckSince:   newStuck(),
 		events: counters("kube_ipvs_events_total",
 			"Kubernetes Events since the agent started: posted, duplicate (another node posted it), dropped (queue full, or no such Service) or failed.", labelRe),
-		build:   gauges("kube_ipvs_build_info", "Always 1; the labels hold the version.", "version", "commit", "go_version"),
+		build:   gauges("kube_ipvs_build_info", "Always 1; the labels contain the version.", "version", "commit", "go_version"),
 		waiting: newWaitingGauge(),
 		endedFlows: counter("kube_ipvs_ended_flows_total",
 			"Tracked connections that the agent has ended since it started, because they bypassed their Service: UDP and SCTP flows, "+
 				"and unanswered TCP connections."),
 		healthPorts: gauges("kube_ipvs_health_check_ports",
-			"Services with a healthCheckNodePort: listening at all addresses, or failing at one or more.", "state"),
+			"Services with a healthCheckNodePort: listening on all addresses, or failing on at least one.", "state"),
 		healthChecks: counters("kube_ipvs_health_checks_total", "Responses on the healthCheckNodePorts of Services since the agent started, by HTTP status.", "code"),
 		refused:      newRefused(cfg.Refused),
 		client:       newClientMetrics(),
@@ -197,7 +197,7 @@ func newMetrics(cfg Config) *metrics {
 func newProgramming() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "kubeproxy_network_programming_duration_seconds",
-		Help:    "Time from a change of a Service's pods (the EndpointSlice's trigger time) to the end of the sync that wrote it to the kernel.",
+		Help:    "Time from a change to a Service's pods (the EndpointSlice's trigger time) to the end of the sync that wrote it to the kernel.",
 		Buckets: programmingBuckets(),
 	}, []string{labelFamily})
 }
@@ -205,7 +205,7 @@ func newProgramming() *prometheus.HistogramVec {
 func newRefused(refused func() bool) prometheus.GaugeFunc {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kube_ipvs_configuration_refused",
-		Help: "1 while the configuration file is invalid and the previous settings stay in force, else 0.",
+		Help: "1 while the configuration file is invalid and the previous settings remain in effect, else 0.",
 	}, func() float64 {
 		if refused != nil && refused() {
 			return 1

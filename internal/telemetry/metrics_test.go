@@ -314,7 +314,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestGaugesFollow: a gauge changes only if a Report covers its value.
+// TestGaugesFollow: a gauge changes only if a Report contains its value.
 func TestGaugesFollow(t *testing.T) {
 	m := newMetrics(testConfig())
 	before := known()
@@ -358,7 +358,7 @@ func TestGaugesFollow(t *testing.T) {
 	observe(agent.Report{Started: start, Problems: map[model.ServiceID][]model.Problem{web: nil}})
 }
 
-// TestSourceIsReadAtEachScrape: the series of the source do not wait for a sync.
+// TestSourceIsReadAtEachScrape: the source's series are up to date even between syncs.
 func TestSourceIsReadAtEachScrape(t *testing.T) {
 	heard, changes := start, Changes{Services: 1, ServicesPending: 1}
 	cfg := testConfig()
@@ -387,7 +387,7 @@ func TestSourceIsReadAtEachScrape(t *testing.T) {
 	}
 }
 
-// TestEveryOperationIsCounted: no operation gets a series with an empty label.
+// TestEveryOperationIsCounted: no operation is counted under an empty label.
 func TestEveryOperationIsCounted(t *testing.T) {
 	for _, object := range []kernel.Object{
 		kernel.SysctlSetting{}, kernel.DummyDevice{}, kernel.BoundAddress{}, kernel.Set{}, kernel.Member{}, kernel.Ruleset{},

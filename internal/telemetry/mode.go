@@ -13,6 +13,6 @@ func registerMode(r prometheus.Registerer, dataPlane, rules string) {
 		g.WithLabelValues(value).Set(1)
 		r.MustRegister(g)
 	}
-	add("kube_ipvs_data_plane", "Always 1; the label says what balances connections on this node: ipvs or nftables.", "data_plane", dataPlane)
-	add("kube_ipvs_rules", "Always 1; the label says where the agent keeps its sets and rules on this node: iptables or nftables.", "rules", rules)
+	add("kube_ipvs_data_plane", "Always 1; the label names what balances connections on this node: ipvs or nftables.", "data_plane", dataPlane)
+	add("kube_ipvs_rules", "Always 1; the label names where the agent keeps its sets and rules on this node: iptables or nftables.", "rules", rules)
 }

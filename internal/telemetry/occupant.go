@@ -29,7 +29,7 @@ func (s *server) occupied(ctx context.Context, err error) model.Problem {
 	return p
 }
 
-// occupant asks the program that listens on an address what it is. kube-proxy uses the same ports as the agent.
+// occupant identifies the program that listens on an address. kube-proxy uses the same ports as the agent.
 func occupant(ctx context.Context, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

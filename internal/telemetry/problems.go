@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// nodeProblems are problems of this node that are not in the loop's Reports, by field.
+// nodeProblems contains the problems of this node that are not in the loop's Reports, by field.
 type nodeProblems struct {
 	node   string
 	events *events // nil without an API server

@@ -16,8 +16,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestPortOfAnotherProxy: if another program uses the agent's port, an Event, the status and a metric report this
-// until the port is free.
+// TestPortOfAnotherProxy: if another program uses the agent's port, an Event, the status and a metric report the
+// problem until the port is free.
 func TestPortOfAnotherProxy(t *testing.T) {
 	address := fmt.Sprintf("127.0.0.1:%d", freeport.Get(t))
 	listener, err := net.Listen("tcp", address)

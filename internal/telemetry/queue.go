@@ -7,7 +7,7 @@ import "slices"
 // in order of arrival.
 type fairQueue struct {
 	most int
-	// lanes are the notices by namespace, with "" for the node. No lane is empty.
+	// lanes contains the notices by namespace, with "" for the node. No lane is empty.
 	lanes map[string][]notice
 	// turns lists the namespaces with notices, in the order of their turns.
 	turns  []string

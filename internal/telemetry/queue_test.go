@@ -54,7 +54,7 @@ func TestTenantsDoNotCrowdOutEachOther(t *testing.T) {
 			}
 		}
 		if len(q.lanes)+len(q.turns)+q.len() > 0 {
-			t.Errorf("an empty queue holds %v", q)
+			t.Errorf("an empty queue contains %v", q)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (e *events) run(ctx context.Context) {
 			return
 		case <-e.wake:
 		}
-		// All nodes find a problem at the same time. Spread the nodes' requests, so that one node posts the Event and the others find it.
+		// All nodes find a problem at the same time. Spread their requests, so that one node posts the Event and the others find it.
 		if e.spread > 0 && !sleep(ctx, rand.N(e.spread)) {
 			return
 		}

@@ -20,7 +20,7 @@ import (
 const (
 	// bindRetry is the pause after a failure to listen on an address.
 	bindRetry = 5 * time.Second
-	// readTimeout limits the time to receive a request, idleTimeout the life of an unused connection, and
+	// readTimeout limits the time to receive a request, idleTimeout the lifetime of an idle connection, and
 	// stopTimeout the time for responses during shutdown.
 	readTimeout, idleTimeout, stopTimeout = 10 * time.Second, 90 * time.Second, 2 * time.Second
 	maxHeader                             = 16 << 10
@@ -115,8 +115,7 @@ func metricsHandler(registry *prometheus.Registry, cfg Config) http.Handler {
 	return mux
 }
 
-// writeConfiguration responds as /configz of Kubernetes components does: with an object whose only field is named after the
-// format.
+// writeConfiguration responds like /configz of Kubernetes components, with an object whose only field is named after the format.
 func writeConfiguration(w http.ResponseWriter, configuration func() ([]byte, error)) {
 	text, err := configuration()
 	if err != nil {

@@ -102,7 +102,7 @@ func TestServersOnLoopback(t *testing.T) {
 		cancel()
 		<-done
 		if _, err := client.Get(atHealth + "/livez"); err == nil {
-			t.Error("still serving after stop")
+			t.Error("the server still responds after it has stopped")
 		}
 	}
 }
@@ -194,10 +194,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 		open = append(open, c)
 	}
 	if code, _ := fetch(t, "http://"+at+"/healthz"); code != http.StatusOK {
-		t.Errorf("the new connection gets %d", code)
+		t.Errorf("the new connection received status %d", code)
 	}
 	_ = open[0].SetReadDeadline(time.Now().Add(client.Timeout))
 	if _, err := open[0].Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("the oldest connection stays open")
+		t.Error("the oldest connection is still open")
 	}
 }

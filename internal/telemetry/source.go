@@ -13,19 +13,19 @@ type Source struct {
 	Synced func() bool
 	// LastContact returns the time of the last message for each kind of object.
 	LastContact func() map[string]time.Time
-	// Snapshot returns the time at which the state in the snapshot was known to be up to date (zero for no snapshot), and
-	// whether it is served.
+	// Snapshot returns the time at which the snapshot was last known to be up to date (zero for no snapshot), and whether
+	// the node serves it.
 	Snapshot func() (at time.Time, served bool)
 	Changes  func() Changes
 }
 
-// Changes counts changes of Services and of EndpointSlices: all since the start, and those still pending.
+// Changes counts changes to Services and EndpointSlices: all changes since the start, and the pending ones.
 type Changes struct {
 	Services, ServicesPending   int
 	Endpoints, EndpointsPending int
 }
 
-// register adds series whose values are computed at each scrape.
+// register adds series whose values are computed on each scrape.
 func (s Source) register(r prometheus.Registerer) {
 	if s.LastContact != nil {
 		r.MustRegister(lastContact(s.LastContact))
@@ -45,18 +45,18 @@ func (s Source) register(r prometheus.Registerer) {
 			func() float64 { return float64(value(s.Changes())) }))
 	}
 	const prefix = "kubeproxy_sync_proxy_rules_"
-	total(prefix+"service_changes_total", "Changes of Services received from the source since the agent started.", func(c Changes) int { return c.Services })
-	total(prefix+"endpoint_changes_total", "Changes of EndpointSlices received from the source since the agent started.", func(c Changes) int { return c.Endpoints })
-	pending(prefix+"service_changes_pending", "Changes of Services that wait for the next sync.",
+	total(prefix+"service_changes_total", "Service changes received from the source since the agent started.", func(c Changes) int { return c.Services })
+	total(prefix+"endpoint_changes_total", "EndpointSlice changes received from the source since the agent started.", func(c Changes) int { return c.Endpoints })
+	pending(prefix+"service_changes_pending", "Service changes that wait for the next sync.",
 		func(c Changes) int { return c.ServicesPending })
-	pending(prefix+"endpoint_changes_pending", "Changes of EndpointSlices that wait for the next sync.",
+	pending(prefix+"endpoint_changes_pending", "EndpointSlice changes that wait for the next sync.",
 		func(c Changes) int { return c.EndpointsPending })
 }
 
 type lastContact func() map[string]time.Time
 
 var lastContactDesc = prometheus.NewDesc("kube_ipvs_source_last_heard_timestamp_seconds",
-	"Unix time of the last message from the API server for a kind of object; bookmarks count, about one a minute.",
+	"Unix time of the last message from the API server for a kind of object, including bookmarks (about one a minute).",
 	[]string{labelKind}, nil)
 
 func (f lastContact) Describe(out chan<- *prometheus.Desc) { out <- lastContactDesc }
@@ -71,7 +71,7 @@ type snapshot func() (at time.Time, served bool)
 
 var (
 	snapshotAtDesc = prometheus.NewDesc("kube_ipvs_snapshot_timestamp_seconds",
-		"Unix time at which the state in the snapshot file was known to be up to date; absent without a usable file.", nil, nil)
+		"Unix time at which the snapshot file was last known to be up to date; absent if there is no usable file.", nil, nil)
 	snapshotServedDesc = prometheus.NewDesc("kube_ipvs_snapshot_served",
 		"1 while the node serves the snapshot because the API server was unavailable when the agent started, 0 otherwise.", nil, nil)
 )

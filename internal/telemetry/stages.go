@@ -32,7 +32,7 @@ func newStages() *prometheus.HistogramVec {
 	return h
 }
 
-// observeStages counts a negative duration, which clock skew can cause, as zero.
+// observeStages counts negative durations as zero. Clock skew can cause them.
 func (m *metrics) observeStages(r *agent.Report) {
 	took := func(stage string, d time.Duration) { m.stages.WithLabelValues(stage).Observe(max(d, 0).Seconds()) }
 	if r.Stages.Bootstrap > 0 {

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Tables are the sizes of the kernel's connection tables. A value is nil if it is unknown.
+// Tables contains the sizes of the kernel's connection tables. A value is nil if it is unknown.
 type Tables struct {
 	// Tracked is the number of tracked connections; a TrackedLimit of 0 means no limit.
 	Tracked, TrackedLimit *uint64
@@ -14,13 +14,13 @@ type tables func() Tables
 
 var (
 	trackedDesc = prometheus.NewDesc("kube_ipvs_conntrack_entries",
-		"Connections that the kernel tracks on this node; absent without the module nf_conntrack.", nil, nil)
+		"Connections that the kernel tracks on this node; absent if the nf_conntrack module is not loaded.", nil, nil)
 	trackedLimitDesc = prometheus.NewDesc("kube_ipvs_conntrack_entries_limit",
-		"Maximum number of tracked connections (nf_conntrack_max). At the limit, the kernel drops new connections. Absent without a limit.", nil, nil)
+		"Maximum number of tracked connections (nf_conntrack_max). At the limit, the kernel drops new connections. Absent if there is no limit.", nil, nil)
 	connectionsDesc = prometheus.NewDesc("kube_ipvs_connections",
-		"Open and closing IPVS connections through all virtual servers of this node, foreign ones included; absent where nftables balances.", nil, nil)
+		"Open and closing IPVS connections through all virtual servers of this node, including foreign ones; absent with the nftables data plane.", nil, nil)
 	bucketsDesc = prometheus.NewDesc("kube_ipvs_connection_table_buckets",
-		"Hash buckets of IPVS's connection table (conn_tab_bits). Each packet searches one bucket. Absent where nftables balances.", nil, nil)
+		"Hash buckets of IPVS's connection table (conn_tab_bits). Each packet searches one bucket. Absent with the nftables data plane.", nil, nil)
 )
 
 func (f tables) Describe(out chan<- *prometheus.Desc) {

@@ -26,7 +26,7 @@ type Config struct {
 	// Families are the families that this node serves. NotServed contains the reason for each other family.
 	Families  []inet.Family
 	NotServed map[inet.Family]error
-	// DataPlane is what balances connections, ipvs or nftables, and Rules where sets and rules are, iptables or nftables.
+	// DataPlane is what balances connections: ipvs or nftables. Rules is where the agent keeps sets and rules: iptables or nftables.
 	DataPlane, Rules string
 	Source           Source
 	Traffic          Traffic
@@ -45,7 +45,7 @@ type Config struct {
 	// HealthAddress and MetricsAddress are the addresses to listen on; empty disables the server.
 	HealthAddress, MetricsAddress string
 	Profiling                     bool
-	// API is the API server that gets the Events; nil if Services do not come from an API server.
+	// API is the API server that receives the Events; nil if Services do not come from an API server.
 	API *rest.Config
 	Log *zap.Logger
 }
@@ -61,7 +61,7 @@ type Telemetry struct {
 	problems *nodeProblems
 }
 
-// New returns a Telemetry that serves nothing before Run. It counts the requests of all Kubernetes clients from now on.
+// New returns a Telemetry that serves nothing until Run is called. From now on, it counts the requests of all Kubernetes clients.
 func New(cfg Config) (*Telemetry, error) {
 	t := &Telemetry{cfg: cfg, metrics: newMetrics(cfg), health: newHealth(cfg)}
 	registry := prometheus.NewRegistry()

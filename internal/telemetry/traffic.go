@@ -17,7 +17,7 @@ import (
 
 // Traffic configures the metrics of connections, packets and bytes.
 type Traffic struct {
-	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called at
+	// Read returns the counters of each virtual server in the kernel and, if endpoints is set, of its endpoints. It is called on
 	// each scrape, by one goroutine at a time. If Read is nil, there are no traffic metrics.
 	Read func(ctx context.Context, endpoints bool) (map[kernel.ServerKey]Counted, error)
 	// ServicePorts and Endpoints are the maximum numbers of ports and endpoints with series; 0 means none.
@@ -91,7 +91,7 @@ type tally struct {
 
 const trafficTimeout = 10 * time.Second
 
-// traffic adds, at each scrape, the increase of the kernel's counters since the previous one. Its series are per Service port,
+// traffic adds, on each scrape, the increase of the kernel's counters since the previous scrape. Its series are per Service port,
 // not per virtual server: virtual servers come and go, and a decreasing sum would look like a restart.
 type traffic struct {
 	cfg    Traffic
@@ -117,7 +117,7 @@ type traffic struct {
 func newTraffic(cfg Traffic, log *zap.Logger) *traffic {
 	return &traffic{
 		cfg: cfg, log: log,
-		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes that could not read the kernel's counters and served previous totals, since the agent started."),
+		failed:      counter("kube_ipvs_traffic_read_failures_total", "Scrapes since the agent started that could not read the kernel's counters and served previous totals."),
 		reading:     make(chan struct{}, 1),
 		owners:      map[kernel.ServerKey]portID{},
 		servers:     map[model.ServiceID][]kernel.ServerKey{},
@@ -160,7 +160,7 @@ func (t *traffic) observe(r *agent.Report) {
 	t.forget(affected)
 }
 
-// own records the port of a virtual server. It replaces an earlier port.
+// own records the Service port that a virtual server serves, and replaces an earlier one.
 func (t *traffic) own(key kernel.ServerKey, port portID) {
 	if before, owned := t.owners[key]; owned {
 		t.serverCount[before]--
@@ -179,7 +179,7 @@ func podsOf(s *model.Service) map[netip.Addr]string {
 	return pods
 }
 
-// forget removes the series of ports that are no longer served, and adds those of new ports.
+// forget removes the series of ports that are no longer served, and adds series for new ports.
 func (t *traffic) forget(affected map[portID]struct{}) {
 	for id := range affected {
 		switch {

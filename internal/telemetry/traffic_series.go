@@ -41,7 +41,7 @@ var (
 	endpointDescs = newDescs("endpoint", "from this node to an endpoint of a Service port", endpointLabels)
 	activeDesc    = trafficDesc("endpoint_active_connections", "Open connections from this node to an endpoint of a Service port.", endpointLabels...)
 	omittedDesc   = trafficDesc("traffic_series_omitted",
-		"Service ports and endpoints without traffic series, because --metrics-service-ports or --metrics-endpoints is reached.", labelKind)
+		"Service ports and endpoints without traffic series, because of the limit --metrics-service-ports or --metrics-endpoints.", labelKind)
 )
 
 // Describe implements prometheus.Collector.
@@ -69,7 +69,7 @@ func (t *traffic) read() (map[kernel.ServerKey]Counted, error) {
 
 var errHung = errors.New("the kernel has not answered; if dmesg shows hung tasks, restart the node")
 
-// readOnce waits for the kernel no longer than trafficTimeout. While a read hangs, no other read starts or waits. A
+// readOnce waits at most trafficTimeout for the kernel. While a read hangs, no other read starts or waits. A
 // late result is discarded, because the time of the counts is unknown.
 func (t *traffic) readOnce() (map[kernel.ServerKey]Counted, error) {
 	select {
@@ -147,7 +147,7 @@ func (d descs) collect(out chan<- prometheus.Metric, c Counters, l *labels) {
 	send(d.bytes, c.BytesOut, l.out)
 }
 
-// sample is the value of one series at one scrape. The client library's constant metrics would create and sort the labels at each scrape.
+// sample is the value of one series in one scrape. The client library's constant metrics would create and sort the labels on each scrape.
 type sample struct {
 	desc   *prometheus.Desc
 	labels []*dto.LabelPair
@@ -169,7 +169,7 @@ func (s *sample) Write(m *dto.Metric) error {
 	return nil
 }
 
-// labels are the labels of one port or endpoint, without a direction and with each direction. They are immutable.
+// labels contains the labels of one port or endpoint: plain has no direction label, in and out have one. The labels are immutable.
 type labels struct{ plain, in, out []*dto.LabelPair }
 
 var (
@@ -177,7 +177,7 @@ var (
 	directionOut = pairs([]string{labelDirection}, "out")
 )
 
-// newLabels sorts labels by name, as required for series.
+// newLabels sorts labels by name, as Prometheus requires.
 func newLabels(plain []*dto.LabelPair) *labels {
 	sorted := func(pairs []*dto.LabelPair) []*dto.LabelPair {
 		slices.SortFunc(pairs, func(a, b *dto.LabelPair) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -198,7 +198,7 @@ func pairs(names []string, values ...string) []*dto.LabelPair {
 	return all
 }
 
-// tallies contains the tallies of all ports or of all endpoints, and the keys that have series.
+// tallies contains the tallies of all ports or all endpoints, and the keys that have series.
 type tallies[K comparable] struct {
 	all     map[K]*tally
 	compare func(a, b K) int

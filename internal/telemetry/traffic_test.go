@@ -183,7 +183,8 @@ func TestTrafficDoesNotBlockTheLoop(t *testing.T) {
 	<-scraped
 }
 
-// TestTrafficIsBounded: the limits hold, ports keep their series, and busy ports take precedence over idle ports.
+// TestTrafficIsBounded: there are no more series than the limits allow, ports keep their series, and busy ports take precedence over
+// idle ports.
 func TestTrafficIsBounded(t *testing.T) {
 	c := &counting{now: map[kernel.ServerKey]Counted{key("10.96.0.1:443"): conns(5)}}
 	m := trafficMetrics(c, 1, 0)
@@ -283,8 +284,8 @@ func scraped(tb testing.TB, services, limit int) (scrape func() string) {
 	}
 }
 
-// TestScrapeAllocatesNoLabels counts the allocations of a scrape. The client library allocates a few times per series; labels
-// would add twenty allocations.
+// TestScrapeAllocatesNoLabels counts the allocations of a scrape. The client library makes a few allocations per series; labels
+// would add twenty.
 func TestScrapeAllocatesNoLabels(t *testing.T) {
 	const services, seriesOfOne = 1000, 5
 	scrape := scraped(t, 10*services, services)
@@ -296,7 +297,7 @@ func TestScrapeAllocatesNoLabels(t *testing.T) {
 	}
 }
 
-// TestReusedAddressNamesItsPod: the labels of an endpoint follow its pod.
+// TestReusedAddressNamesItsPod: if a new pod reuses an endpoint's address, the series name the new pod.
 func TestReusedAddressNamesItsPod(t *testing.T) {
 	const server = "10.96.0.1:443"
 	at := netip.MustParseAddrPort("10.244.0.1:8443")

@@ -16,10 +16,10 @@ type Waiting struct {
 
 func newWaitingGauge() prometheus.Gauge {
 	return gauge("kube_ipvs_waiting_for_node_lock",
-		"1 while another kube-ipvs process has the node lock and this one waits for it without serving Services, else 0.")
+		"1 while another kube-ipvs process holds the node lock and this one waits for it without serving Services, else 0.")
 }
 
-// NewWaiting returns a Waiting that serves nothing before Run.
+// NewWaiting returns a Waiting that serves nothing until Run is called.
 func NewWaiting(cfg Config) *Waiting {
 	metrics, health := newMetrics(cfg), newHealth(cfg)
 	metrics.waiting.Set(1)

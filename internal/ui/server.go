@@ -22,7 +22,7 @@ import (
 type Question struct {
 	// Ask is overview, service, explain, changes or doctor.
 	Ask string `json:"ask"`
-	// Service is NAMESPACE/NAME. To is the target of explain, From its client.
+	// Service is NAMESPACE/NAME. To is the target of explain, and From is the client.
 	Service string `json:"service,omitempty"`
 	To      string `json:"to,omitempty"`
 	From    string `json:"from,omitempty"`
@@ -40,17 +40,17 @@ type Node interface {
 //go:embed page
 var embedded embed.FS
 
-// files are the page's files. They use nothing from the network.
+// files contains the page's files. They load nothing from other sites.
 var files, _ = fs.Sub(embedded, "page") // the directory exists
 
 const (
-	// answerTimeout limits an answer. A node with many Services or an answer by doctor takes seconds.
+	// answerTimeout limits the time for an answer. doctor, or a node with many Services, can take several seconds.
 	answerTimeout = 90 * time.Second
 	headerTimeout = 10 * time.Second
 	maxHeader     = 8 << 10
 )
 
-// policy lets the page load its own files and nothing else.
+// policy allows the page to load only its own files.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Server serves the page.
@@ -69,9 +69,9 @@ func NewServer(names []string, nodes map[string]Node) *Server {
 	return &Server{names: names, nodes: nodes, token: rand.Text(), session: rand.Text()}
 }
 
-// Link returns a text for the user, with the link to the page in its last line.
+// Link returns a text for the user, with the link to the page on its last line.
 func (s *Server) Link(at net.Addr) string {
-	return fmt.Sprintf("Open this link. It works once; interrupt the command to end the page.\nhttp://%s/?token=%s", at, s.token)
+	return fmt.Sprintf("Open this link. It works once. To close the page, interrupt the command.\nhttp://%s/?token=%s", at, s.token)
 }
 
 // Serve serves the page until ctx ends.
@@ -109,7 +109,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	session, rest, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if !found || !same(session, s.session) {
-		http.Error(w, "use the link that the command printed; it can be used once. To get another one, start the command again", http.StatusForbidden)
+		http.Error(w, "use the link that the command printed; it can be used once. For a new link, start the command again", http.StatusForbidden)
 		return
 	}
 	if ask, isQuestion := strings.CutPrefix(rest, "api/"); isQuestion {

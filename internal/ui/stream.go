@@ -22,7 +22,7 @@ type answer struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// maxAtOnce bounds the questions that Serve answers at the same time.
+// maxAtOnce limits the number of questions that Serve answers at the same time.
 const maxAtOnce = 4
 
 // Serve answers the questions of a Client until the input or ctx ends.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// echo answers with the question. It fails if the question is fail, and waits for the end of ctx if it is wait.
+// echo returns the question as its answer. The question "fail" returns an error, and "wait" waits until ctx ends.
 type echo struct{}
 
 func (echo) Answer(ctx context.Context, q Question) (json.RawMessage, error) {
@@ -46,7 +46,7 @@ func link(s *Server) string {
 	return path
 }
 
-// TestOnlyTheLinkOpensThePage: without the link, with a wrong one, with a used one, or under another host's name, every answer is 403, and contains
+// TestOnlyTheLinkOpensThePage: a request without the link's token, with a wrong or used token, or for another host name gets a 403 that contains
 // no secret.
 func TestOnlyTheLinkOpensThePage(t *testing.T) {
 	s := NewServer([]string{"node-1"}, map[string]Node{"node-1": echo{}})
@@ -84,7 +84,7 @@ func TestOnlyTheLinkOpensThePage(t *testing.T) {
 	}
 }
 
-// TestAnswers: a question reaches the chosen node, and its error is JSON. Only GET is allowed.
+// TestAnswers: a question reaches the chosen node, and errors are JSON. Only GET is allowed.
 func TestAnswers(t *testing.T) {
 	s := NewServer([]string{"node-1", "b/c"}, map[string]Node{"node-1": echo{}, "b/c": echo{}})
 	for path, want := range map[string]string{
@@ -110,7 +110,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFilesAreComplete: each file has its type and the policy, names no other site, and writes no HTML from text.
+// TestFilesAreComplete: each file is served with its type and the policy, refers to no other site, and never inserts text as HTML.
 func TestFilesAreComplete(t *testing.T) {
 	s := NewServer(nil, nil)
 	types := map[string]string{"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -138,7 +138,7 @@ func TestFilesAreComplete(t *testing.T) {
 	}
 }
 
-// TestStream: answers reach their questions, in whatever order they come. After the end of the stream, each question fails with the reason.
+// TestStream: answers are matched to their questions, in any order. After the stream has ended, each question fails with the reason.
 func TestStream(t *testing.T) {
 	in, questions := io.Pipe()
 	answers, out := io.Pipe()
@@ -182,7 +182,7 @@ func TestStream(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-waits; err == nil {
-		t.Error("the end of the stream does not end a question")
+		t.Error("a question still waits after the stream has ended")
 	}
 	for c.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -192,7 +192,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamThatSpeaksNonsense: a stream that is not ours ends with an error at both ends.
+// TestStreamThatSpeaksNonsense: unexpected text on the stream is an error at both ends.
 func TestStreamThatSpeaksNonsense(t *testing.T) {
 	if err := Serve(t.Context(), strings.NewReader("help\n"), io.Discard, echo{}); err == nil {
 		t.Error("Serve accepts any text")

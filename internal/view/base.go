@@ -8,7 +8,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// BaseOf converts the wanted base.
+// BaseOf converts the base of the wanted state.
 func BaseOf(b want.Base, masqueradeBit uint8) Base {
 	out := Base{Sysctls: []Sysctl{}, Sets: []string{}, Rules: []Rule{}, Ledgers: []string{}, MasqueradeMark: 1 << masqueradeBit}
 	for _, s := range b.Sysctls {

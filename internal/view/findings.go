@@ -7,7 +7,7 @@ import (
 )
 
 // Findings returns the reasons why this node's Services may not follow the cluster, most serious first. Problems of individual Services are
-// not included. If the agent did not respond, v is nil and silence is the reason.
+// not included. If the agent did not respond, v is nil and silence contains the reason.
 func Findings(v *View, silence string) []finding.Finding {
 	if v == nil {
 		return finding.One(finding.Broken, "agent", silence, nil,
@@ -35,7 +35,7 @@ func Findings(v *View, silence string) []finding.Finding {
 		}
 	}
 	if v.Agent.Busy {
-		add(finding.Warning, "agent", "a sync takes a long time; this is the agent's state as of "+v.Time.UTC().Format(time.RFC3339), nil,
+		add(finding.Warning, "agent", "a sync is taking a long time; this is the agent's state as of "+v.Time.UTC().Format(time.RFC3339), nil,
 			"wait for the sync to end; if it does not, see the agent's log")
 	}
 	if !v.Agent.Synced {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// FlowEvent is a line of the command flows: the beginning or the end of a connection to a Service.
+// FlowEvent is one line of the flows command's output: the beginning or the end of a connection to a Service.
 type FlowEvent struct {
 	Time time.Time `json:"time"`
 	// Event is NEW, ENDED, or LOST if the kernel had no room for some events; a LOST event has no connection.
@@ -14,7 +14,7 @@ type FlowEvent struct {
 	Name      string `json:"name,omitempty"`
 	Port      string `json:"port,omitempty"`
 	Protocol  string `json:"protocol,omitempty"`
-	// ClientPod is the client's pod, if the client is an endpoint of a Service. Pod and Node are the endpoint's.
+	// ClientPod is the client's pod, if the client is an endpoint of a Service. Pod and Node belong to the endpoint.
 	Client    netip.AddrPort `json:"client,omitzero"`
 	ClientPod string         `json:"clientPod,omitempty"`
 	Virtual   netip.AddrPort `json:"virtual,omitzero"`

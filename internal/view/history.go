@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// History is what the agent remembers of past syncs.
+// History is what the agent remembers about past syncs.
 type History struct {
 	// Dropped is the number of entries that were removed to make room.
 	Dropped int `json:"dropped"`
-	// Entries describe the syncs that changed, repaired or failed something, oldest first. They are immutable.
+	// Entries describe the syncs that failed or that changed or repaired something, oldest first. They are immutable.
 	Entries []*PastSync `json:"entries"`
 }
 
@@ -18,7 +18,7 @@ type PastSync struct {
 	// ID counts the entries since the agent started.
 	ID   int       `json:"id"`
 	Time time.Time `json:"time"`
-	// Repeated is the number of repetitions, and Last the time of the last one; nil without repetitions.
+	// Repeated is the number of repetitions. Last is the time of the last repetition; nil if there were none.
 	Repeated int        `json:"repeated,omitempty"`
 	Last     *time.Time `json:"last,omitempty"`
 	Kind     SyncKind   `json:"kind"`
@@ -26,8 +26,8 @@ type PastSync struct {
 	Causes []Cause `json:"causes"`
 	// Services are the Services that the sync compiled or wrote.
 	Services Some[string] `json:"services"`
-	// Operations counts the successful operations, and Skipped those that must wait or depend on a failed
-	// operation.
+	// Operations counts the successful operations. Skipped counts the operations that must wait or that depend on a
+	// failed operation.
 	Operations []OperationCount `json:"operations"`
 	Skipped    int              `json:"skipped,omitempty"`
 	// Seconds is the duration of the sync. It does not include Waited.
@@ -40,7 +40,7 @@ type PastSync struct {
 	Failures Some[Failure] `json:"failures"`
 	Error    string        `json:"error,omitempty"`
 	Waiting  string        `json:"waiting,omitempty"`
-	// Problems are the new problems, and Resolved those that no longer exist.
+	// Problems are the new problems. Resolved are the problems that no longer exist.
 	Problems Some[string] `json:"newProblems"`
 	Resolved Some[string] `json:"resolvedProblems"`
 }
@@ -93,23 +93,23 @@ const (
 	ForStart       Reason = "start"       // the agent has started
 	ForServices    Reason = "services"    // Services or their EndpointSlices have changed
 	ForNodes       Reason = "nodes"       // Node objects have changed
-	ForAPIServer   Reason = "apiServer"   // the API server has other addresses
+	ForAPIServer   Reason = "apiServer"   // the API server's addresses have changed
 	ForInvalid     Reason = "invalid"     // an object cannot be read, or can be read again
 	ForSettings    Reason = "settings"    // the configuration has changed
 	ForAddresses   Reason = "addresses"   // the node's addresses or networks have changed
 	ForRetry       Reason = "retry"       // an earlier sync has failed
 	ForRefused     Reason = "refused"     // objects that the kernel refused are tried again
 	ForRemainder   Reason = "remainder"   // an earlier sync did not finish its work
-	ForRules       Reason = "rules"       // a write of rules failed after its sync
-	ForDraining    Reason = "draining"    // connections of removed endpoints are counted
-	ForSlowStart   Reason = "slowStart"   // the weight of a new endpoint rises
+	ForRules       Reason = "rules"       // writing rules failed after a sync
+	ForDraining    Reason = "draining"    // the agent counts the connections of removed endpoints
+	ForSlowStart   Reason = "slowStart"   // the weight of a new endpoint is rising
 	ForConnections Reason = "connections" // stale tracked connections were deleted
 )
 
 // OperationCount counts the operations on one kind of object.
 type OperationCount struct {
 	Object string `json:"object"`
-	// Plane is the part of the kernel that has the object: ipvs, ipset, iptables, nftables, address, sysctl or conntrack.
+	// Plane is the part of the kernel that contains the object: ipvs, ipset, iptables, nftables, address, sysctl or conntrack.
 	Plane   string `json:"plane"`
 	Added   int    `json:"added"`
 	Changed int    `json:"changed"`

@@ -20,14 +20,14 @@ func TestHistoryFilter(t *testing.T) {
 		filter HistoryFilter
 		want   string
 	}{
-		"everything":                         {HistoryFilter{}, "[1 2 3 4]"},
-		"a Service, or one of many unlisted": {HistoryFilter{Service: "shop/web"}, "[1 2 4]"},
-		"since, and the last repetition":     {HistoryFilter{Since: later}, "[2 4]"},
-		"failures":                           {HistoryFilter{Failed: true}, "[2]"},
-		"repairs":                            {HistoryFilter{Repairs: true}, "[3]"},
-		"failures and repairs":               {HistoryFilter{Failed: true, Repairs: true}, "[2 3]"},
-		"the latest of a Service":            {HistoryFilter{Service: "shop/web", Limit: 2}, "[2 4]"},
-		"a limit beyond the end":             {HistoryFilter{Limit: 9}, "[1 2 3 4]"},
+		"everything":                            {HistoryFilter{}, "[1 2 3 4]"},
+		"a Service, even if it may be unlisted": {HistoryFilter{Service: "shop/web"}, "[1 2 4]"},
+		"since, and the last repetition":        {HistoryFilter{Since: later}, "[2 4]"},
+		"failures":                              {HistoryFilter{Failed: true}, "[2]"},
+		"repairs":                               {HistoryFilter{Repairs: true}, "[3]"},
+		"failures and repairs":                  {HistoryFilter{Failed: true, Repairs: true}, "[2 3]"},
+		"the latest of a Service":               {HistoryFilter{Service: "shop/web", Limit: 2}, "[2 4]"},
+		"a limit beyond the end":                {HistoryFilter{Limit: 9}, "[1 2 3 4]"},
 	} {
 		ids := []int{}
 		for _, e := range c.filter.Select(entries) {

@@ -28,7 +28,7 @@ func HeaderOf(kind string) Header { return Header{Version, kind} }
 type View struct {
 	Time  time.Time `json:"time"`
 	Agent Agent     `json:"agent"`
-	// Node is the machine, and Sources are the sources of Services. The process adds both to the loop's view.
+	// Node is the machine, and Sources are the sources of Services. The daemon adds both to the loop's view.
 	Node    Node     `json:"node"`
 	Sources []Source `json:"sources"`
 	// Snapshot is nil if no snapshot is configured.
@@ -45,7 +45,7 @@ type View struct {
 	History *History `json:"history,omitempty"`
 }
 
-// Agent is the reconciliation loop.
+// Agent is the state of the reconciliation loop.
 type Agent struct {
 	// Synced is true once every source has delivered its initial list. Until then, the agent writes at most the state in its snapshot.
 	Synced bool `json:"synced"`
@@ -107,7 +107,7 @@ func (v *View) OtherProblems() []string {
 	})
 }
 
-// Sync is one run of compare and write.
+// Sync describes one comparison of the wanted state with the kernel, and the writes that followed.
 type Sync struct {
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
@@ -122,7 +122,7 @@ type Foreign struct {
 	Service string `json:"service"`
 }
 
-// Node is the machine and the agent's configuration on it.
+// Node describes the machine and the agent's configuration.
 type Node struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -132,18 +132,18 @@ type Node struct {
 	Mode      kernel.Mode `json:"mode"`
 	DataPlane string      `json:"dataPlane,omitempty"`
 	Rules     string      `json:"rules"`
-	// Families are the served families. UnservedFamilies are the families that are not served, each with the reason.
+	// Families are the families that are served. UnservedFamilies are the families that are not served, each with the reason.
 	Families         []string  `json:"families"`
 	UnservedFamilies []string  `json:"unservedFamilies"`
 	Started          time.Time `json:"started"`
 	// ConfigFile is empty if there is none. Settings are the explicitly configured settings.
 	ConfigFile string `json:"configFile,omitempty"`
-	// ConfigError is the reason why the file's current content is invalid; the previous settings stay in force.
+	// ConfigError is the reason why the file's current content is invalid; the previous settings stay in effect.
 	ConfigError string    `json:"configError,omitempty"`
 	Settings    []Setting `json:"settings"`
 	// Addresses are the node's own addresses, except for those on kube-ipvs0.
 	Addresses []netip.Addr `json:"addresses"`
-	// LoopbackAddresses are the loopback addresses at which the agent accepts connections to node ports.
+	// LoopbackAddresses are the loopback addresses on which the agent accepts connections to node ports.
 	LoopbackAddresses []netip.Addr `json:"loopbackAddresses,omitempty"`
 }
 
@@ -238,9 +238,9 @@ const (
 	Served           FrontendState = "Served"
 	NoEndpoints      FrontendState = "NoEndpoints"      // refused
 	NoLocalEndpoints FrontendState = "NoLocalEndpoints" // dropped: the internal policy is Local, and no endpoint is on this node
-	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes; packets of other clients are dropped
+	InternalOnly     FrontendState = "InternalOnly"     // pods and the node reach endpoints on other nodes; packets from other clients are dropped
 	Conflict         FrontendState = "Conflict"         // another Service takes precedence
-	ForeignServer    FrontendState = "ForeignServer"    // a foreign virtual server exists at the address
+	ForeignServer    FrontendState = "ForeignServer"    // a foreign virtual server uses the address and port
 	Missing          FrontendState = "Missing"          // wanted, but not in the kernel
 )
 
@@ -253,9 +253,9 @@ type Frontend struct {
 	State    FrontendState  `json:"state"`
 	// Reason explains the state; it may be empty.
 	Reason string `json:"reason,omitempty"`
-	// Owner is the Service that won the frontend, if the state is Conflict.
+	// Owner is the Service that has the frontend instead, if the state is Conflict.
 	Owner string `json:"owner,omitempty"`
-	// Policy is the traffic policy in force, Cluster or Local.
+	// Policy is the effective traffic policy, Cluster or Local.
 	Policy string `json:"policy,omitempty"`
 	// Bound is true if the address is on kube-ipvs0; other addresses are the node's own.
 	Bound     bool   `json:"bound"`
@@ -266,7 +266,7 @@ type Frontend struct {
 	// address; its counters include all ports.
 	Server   string `json:"server,omitempty"`
 	AllPorts bool   `json:"allPorts,omitempty"`
-	// Settings are the settings in force, each with its origin.
+	// Settings are the effective settings, each with its origin.
 	Settings []Setting `json:"settings"`
 	// SourceRanges are the clients that may connect; empty means all.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
@@ -291,9 +291,9 @@ const (
 	SlowStart       EndpointState = "SlowStart"   // ready; its weight is still rising
 	Serving         EndpointState = "Serving"     // terminating; used because none is ready
 	Excluded        EndpointState = "Excluded"    // ready, but reserved for other clients by traffic policy or topology hints
-	Stopped         EndpointState = "Stopped"     // its weight is 0 by annotation; it keeps its open connections
-	Drained         EndpointState = "Drained"     // its weight is 0 by annotation, and no connections remain through this node
-	Draining        EndpointState = "Draining"    // gets no new connections, but keeps its open ones
+	Stopped         EndpointState = "Stopped"     // an annotation sets its weight to 0; it keeps its open connections
+	Drained         EndpointState = "Drained"     // an annotation sets its weight to 0, and no connections remain through this node
+	Draining        EndpointState = "Draining"    // receives no new connections, but keeps its open ones
 	Terminating     EndpointState = "Terminating" // without connections
 	NotReady        EndpointState = "NotReady"
 	Pending         EndpointState = "Pending" // wanted, but not in the kernel

@@ -32,11 +32,11 @@ type Base struct {
 	// Limited names the set of each family that records the virtual servers with connection limits. A dump of all
 	// servers does not show these limits. No rule matches this set.
 	Limited map[inet.Family]string
-	// ClusterIPs names the set of each family with the served ports of ClusterIPs.
+	// ClusterIPs names the set of each family that contains the served ports of ClusterIPs.
 	ClusterIPs map[inet.Family]string
 	// OnlyUser is true if only the agent binds addresses to kube-ipvs0.
 	OnlyUser bool
-	// AllPorts names the sets of each family with the addresses of all-ports servers.
+	// AllPorts names the sets of each family that contain the addresses of all-ports servers.
 	AllPorts map[inet.Family][]string
 }
 
@@ -44,7 +44,7 @@ type Base struct {
 type Set struct {
 	kernel.Set
 	Timing Timing
-	// VIPs is true for the set of all addresses on kube-ipvs0. An address in this set is ours.
+	// VIPs is true for the set that records which addresses on kube-ipvs0 are ours.
 	VIPs bool
 }
 
@@ -60,8 +60,8 @@ const (
 	// and removed after it.
 	Early
 	// Guard members drop packets, or masquerade packets to endpoints on other nodes. They are added after early
-	// members, which let clients pass a guard, but before the virtual server or any change of its destinations. They
-	// are removed after both.
+	// members, which let clients pass a guard, but before the virtual server is created or its destinations change.
+	// They are removed after the virtual server is deleted or its destinations change.
 	Guard
 )
 

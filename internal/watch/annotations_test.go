@@ -311,7 +311,7 @@ func writeAnnotations[T any](b *strings.Builder, table []annotation[T]) {
 	}
 }
 
-// TestAnnotationBounds: the table states the smallest and largest value of each annotation.
+// The table of annotations states the smallest and largest value of each annotation.
 func TestAnnotationBounds(t *testing.T) {
 	checkBounds(t, serviceAnnotations)
 	checkBounds(t, nodeAnnotations)
@@ -352,7 +352,7 @@ func checkBounds[T any](t *testing.T, table []annotation[T]) {
 				t.Errorf("%s: %q: %v", row.Key, valid[i], err)
 			}
 			if row.parse(&object, invalid[i]) == nil {
-				t.Errorf("%s: %q is valid, unlike in %q", row.Key, invalid[i], row.Valid)
+				t.Errorf("%s: %q is accepted, but %q does not allow it", row.Key, invalid[i], row.Valid)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ type Options struct {
 // timing contains timeouts and rates, which only tests change.
 type timing struct {
 	// dial is the timeout for opening a connection. The client sends a ping after pingIdle without data, and closes the connection if no
-	// response arrives within pingTimeout. Their sum is client-go's default, because an overloaded server may need that long. With
+	// response arrives within pingTimeout. Both add up to client-go's default, because an overloaded server may need that long. With
 	// shorter times, all nodes would reconnect to it simultaneously.
 	dial, pingIdle, pingTimeout time.Duration
 	// gone is the time for which the server's kernel may leave packets unacknowledged. A kernel acknowledges packets even if

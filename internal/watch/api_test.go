@@ -106,7 +106,7 @@ func TestAPISelectors(t *testing.T) {
 			t.Errorf("accepts %q", got)
 		}
 		if r.ProtoMajor != 2 {
-			t.Errorf("%s over %s", r.URL.Path, r.Proto)
+			t.Errorf("request for %s used %s", r.URL.Path, r.Proto)
 		}
 	}
 }

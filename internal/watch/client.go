@@ -25,8 +25,8 @@ const (
 	contentJSON     = runtime.ContentTypeJSON
 )
 
-// NewScheme returns a scheme with the two API groups that the agent watches. The full clientset has sixty groups and doubles
-// the size of the binary.
+// NewScheme returns a scheme with the two API groups that the agent watches. The full clientset has sixty groups and would double the size
+// of the binary.
 func NewScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discoveryv1.AddToScheme} {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The API server's addresses are the connected address and all addresses that its name resolves to. The addresses follow the
-// name, and stay while the name cannot be resolved.
+// The API server's addresses are the connected address and all addresses that its name resolves to. They change when the name resolves to
+// different addresses, and stay while the name cannot be resolved.
 func TestContacts(t *testing.T) {
 	var published []netip.AddrPort
 	var resolved []string

@@ -9,8 +9,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestEqualSeesEveryField changes each field of the model by reflection. For a new field, the test fails until equal.go
-// compares it.
+// TestEqualSeesEveryField changes each field of the model by reflection. If the model gains a field, the test fails until equal.go compares
+// it.
 func TestEqualSeesEveryField(t *testing.T) {
 	c := newTestConverter()
 	service := func() *model.Service {

@@ -11,8 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 )
 
-// This file parses the fields of a Service for clients outside the cluster. A mistake in these fields never affects the
-// ClusterIP.
+// This file parses the Service fields that concern clients outside the cluster. A mistake in these fields never affects the ClusterIP.
 
 func externalIPs(svc *v1.Service, p *Problems) []netip.Addr {
 	ips := addresses{Problems: p}

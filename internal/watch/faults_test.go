@@ -45,7 +45,7 @@ const (
 	clusterSize = 12
 )
 
-// outage is an API server with faults, and a source that watches the server. The source has production timing in a synctest bubble.
+// outage is an API server with faults, and a source that watches the server. The source runs with production timing in a synctest bubble.
 type outage struct {
 	*testing.T
 	server  *watchtest.Server

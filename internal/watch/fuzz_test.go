@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The conversion of any object gives a valid result.
+// Converting any object gives a valid result.
 func FuzzConvert(f *testing.F) {
 	for kind, seeds := range [][]string{
 		{

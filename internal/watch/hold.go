@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// An API server that has lost its storage, or has been restored from an old copy, lists fewer objects than exist. The agent cannot
+// An API server that has lost its storage, or has been restored from an old backup, lists fewer objects than exist. The agent cannot
 // distinguish such a list from a list after a mass deletion that it missed. Therefore a list that lacks most objects removes nothing at
 // first (I15). Deletions reported by a watch take effect immediately.
 
@@ -117,7 +117,7 @@ func (s *Store) hasCounterpart(key model.ObjectRef) bool {
 	return e != nil && e.service != nil
 }
 
-// In a conflict with another Service, a held Service loses its claim.
+// If a held Service conflicts with another Service, the held Service loses its claim.
 func (s *Store) hold(key model.ObjectRef) {
 	if key.Kind == model.KindService {
 		id := model.ServiceID{Namespace: key.Namespace, Name: key.Name}

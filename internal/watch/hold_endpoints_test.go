@@ -56,7 +56,7 @@ func endpointsOf(s *Store, service string) (addrs []string) {
 	return addrs
 }
 
-// TestHeldEndpointYields: a held endpoint gives up its address only to another pod.
+// A held endpoint gives up its address only to another pod.
 func TestHeldEndpointYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod, addr string

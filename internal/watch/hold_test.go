@@ -126,7 +126,7 @@ func TestListThatLacksMostServices(t *testing.T) {
 	}
 }
 
-// TestListNeverTakesMost draws lists at random. Most Services stay, with and without Problems, until a second list or a timeout confirms the loss.
+// TestListNeverTakesMost draws lists at random. No single list removes most Services, whether or not they have Problems.
 func TestListNeverTakesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(fewMissing+1, 20).Draw(t, "Services")
@@ -191,12 +191,12 @@ func TestListThatLacksMostNodes(t *testing.T) {
 						}
 						listNodes(t, s, all...)
 						if lost := listNodes(t, s, all[:listed]...); lost > 0 {
-							t.Errorf("the first list removed %d", lost)
+							t.Errorf("the first list removed %d Nodes", lost)
 						}
 						time.Sleep(wait)
 						synctest.Wait()
 						if lost := listNodes(t, s, all[:listed]...); lost != n-listed {
-							t.Errorf("then, %d are removed", lost)
+							t.Errorf("the next list removed %d Nodes", lost)
 						}
 					})
 				})

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// maxInterned limits the size of the interner, because a long-running agent sees the names of many nodes. After a reset, a name may be in
-// memory twice, which is harmless.
+// maxInterned limits the size of the interner, because a long-running agent sees the names of many nodes over time. After a reset, a name
+// may be in memory twice, which is harmless.
 const maxInterned = 1 << 16
 
-// maxName is the maximum length of an interned name. The API server does not limit the length of all names.
+// maxName is the maximum length of an interned name. The API server does not limit the length of every name.
 const maxName = 253
 
-// interner keeps one copy of each name. A cluster has thousands of endpoints, and the decoder allocates the names of node and
-// zone for each of them. (The unique package drops a value once no handle to it is left, and the model holds strings.)
+// interner keeps one copy of each name. A cluster has thousands of endpoints, and the decoder allocates the names of the node and the zone
+// for each of them. (Package unique does not help: it keeps a value only while a handle exists, and the model stores strings.)
 type interner struct {
 	mu   sync.Mutex
 	seen map[string]string

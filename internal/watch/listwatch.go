@@ -50,7 +50,7 @@ func (a *API) list(ctx context.Context, f *feed, options metav1.ListOptions) (ru
 	if err != nil {
 		return nil, err
 	}
-	// The reflector would accept an empty list of another type as proof that no objects of this kind exist.
+	// The reflector would accept an empty list of a different type as proof that no objects of this kind exist.
 	if got, want := reflect.TypeOf(list), reflect.TypeOf(f.list); got != want {
 		return nil, fmt.Errorf("list %s: the server returned a %v", f.resource, got)
 	}

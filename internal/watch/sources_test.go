@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// Objects read from a real API server give the same model as the manifest that created them.
+// Objects read from a real API server produce the same model as the manifest that created them.
 func TestBothSourcesAgree(t *testing.T) {
 	server := controlplane.Start(t, controlplane.Config{})
 	if err := server.Apply(t.Context(), watch.EveryType); err != nil {

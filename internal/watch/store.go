@@ -28,7 +28,7 @@ type Store struct {
 
 	// apiServer are the addresses of the API server that Take has not returned yet.
 	apiServer []netip.AddrPort
-	// Changes since the last Take; since is when the first arrived.
+	// The fields below describe the changes since the last Take; since is the time of the first change.
 	since         time.Time
 	counts        Counts
 	triggers      []model.Trigger
@@ -242,7 +242,7 @@ func (s *Store) putService(id model.ServiceID, svc *model.Service) {
 	s.markDirty(id, e)
 }
 
-// A slice may name another Service than before, so putSlice also removes it from the previous Service.
+// A slice may name a different Service than before, so putSlice also removes it from the previous Service.
 func (s *Store) putSlice(r *Record) {
 	key := r.Key()
 	if before, ok := s.owners[key]; ok && (r.Slice == nil || before != r.owner.Name) {

@@ -304,8 +304,8 @@ func (w world) list(kind model.Kind) []runtime.Object {
 	return objs
 }
 
-// The model depends only on the objects, not on their history. The order of events, duplicate events, relists and the times of
-// Takes do not matter.
+// The model depends only on the objects, not on their history. The order of events, duplicate events, relists and the timing of Take do not
+// matter.
 func TestEveryHistoryEndsInTheSameModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, v, w := NewStore(""), watchtest.NewView(), world{}

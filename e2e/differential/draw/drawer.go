@@ -40,7 +40,7 @@ func New(world World, seed uint64, batch int) *Drawer {
 	}
 }
 
-// patience is the maximum number of draws in search of a Service with a given feature.
+// patience is the maximum number of draws when looking for a Service with a given feature.
 const patience = 20000
 
 // Batch draws a set with n Services. Each feature occurs at least Min times.

@@ -56,15 +56,15 @@ var Features = []Feature{
 	{"source range of one address", 1, ranges(netip.Prefix.IsSingleIP)},
 	{"source range that contains all addresses", 1, ranges(func(p netip.Prefix) bool { return p.Bits() == 0 })},
 	{"external IP", 2, external(func(World, netip.Addr) bool { return true })},
-	{"external IP of this node's interface", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().Internal, a) })},
-	{"external IP of this node's object", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().External, a) })},
+	{"external IP that is on this node's interface", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().Internal, a) })},
+	{"external IP that is in this node's Node object", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.Here().External, a) })},
 	{"external IP of this node, with a port that the node needs", 1, both(external(func(w World, a netip.Addr) bool {
 		return slices.Contains(w.Here().Addresses(), a)
 	}), object(func(o *corev1.Service) bool {
 		return anyPort(o, func(p corev1.ServicePort) bool { return p.Port == 22 && p.Protocol == corev1.ProtocolTCP })
 	}))},
 	{"external IP of another node", 1, external(func(w World, a netip.Addr) bool { return slices.Contains(w.OtherNode().Addresses(), a) })},
-	{"external IP of a family without ClusterIP", 1, func(w World, s Service) bool {
+	{"external IP in a family without a ClusterIP", 1, func(w World, s Service) bool {
 		return external(func(_ World, a netip.Addr) bool {
 			return !slices.ContainsFunc(s.Object.Spec.ClusterIPs, func(ip string) bool { return netip.MustParseAddr(ip).Is4() == a.Is4() })
 		})(w, s)
@@ -105,11 +105,11 @@ var Features = []Feature{
 	{"endpoint on the host's network", 1, endpoint(func(w World, e discovery.Endpoint) bool {
 		return slices.Contains(w.Here().Internal, netip.MustParseAddr(e.Addresses[0]))
 	})},
-	{"endpoint that is another Service's address", 1, endpoint(func(_ World, e discovery.Endpoint) bool {
+	{"endpoint with another Service's address", 1, endpoint(func(_ World, e discovery.Endpoint) bool {
 		a := netip.MustParseAddr(e.Addresses[0])
 		return slices.ContainsFunc(Virtual(), func(r netip.Prefix) bool { return r.Contains(a) })
 	})},
-	{"usable endpoint that is the Service's own address", 1, eachServedPort(
+	{"usable endpoint with the Service's own address", 1, eachServedPort(
 		func(s Service, here string, port corev1.ServicePort, v6 bool) bool {
 			return slices.ContainsFunc(Usable(s.Targets(here, port, v6)), func(t Target) bool {
 				return slices.Contains(s.Object.Spec.ClusterIPs, t.Addr.Addr().String())
@@ -117,7 +117,7 @@ var Features = []Feature{
 		})},
 	{"multicast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]).IsMulticast() })},
 	{"broadcast endpoint", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return netip.MustParseAddr(e.Addresses[0]) == broadcast })},
-	{"usable endpoints are only multicast or broadcast", 1, targets(func(all []Target) bool {
+	{"only multicast or broadcast endpoints are usable", 1, targets(func(all []Target) bool {
 		return len(Usable(Fit(all))) > 0 && len(Usable(all)) > 0 && len(Fit(Usable(all))) == 0
 	})},
 	{"hints by zone", 1, endpoint(func(_ World, e discovery.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForNodes) == 0 })},
@@ -245,7 +245,7 @@ func anyServedPort(is func(corev1.ServicePort, []Target) bool) has {
 	})
 }
 
-// eachServedPort calls the test for each port and family.
+// eachServedPort matches Services for which is returns true for at least one port and family.
 func eachServedPort(is func(s Service, here string, port corev1.ServicePort, v6 bool) bool) has {
 	return func(w World, s Service) bool {
 		if !s.Served() {

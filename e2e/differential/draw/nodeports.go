@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// With primary, node ports are served only at the Node object's first address of each family.
+// With primary, node ports are served only on the Node object's first address in each family.
 const primary = "primary"
 
 // nodePortSettings are the consecutive values of nodePortAddresses. The second one contains no IPv6 range, so it

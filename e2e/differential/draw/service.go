@@ -103,7 +103,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 			Port:     one(d, 80, 443, 53, 8080, 1+d.rng.Int32N(29999)),
 		}
 		if d.chance(8) {
-			p.Port = 22 // the node needs this port at its own addresses
+			p.Port = 22 // the node needs this port on its own addresses
 		}
 		if len(d.known) > 0 && d.chance(15) {
 			like := one(d, d.known...)
@@ -121,7 +121,7 @@ func (d *Drawer) ports() []corev1.ServicePort {
 	return ports
 }
 
-// external draws addresses that are routed to the nodes, some of which are the nodes' own.
+// external draws addresses that are routed to the nodes. Some of them are the nodes' own.
 func (d *Drawer) external(o *corev1.Service) {
 	o.Spec.ExternalIPs = nil
 	if !d.chance(25) {

@@ -139,8 +139,8 @@ func (d *Drawer) hint(e *discovery.Endpoint, hints string, i int) {
 }
 
 // duplicate adds an endpoint to a second slice, as happens when endpoints move between slices, or adds a terminating
-// pod with the same address. Kubernetes does not specify which of two terminating endpoints takes precedence, so they
-// are equal.
+// pod with the same address. Kubernetes does not specify which of two terminating endpoints takes precedence, so the
+// two are always equal.
 func (d *Drawer) duplicate(e discovery.Endpoint, from, to *discovery.EndpointSlice) {
 	if stays := e.Conditions.Terminating == nil || !*e.Conditions.Terminating; stays && d.chance(30) {
 		e.Conditions = conditions(false, true, true)

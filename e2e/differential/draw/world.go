@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// World is the network of the objects.
+// World describes the network: nodes, pods and clients.
 type World struct {
-	// The first of Nodes runs the programs under comparison. The last one is an object without a host, so that a
-	// program may intercept its traffic.
+	// The first node runs the programs under comparison. The last node exists only as a Node object, so a program may
+	// intercept its traffic.
 	Nodes []Node
-	// Pods answer on each of Ports over every protocol.
+	// Pods answer on all Ports over every protocol.
 	Pods  []Pod
 	Ports []int32
-	// Interfaces are all addresses of the first node, including those unknown to the cluster.
+	// Interfaces contains all addresses of the first node, including those unknown to the cluster.
 	Interfaces []netip.Addr
 	Clients    []Client
 }
@@ -82,7 +82,7 @@ var (
 	ClusterRanges  = pair{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
 	BalancerRanges = pair{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/112")}
 	ExternalRanges = pair{netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("2001:db8:18::/112")}
-	// nowhere is for endpoints that never answer, which are compared only in the tables.
+	// nowhere is for endpoints that never answer. Only their table entries are compared.
 	nowhere = pair{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:10:244:3::/112")}
 )
 
@@ -114,8 +114,8 @@ func (p pair) addr(v6 bool, n int) netip.Addr {
 // OwnClusterIP returns the address in the Service range that is on the first node's interface.
 func OwnClusterIP() netip.Addr { return ClusterRanges.addr(false, high+ownHost) }
 
-// SpecialExternal returns the external addresses of the first Node object and of another one that are in the ranges
-// above.
+// SpecialExternal returns external addresses in the ranges above: those in the first Node object, and those in another
+// Node object.
 func SpecialExternal() (here, other []netip.Addr) {
 	for _, v6 := range []bool{false, true} {
 		here = append(here, BalancerRanges.addr(v6, ownPublicHost))

@@ -152,10 +152,10 @@ func (c *Case) Suspects(addr netip.Addr) map[string]bool {
 	return ids
 }
 
-// neededPorts are the TCP ports that a node needs at its own addresses (docs/services.md).
+// neededPorts are the TCP ports that a node needs on its own addresses (docs/services.md).
 var neededPorts = []uint16{22, 2379, 2380, 6443, 10249, 10250, 10256, 10257, 10259}
 
-// needed reports whether the node needs the port at its own address.
+// needed reports whether the node needs the port on its own address.
 func (c *Case) needed(key Key) bool {
 	addr := key.Addr.Addr()
 	if key.Protocol != corev1.ProtocolTCP || !slices.Contains(neededPorts, key.Addr.Port()) || len(c.claims[key]) == 0 {

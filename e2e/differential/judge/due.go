@@ -10,8 +10,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/differential/draw"
 )
 
-// This file derives from the objects what docs/services.md promises. Rules compare kube-ipvs with that promise, so
-// that no rule excuses more than it describes.
+// This file computes what docs/services.md promises for the objects. Rules compare kube-ipvs with that promise, so that
+// no rule excuses more than it describes.
 
 // ourDestinations returns the destinations that kube-ipvs must create.
 func (c *Case) ourDestinations(cl Claim, v6 bool) []netip.AddrPort {
@@ -110,7 +110,7 @@ func (c *Case) noneLocal(cl Claim, v6 bool) bool {
 	return len(draw.Usable(all)) > 0 && len(draw.Usable(draw.Local(all))) == 0
 }
 
-// fit returns the endpoints among which kube-ipvs chooses.
+// fit returns the endpoints that kube-ipvs chooses from.
 func (c *Case) fit(cl Claim, v6 bool) []draw.Target {
 	return slices.DeleteFunc(draw.Fit(c.targets(cl, v6)), func(t draw.Target) bool { return c.bound(t.Addr.Addr()) })
 }

@@ -17,7 +17,7 @@ type Expectation struct {
 	Source   string           // the source that the server sees, unless it is the client's: Itself or AsNode
 }
 
-// Further outcomes of connections.
+// Other outcomes of connections.
 const (
 	Refused     = "refused"
 	Unreachable = "unreachable"
@@ -61,7 +61,7 @@ func (c *Case) unanswered(cl Claim, client string, key Key) []string {
 	return []string{TimedOut}
 }
 
-// Holder returns the claim that must be served at a key. It returns false if the objects alone do not determine the
+// Holder returns the claim that must be served for a key. It returns false if the objects alone do not determine the
 // claim.
 func (c *Case) Holder(key Key) (Claim, bool) {
 	if len(c.claims[key]) == 0 || c.interfaceIsClusterIP(key.Addr.Addr()) {

@@ -307,10 +307,10 @@ func TestNodePortAtAVirtualAddress(t *testing.T) {
 	}
 	c.Set.NodePorts = []string{"192.168.50.0/24"}
 	if bugs, _ := judged(t, c, at("192.168.50.77"), state(t, "", "")); len(bugs) != 0 {
-		t.Errorf("kube-proxy serves a node port at an address of kube-ipvs0: %v", bugs)
+		t.Errorf("kube-proxy serves a node port on an address of kube-ipvs0: %v", bugs)
 	}
 	if bugs, _ := judged(t, c, state(t, "", ""), at("192.168.50.77")); len(bugs) != 1 {
-		t.Errorf("kube-ipvs serves a node port at an address of kube-ipvs0: %v", bugs)
+		t.Errorf("kube-ipvs serves a node port on an address of kube-ipvs0: %v", bugs)
 	}
 }
 

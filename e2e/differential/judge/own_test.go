@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNeededPort: Services cannot claim a port that the node needs, except at addresses that are not the node's.
+// TestNeededPort: on the node's own addresses, Services cannot claim a port that the node needs.
 func TestNeededPort(t *testing.T) {
 	const clusterIP, own, elsewhere = "10.96.0.5", "192.168.50.11", "198.18.7.1"
 	servers := func(port string, addrs ...string) State {
@@ -35,7 +35,7 @@ func TestNeededPort(t *testing.T) {
 	}
 }
 
-// TestNodePortBesideOwnClusterIP: a node port is served at the node's own address, even if that address is also a
+// TestNodePortBesideOwnClusterIP: a node port is served on the node's own address, even if that address is also a
 // ClusterIP.
 func TestNodePortBesideOwnClusterIP(t *testing.T) {
 	const own = "192.168.50.11"

@@ -46,7 +46,7 @@ var Rules = []Rule{
 	{
 		ID:    "needed-port",
 		Kinds: []Kind{VirtualServer, BoundAddress},
-		When: "An external IP is an address of this node, or a load balancer IP is in its Node object, and this node needs the port there " +
+		When: "An external IP is an address of this node, or a load balancer IP is in its Node object, and this node needs that port itself " +
 			"(ssh, etcd, API server, kubelet, controllers, and the agent's own).",
 		KubeProxy: "Serves it: clients can no longer reach the node's own port.",
 		Ours:      "Not served; reported as a Problem of the Service. Its other ports are served.",
@@ -78,9 +78,9 @@ var Rules = []Rule{
 	{
 		ID:        "node-port-at-a-cluster-ip",
 		Kinds:     []Kind{Connection},
-		When:      "A client connects to a node port at an address of this node's interface that is also a ClusterIP.",
+		When:      "A client connects to a node port on an address of this node's interface that is also a ClusterIP.",
 		KubeProxy: "The client is refused, because kube-proxy treats the address as virtual. (A process on the node gets an answer.)",
-		Ours:      "Like a node port at any other address of the node.",
+		Ours:      "Served like a node port on any other address of the node.",
 		Why:       "A Service must not be able to close ports of the node.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -99,8 +99,8 @@ var Rules = []Rule{
 		ID:        "node-port-at-a-virtual-address",
 		Kinds:     []Kind{VirtualServer},
 		When:      "A range in nodePortAddresses contains an external IP or load balancer IP that is not an address of this node.",
-		KubeProxy: "Also serves all node ports at that address after binding it to kube-ipvs0.",
-		Ours:      "Serves node ports only at the node's own addresses.",
+		KubeProxy: "Also serves all node ports on that address after binding it to kube-ipvs0.",
+		Ours:      "Serves node ports only on the node's own addresses.",
 		Why:       "The address belongs to a single Service, or to another node.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -114,8 +114,8 @@ var Rules = []Rule{
 		Kinds:     []Kind{VirtualServer, Connection},
 		When:      "Several Services claim one address, port and protocol.",
 		KubeProxy: "Serves one of them, possibly with endpoints of another or of a deleted Service. The choice may change with every sync.",
-		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. If the fields are equal, the oldest Service " +
-			"wins, then the first by name. The others get a Problem.",
+		Ours: "The order of precedence is ClusterIP, node port, load balancer IP, external IP. Within a field, the oldest Service " +
+			"wins, then the first by name. The other Services get a Problem.",
 		Why:     "With a fixed rule, no Service can take an address away from the Service to which it was assigned.",
 		AtMost:  0.15,
 		applies: func(c *Case, i Item) bool { return c.contested(i.Key) && len(c.servable(i.Key)) > 0 },
@@ -145,7 +145,7 @@ var Rules = []Rule{
 		ID:        "virtual-endpoint",
 		Kinds:     []Kind{VirtualServer},
 		When:      "An endpoint that kube-proxy chooses has an address that this node has bound for this or another Service.",
-		KubeProxy: "Serves the endpoint. Connections reach the node itself: a process that listens on the port at all addresses, or no process.",
+		KubeProxy: "Serves the endpoint. Connections reach the node itself: a process that listens on the port on all addresses, or no process.",
 		Ours:      "Reports a Problem of the Service and excludes the endpoint as long as a Service claims its address.",
 		Why:       "A process on the node must not answer for a Service, and an unusable endpoint must not break clients' connections.",
 		Always:    true,
@@ -163,7 +163,7 @@ var Rules = []Rule{
 			"seconds, so that the timeout expires during the run.)",
 		KubeProxy: "Keeps it with weight 0 until its last connection expires, checked once a minute, without a time limit.",
 		Ours:      "Keeps it with weight 0 until its last connection expires, but no longer than --drain-timeout (15 minutes).",
-		Why:       "With kube-proxy, clients that reuse their source port keep an endpoint forever.",
+		Why:       "With kube-proxy, clients that keep reusing their source port keep the endpoint forever.",
 		Fixes:     []int{81962},
 		AtMost:    1,
 		applies:   func(_ *Case, i Item) bool { return i.Key.Protocol == corev1.ProtocolTCP },
@@ -234,7 +234,7 @@ var Rules = []Rule{
 		Kinds: []Kind{Connection},
 		When: "A pod connects to a ClusterIP, or any client connects to a load balancer IP with externalTrafficPolicy Local, over TCP or UDP, " +
 			"and the port's number is a node port (policy Cluster) of any Service of that family.",
-		KubeProxy: "The endpoint sees the node, because kube-proxy's set of node ports contains ports without addresses. (Over IPv6, see the rule masquerade-source.)",
+		KubeProxy: "The endpoint sees the node, because kube-proxy's set of node ports matches a port on any address. (Over IPv6, see the rule masquerade-source.)",
 		Ours:      "The endpoint sees the client. Packets from a client outside the cluster are dropped while all endpoints are on other nodes.",
 		Why:       "Whether the source address is preserved must not depend on the node ports of other Services.",
 		Fixes:     []int{132068},
@@ -264,7 +264,7 @@ var Rules = []Rule{
 		Kinds:     []Kind{Connection},
 		When:      "A client connects over SCTP and IPv4 to a port without endpoints.",
 		KubeProxy: `ICMP "port unreachable", from IPVS or from a rule: the client is refused or times out.`,
-		Ours:      `ICMP "protocol unreachable", from a rule: the client fails immediately. (Packets of a process on the node reach IPVS first, as with kube-proxy.)`,
+		Ours:      `ICMP "protocol unreachable", from a rule: the client fails immediately. (Packets from a process on the node reach IPVS first, as with kube-proxy.)`,
 		Why:       "The kernel's SCTP does not abort a connection because of \"port unreachable\" alone.",
 		AtMost:    0.15,
 		applies: func(c *Case, i Item) bool {
@@ -305,7 +305,7 @@ var Rules = []Rule{
 	},
 }
 
-// Host is the client that stands for a process on the node.
+// Host is the client that represents a process on the node.
 const Host = "node-1"
 
 // concerned returns the claims on an item's key, or on all ports of an address.

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// iptablesConfig sets no conntrack limits, because only the initial network namespace can set them.
+// iptablesConfig sets no conntrack limits, because they can be set only in the initial network namespace.
 const iptablesConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: iptables
@@ -175,7 +175,7 @@ func TestBesideKubeProxy(t *testing.T) {
 	}
 	for _, rules := range rulesOf(t, d.node) {
 		if strings.Contains(rules, "KUBE-IPVS-") || strings.Contains(rules, "KIPVS-") {
-			t.Errorf("rules of kube-ipvs are left:\n%s", rules)
+			t.Errorf("leftover kube-ipvs rules:\n%s", rules)
 		}
 	}
 	end(t, theirs)

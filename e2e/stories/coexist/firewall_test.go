@@ -18,7 +18,7 @@ ipt -A INPUT -p $(test $V = 4 && echo icmp || echo ipv6-icmp) -j ACCEPT
 ipt -A INPUT -p tcp --dport 22 -j ACCEPT
 `
 
-// rejecting is the same firewall in Red Hat's style, with a REJECT at the end.
+// rejecting is the same firewall in Red Hat's style, with a final REJECT rule.
 const rejecting = `
 ipt -A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 ipt -A INPUT -i lo -j ACCEPT

@@ -37,7 +37,7 @@ ipset destroy KIPVS-4-LEDGER; ipset destroy KIPVS-6-LEDGER`},
 	{name: "ipvsadm -C", script: "ipvsadm -C", ends: true},
 }
 
-// showOurTables omits the table raw, because the agent does not restore the rules that earlier tests added there.
+// showOurTables omits the raw table, because the agent does not restore the rules that earlier tests added there.
 var showOurTables = []string{
 	"ipvsadm -Sn", "ipset save", "ip -o addr",
 	"iptables-save -t filter", "iptables-save -t nat", "iptables-save -t mangle",
@@ -67,7 +67,7 @@ func TestOthersFlush(t *testing.T) {
 			began := time.Now()
 			_, err := w.node1.Run("sh", "-ec", h.script, t.TempDir()+"/rules")
 			if (err != nil) != h.refused {
-				t.Fatalf("refused by the kernel: want %t, got %v", h.refused, err)
+				t.Fatalf("want the kernel to refuse: %t; got %v", h.refused, err)
 			}
 			cluster.Eventually(t, 2*patience, "everything is restored", restored)
 			took := time.Since(began)
@@ -87,7 +87,7 @@ func TestOthersFlush(t *testing.T) {
 }
 
 // comparing returns a function that compares node1's kernel state with before. It first runs the command whose
-// output differed last time, because running all commands takes a long time.
+// output differed last time, because running every command is slow.
 func (w *world) comparing(t *testing.T, before map[string][]string) func() error {
 	commands := slices.Clone(showOurTables)
 	return func() error {
@@ -104,7 +104,7 @@ func (w *world) comparing(t *testing.T, before map[string][]string) func() error
 // differs ignores the order of lines, and link numbers, which change when kube-ipvs0 is recreated.
 func differs(command string, had, now []string) error {
 	if a, b := unordered(had), unordered(now); !slices.Equal(a, b) {
-		return fmt.Errorf("%s was\n%s\nnow it is\n%s", command, strings.Join(a, "\n"), strings.Join(b, "\n"))
+		return fmt.Errorf("%s printed\n%s\nbut now prints\n%s", command, strings.Join(a, "\n"), strings.Join(b, "\n"))
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestForeign(t *testing.T) {
 	w.repaired(t, node, w.nearService())
 	mustHave(t, "after several syncs", before, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err == nil || !strings.Contains(err.Error(), "another kube-ipvs is running on this node") {
-		t.Errorf("cleanup while an agent runs: want an error, got %v\n%s", err, out)
+		t.Errorf("cleanup while an agent is running: want an error, got %v\n%s", err, out)
 	}
 	w.agents[node].Kill()
 	w.startAgent(t, node)
@@ -134,7 +134,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(planned, "KIPVS-4-LEDGER") {
-		t.Errorf("--dry-run does not name the sets of kube-ipvs:\n%s", planned)
+		t.Errorf("--dry-run does not list kube-ipvs's sets:\n%s", planned)
 	}
 	compareDumps(t, "cleanup --dry-run", stopped, dump(t, node, showAll))
 	if out, err := cleanup(t, node); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/upstream"
 )
 
-// kubeProxyConfig sets no conntrack limits, because only the initial network namespace can set them.
+// kubeProxyConfig sets no conntrack limits, because they can be set only in the initial network namespace.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
@@ -96,7 +96,7 @@ func TestHandover(t *testing.T) {
 	round()
 	ledger := node.MustRun(t, "ipset", "list", "KIPVS-4-LEDGER")
 	if !strings.Contains(ledger, far.ip(cluster.V4).String()+",tcp:80") {
-		t.Errorf("the agent did not take over the virtual server of kube-proxy:\n%s", ledger)
+		t.Errorf("the agent did not take over kube-proxy's virtual server:\n%s", ledger)
 	}
 
 	if out, err := cleanup(t, node, "--kube-proxy-leftovers", "--status-socket", socket); err != nil {
@@ -104,7 +104,7 @@ func TestHandover(t *testing.T) {
 	}
 	for _, rules := range rulesOf(t, node) {
 		if strings.Contains(rules, "kubernetes ") || strings.Contains(rules, "KUBE-NODE-PORT") {
-			t.Errorf("rules of kube-proxy are left:\n%s", rules)
+			t.Errorf("leftover kube-proxy rules:\n%s", rules)
 		}
 	}
 	round()
@@ -118,7 +118,7 @@ func TestHandover(t *testing.T) {
 	end(t, theirs)
 	for _, rules := range rulesOf(t, node) {
 		if strings.Contains(rules, "kube-ipvs:") || strings.Contains(rules, "KIPVS-") {
-			t.Errorf("rules of kube-ipvs are left:\n%s", rules)
+			t.Errorf("leftover kube-ipvs rules:\n%s", rules)
 		}
 	}
 	for _, f := range flows {
@@ -166,7 +166,7 @@ func kubeProxy(t *testing.T) string {
 	return path
 }
 
-// The kubeconfig has kube-proxy's rights.
+// The kubeconfig grants only kube-proxy's permissions.
 func (w *world) controlPlane(t *testing.T) (api *controlplane.ControlPlane, kubeconfig string) {
 	t.Helper()
 	api = controlplane.Start(t, controlplane.Config{

@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// hostPorts recreates rules of the portmap plugin. Ports 80 and 53, which every Service has, lead to $POD. Port 80
+// hostPorts recreates the portmap plugin's rules. Ports 80 and 53, which every Service uses, lead to $POD. Port 80
 // on $SECOND and 80/udp lead to $OTHER.
 const hostPorts = `
 pod=$POD; other=$OTHER; test $V = 4 || { pod=[$POD]; other=[$OTHER]; }

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// neighbors are objects of the kubelet, a CNI plugin and an administrator.
+// neighbors creates objects that belong to the kubelet, a CNI plugin and an administrator.
 const neighbors = `
 family=inet; server=10.50.0.1:80; address=10.50.0.9/32
 test $V = 4 || { family=inet6; server=[fd00:50:1::1]:80; address=fd00:50:1::9/128; }
@@ -68,7 +68,7 @@ func TestLeftovers(t *testing.T) {
 			theirs = w.startKubeProxy(t, c.program, config, c.mode)
 			defer end(t, theirs)
 			w.awaitMode(t, node, c.program, c.mode)
-			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "kube-proxy may run on this node") {
+			if out, err := l.remove(t); err == nil || !strings.Contains(err.Error(), "kube-proxy might be running on this node") {
 				t.Errorf("cleanup while kube-proxy runs: %v\n%s", err, out)
 			}
 			w.stopAgent(t, node)
@@ -130,7 +130,7 @@ func (l *leftovers) remedy(t *testing.T, others map[string][]string) {
 	compareDumps(t, "virtual servers", map[string][]string{"ipvsadm -Sn": servers}, map[string][]string{"ipvsadm -Sn": now["ipvsadm -Sn"]})
 	compareDumps(t, "addresses", map[string][]string{"ip -o addr": before["ip -o addr"]}, map[string][]string{"ip -o addr": now["ip -o addr"]})
 	if left := agentsRules(t, node); left != ours {
-		t.Errorf("the agent's rules were\n%s\nand are\n%s", ours, left)
+		t.Errorf("the agent's rules changed from\n%s\nto\n%s", ours, left)
 	}
 	l.mustBeGone(t, now)
 	if out, err := l.remove(t); err != nil || !strings.Contains(out, "no rules, sets or tables of kube-proxy") {

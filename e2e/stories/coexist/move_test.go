@@ -40,7 +40,7 @@ func TestMoveRules(t *testing.T) {
 		w.agents[node].AwaitLog(t, patience, "initial sync complete")
 		w.onlyIn(t, node, rules)
 		if now := sorted(node.MustRun(t, "ipvsadm", "-Sn")); now != servers {
-			t.Errorf("with %s, the virtual servers are\n%s\nand were\n%s", rules, now, servers)
+			t.Errorf("after the move to %s, the virtual servers are\n%s\nwant\n%s", rules, now, servers)
 		}
 		w.mustPass(t, cluster.V4, cluster.V6)
 		for _, f := range flows {

@@ -15,7 +15,7 @@ type network struct {
 	rules    string
 	undo     string // removes state other than rules
 	met      string // packets for Services must match this rule, to show that the test is effective
-	// lost reports whether a path fails with any proxy under this network plugin.
+	// lost reports whether this network plugin breaks a path with any proxy.
 	lost func(w *world, p path) bool
 }
 
@@ -113,8 +113,8 @@ ip route flush table 2
 		}},
 }
 
-// calico resembles Felix's filter. Before IPVS chooses the endpoint, the filter only marks the packet with the
-// number of its input interface (the upper bits). The mark 0x10000 means "accepted".
+// calico resembles Felix's rules. Before IPVS chooses the endpoint, the rules only store the number of the input
+// interface in the upper bits of the packet's mark. The mark 0x10000 means "accepted".
 const calico = `
 ipt -P FORWARD DROP
 family=inet; test $V = 4 || family=inet6

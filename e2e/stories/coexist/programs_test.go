@@ -144,12 +144,12 @@ func (n ofPrograms) isHealthy(except ...string) {
 	for _, program := range bothPrograms {
 		zero := fmt.Sprintf("kube_ipvs_stuck_since_timestamp_seconds{part=%q} 0\n", program)
 		if works := strings.Contains(page.Body, zero); works == slices.Contains(except, program) {
-			n.t.Errorf("the metric says that %s works: %t", program, works)
+			n.t.Errorf("the metric reports that %s works: %t", program, works)
 		}
 	}
 }
 
-// While the programs hang or fail, the agent cannot repair its rules, but it follows changes of the endpoints.
+// While the programs hang or fail, the agent cannot repair its rules, but it still follows endpoint changes.
 func TestProgramsHang(t *testing.T) {
 	cluster.NeedIPTables(t, "nftables needs no programs")
 	w := onWorld(t)

@@ -21,7 +21,7 @@ func (w *world) othersRules(t *testing.T, node *cluster.Node, script string, fam
 	}
 }
 
-// collect combines all calls of ipt into one iptables-restore: a process for each call would take minutes on an emulated machine.
+// collect combines all ipt calls into one iptables-restore run: one process per call would take minutes on an emulated machine.
 const collect = `
 ipt() {
 	table=filter

@@ -27,11 +27,11 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	first := agent()
 	first.AwaitLog(t, patience, "initial sync complete")
 	served()
-	if err := first.Stop(patience); err != nil { // a stopping agent writes the snapshot
+	if err := first.Stop(patience); err != nil { // the agent writes the snapshot when it stops
 		t.Fatal(err)
 	}
 	api.StopAPIServer()
-	// A reboot empties the kernel.
+	// A reboot would clear the kernel's state.
 	if out, err := cleanup(t, w.node3); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

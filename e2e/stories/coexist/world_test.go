@@ -13,14 +13,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience is the limit for every wait. Only a failing test waits for that long.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 60 * time.Second
 
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
 var slowly = cluster.Within(10 * time.Second)
 
-// world has agents on the first two nodes. Tests start agents on the third node. The router sends packets for
+// world runs agents on the first two nodes. Tests start agents on the third node. The router sends packets for
 // Services to node-1.
 type world struct {
 	*cluster.Cluster
@@ -91,7 +91,7 @@ func (w *world) populate() (err error) {
 	return cluster.WriteManifests(w.dir, "services", w.manifests())
 }
 
-// agentCommand sets no conntrack limit, because a network namespace cannot set it.
+// agentCommand sets no conntrack limit, because it can be set only in the initial network namespace.
 func (w *world) agentCommand(t *testing.T, node *cluster.Node, flags ...string) []string {
 	t.Helper()
 	return slices.Concat([]string{cluster.AgentBinary(t), "run", "--manifests", w.dir, "--hostname-override", node.Name,

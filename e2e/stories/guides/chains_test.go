@@ -15,7 +15,7 @@ import (
 var theirs = []string{"KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-FORWARD", "KUBE-IPVS-FILTER",
 	"KUBE-PROXY-FIREWALL", "KUBE-IPVS-OUT-FILTER"}
 
-// A missing chain would keep ipsets in use.
+// A chain that the script forgets would keep its ipsets in use.
 func TestWayBackRemovesOurChains(t *testing.T) {
 	var script string
 	for _, page := range pages(t) {

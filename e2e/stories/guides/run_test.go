@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// otherNodes lists the pages that do not run on node-1, the agent's node.
+// otherNodes lists the pages whose commands do not run on node-1, the agent's node.
 var otherNodes = map[string]string{"docs/quick-start.md": "node-2"}
 
 func TestPages(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits for that long.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // The agent runs on node-1, and node-2 has no agent. The pages show the Services in testdata/services.yaml.
@@ -30,7 +30,7 @@ type stage struct {
 // node is a cluster node with its own /run, because two agents cannot share one socket.
 type node struct {
 	*cluster.Node
-	run  *cluster.Process // keeps the node's mounts
+	run  *cluster.Process // keeps the node's mount namespace alive
 	path string           // the first directory in its PATH
 }
 
@@ -72,7 +72,7 @@ func (s *stage) apply(t *testing.T, file string) {
 	}
 }
 
-// The agent has kube-proxy's rights.
+// The agent runs with kube-proxy's permissions.
 func (s *stage) startAgent(t *testing.T) {
 	t.Helper()
 	kubeconfig, err := s.api.Kubeconfig("system:kube-proxy")
@@ -87,7 +87,7 @@ func (s *stage) startAgent(t *testing.T) {
 }
 
 // installPrograms creates a directory with the program under test. The wrapper disables the conntrack limit, which
-// only the initial network namespace can set.
+// can be set only in the initial network namespace.
 func installPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

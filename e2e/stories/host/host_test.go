@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits for that long.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 type machine struct {
@@ -134,7 +134,7 @@ func (m *machine) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.run(t, "sh", "-c", "cat > /etc/kube-ipvs/manifests/web.yaml <<'EOT'\n"+string(manifest)+"EOT\n")
-	// The conntrack limit is global, and this container may not set it.
+	// The conntrack limit is global, and this container cannot set it.
 	m.run(t, "sh", "-c", "echo 'conntrack: {maxPerCore: 0, min: 0}' >> /etc/kube-ipvs/config.yaml")
 	m.run(t, "systemd-run", "--unit", "web", "systemd-socket-activate", "--listen", "192.168.50.12:8080", "--accept", "--inetd", "cat")
 	m.run(t, "systemctl", "enable", "--now", "kube-ipvs")
@@ -158,7 +158,7 @@ func (m *machine) restrictions(t *testing.T) {
 	if got := m.run(t, "stat", "-c", "%a %U", "/var/lib/kube-ipvs"); got != "700 root\n" {
 		t.Errorf("the directory of the snapshot: %q", got)
 	}
-	// The number is systemd's exposure score times ten. A unit without restrictions has 96.
+	// The threshold is systemd's exposure score times ten. A unit without restrictions scores 96.
 	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "kube-ipvs"); err != nil {
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
@@ -219,7 +219,7 @@ func (m *machine) killed(t *testing.T) {
 	m.awaitService(t)
 }
 
-// For the same version, dpkg runs the same scripts as for a newer version.
+// dpkg runs the same scripts when it reinstalls a version as when it upgrades to a newer one.
 func (m *machine) upgrade(t *testing.T) {
 	before := m.run(t, "systemctl", "show", "--value", "-p", "MainPID", "kube-ipvs")
 	m.run(t, "dpkg", "-i", m.deb)

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// remedy is a kind of damage, and the subject of doctor's finding.
+// remedy describes damage to a machine, and the subject of doctor's finding.
 type remedy struct {
 	finding string
 	damage  string
@@ -129,7 +129,7 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 	now := m.served(t)
 	for line := range strings.Lines(served) {
 		if !strings.Contains(now, line) {
-			t.Errorf("the agent's objects were\n%s\nand are\n%s", served, now)
+			t.Errorf("the agent's objects changed from\n%s\nto\n%s", served, now)
 		}
 	}
 	if r.undo != "" {
@@ -137,7 +137,7 @@ func (m *machine) remedy(t *testing.T, r remedy) {
 	}
 }
 
-// Damage to files in /proc ends with the separate mount namespace.
+// withMounts runs commands in a new mount namespace, so that damage to files in /proc disappears with it.
 func (m *machine) withMounts(t *testing.T) *machine {
 	t.Helper()
 	id := strings.TrimSpace(m.run(t, "sh", "-c", "unshare --mount sleep infinity >/dev/null 2>&1 & echo $!"))

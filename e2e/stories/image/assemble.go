@@ -25,11 +25,11 @@ func (r Recipe) BuildAgent(out, version, commit string, environment ...string) e
 	return r.do("go build", sources, environment...)
 }
 
-// Assemble creates the image's files as the Dockerfile's last stage does. It needs root and Debian's package
-// iptables.
+// Assemble creates the image's files as the Dockerfile's last stage does. It needs root and Debian's
+// iptables package.
 func (r Recipe) Assemble(root, version, commit string) error {
 	if _, err := os.Stat("/usr/sbin/xtables-nft-multi"); err != nil {
-		return errors.New("the image's files come from Debian's package iptables, which is not installed; use apt-get install iptables")
+		return errors.New("the image's files come from Debian's iptables package, which is not installed; use apt-get install iptables")
 	}
 	stages, err := os.MkdirTemp("", "kube-ipvs-image-")
 	if err != nil {

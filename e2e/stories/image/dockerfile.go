@@ -15,7 +15,7 @@ type Recipe struct {
 	instructions []instruction
 }
 
-// instruction is an instruction of the Dockerfile. Continued lines are joined.
+// instruction is a Dockerfile instruction, with continuation lines joined.
 type instruction struct {
 	stage    int // from 1; 0 before the first FROM
 	word     string

@@ -24,7 +24,7 @@ func assemble(t *testing.T) string {
 		if os.Getenv(requireVariable) == "1" {
 			cannot = t.Fatalf
 		}
-		cannot("SKIPPED, the image's files were not tested: this needs root and Debian's package iptables")
+		cannot("SKIPPED, the image's files were not tested: this needs root and Debian's iptables package")
 	}
 	root := t.TempDir()
 	if err := recipe(t).Assemble(root, testVersion, testCommit); err != nil {
@@ -85,7 +85,7 @@ func nothingElse(t *testing.T, root string) {
 	}
 }
 
-// libraries requires that the image contains exactly the libraries of its programs.
+// libraries requires that the image contains exactly the libraries that its programs need.
 func libraries(t *testing.T, root string) {
 	needed, have := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

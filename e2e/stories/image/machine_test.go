@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. Only there, the
-// container can write global sysctls.
+// TestMachine runs the container in the machine's own network namespace, as hostNetwork does. The container
+// can write global sysctls only there.
 func TestMachine(t *testing.T) {
 	labtest.Need(t)
 	p := &pod{node: &cluster.Node{Host: &cluster.Host{Name: "machine"}}, files: t.TempDir()}

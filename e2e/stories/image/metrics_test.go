@@ -9,8 +9,8 @@ import (
 // onlyAfter lists series that appear only after an event that does not occur here.
 var onlyAfter = map[string]string{}
 
-// testMetrics requires every metric that the chart's alerts and dashboard use. Package e2e/chart compares their
-// labels.
+// testMetrics requires the agent to export every metric that the chart's alerts and dashboard use. Package e2e/chart
+// checks their labels.
 func (s *stage) testMetrics(t *testing.T) {
 	page, err := s.Nodes[0].HTTPGet("http://127.0.0.1:10249/metrics")
 	if err != nil || page.Status != 200 {
@@ -28,7 +28,7 @@ func (s *stage) testMetrics(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(page.Body, "\n"+series+"{") && !strings.Contains(page.Body, "\n"+series+" ") {
-			t.Errorf("alerts or dashboard use %s, which the agent does not export:\n%s", series, page.Body)
+			t.Errorf("the alerts or the dashboard use %s, which the agent does not export:\n%s", series, page.Body)
 		}
 	}
 }

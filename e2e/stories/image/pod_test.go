@@ -31,7 +31,7 @@ type pod struct {
 
 func (p *pod) container() *corev1.Container { return &p.spec.Containers[0] }
 
-// command starts a program of the image as the container runtime would.
+// command starts a program from the image as the container runtime would.
 func (p *pod) command(t *testing.T, args ...string) cluster.Command {
 	t.Helper()
 	start, err := recipe(t).Start()
@@ -159,7 +159,7 @@ func (p *pod) hostPath(t *testing.T, volume *corev1.HostPathVolumeSource) string
 			err = errors.Join(err, os.WriteFile(path, nil, 0o644))
 		}
 	default:
-		err = fmt.Errorf("type %s of a host path other than /proc/sys/net", *volume.Type)
+		err = fmt.Errorf("this test does not support host paths of type %s, except /proc/sys/net", *volume.Type)
 	}
 	if err != nil {
 		t.Fatal(err)

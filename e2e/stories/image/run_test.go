@@ -18,7 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// TestKubeadmCluster runs the image in a kubeadm cluster with exactly the chart's rights, mounts and privileges.
+// TestKubeadmCluster runs the image in a kubeadm cluster with exactly the chart's permissions, mounts and privileges.
 func TestKubeadmCluster(t *testing.T) {
 	labtest.Need(t)
 	_ = exec.Command("modprobe", "-r", "ip_vs_sed").Run() // another test may have loaded it

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience bounds every wait. Only a failing test waits for that long.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 // apiAddress is the API server's address in kubeadm's ConfigMap.
@@ -23,10 +23,10 @@ const apiAddress = "192.0.2.10"
 // kubeadmConfigMap is the ConfigMap that kubeadm writes for kube-proxy.
 const kubeadmConfigMap = checkout + "/internal/config/testdata/kubeadm-ipvs.yaml"
 
-// inNamespace disables the global conntrack limit, which network namespaces cannot set.
+// inNamespace disables the conntrack limit, which can be set only in the initial network namespace.
 const inNamespace = "--conntrack-max-per-core=0"
 
-// stage is a kubeadm cluster whose kube-proxy is replaced. Its API server contains the chart's objects and
+// stage is a kubeadm cluster in which the agent replaces kube-proxy. Its API server stores the chart's objects and
 // kubeadm's unchanged ConfigMap.
 type stage struct {
 	*cluster.Cluster
@@ -45,7 +45,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{Cluster: cluster.New(t, cluster.Config{Name: "image", Nodes: 2})}
 	s.Router.AddAddr(t, "lo", apiAddress)
 	s.api = controlplane.Start(t, controlplane.Config{
-		Real:  true, // with the token of the agent's pod
+		Real:  true, // only a real API server issues the pod's token
 		NetNS: s.Router.Namespace(), BindAddress: netip.MustParseAddr(apiAddress), ReadyTimeout: 5 * time.Minute,
 	})
 	s.client = kubernetes.NewForConfigOrDie(s.api.Client())

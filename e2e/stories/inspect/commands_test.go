@@ -47,7 +47,7 @@ func checkServices(t *testing.T, s *stage) {
 	}
 	for _, e := range frontend.Endpoints {
 		if e.State != view.Ready || e.Connections.Active != 1 || e.Pod == "" || e.Node == "" {
-			t.Errorf("endpoint %+v, want it ready with one connection, pod and node", e)
+			t.Errorf("endpoint %+v, want it ready, with one connection, a pod and a node", e)
 		}
 	}
 }
@@ -107,17 +107,17 @@ func keepsServices(t *testing.T, s *stage) {
 	open.MustPing(t)
 	s.client.Get(t, cluster.TCP, plainIP+":80")
 	if sets := s.node.MustRun(t, "ipset", "list", "-n"); strings.Contains(sets, "KIPVS-") {
-		t.Errorf("sets of kube-ipvs are left:\n%s", sets)
+		t.Errorf("leftover kube-ipvs sets:\n%s", sets)
 	}
 	if rules := s.node.MustRun(t, "iptables-save"); strings.Contains(rules, "kube-ipvs:") {
-		t.Errorf("rules of kube-ipvs are left:\n%s", rules)
+		t.Errorf("leftover kube-ipvs rules:\n%s", rules)
 	}
 	if servers, err := s.node.VirtualServers(); err != nil || len(servers) < services {
 		t.Errorf("virtual servers %v, %v", servers, err)
 	}
 }
 
-// Without an agent, a Service name as an argument is an error.
+// Without an agent, passing a Service name is an error.
 func withoutAgent(t *testing.T, s *stage) {
 	list := runJSON[inspect.ServiceList](t, s, "services")
 	if list.Agent || len(list.Unknown) == 0 || len(list.Items) != 1 || len(list.Items[0].Frontends) < services {

@@ -64,7 +64,7 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			if !slices.ContainsFunc(found, func(f finding.Finding) bool {
 				return (f.Severity == c.severity || f.Severity == finding.Broken) && strings.Contains(f.Problem, c.want)
 			}) {
-				t.Errorf("found %+v, want one that names %q", found, c.want)
+				t.Errorf("found %+v, want a finding that names %q", found, c.want)
 			}
 			s.node.MustRun(t, "sh", "-ec", c.mend)
 			if found := pathsFound(t, s); len(found) > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 )
 
-// firewallRules contains rules recorded from the Debian packages of these programs.
+// firewallRules is a directory of rules recorded from the Debian packages of ufw, firewalld and docker.
 const firewallRules = "../../../internal/explain/testdata/firewalls"
 
 // Packets must stop or arrive as explain predicts. At most one path in ten may be unclear.

@@ -36,7 +36,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Parts of the archive may fail only if this node has no source for them.
+// A part of the archive may be missing only if this node has no source for it.
 func TestBundle(t *testing.T) {
 	s := newStage(t)
 	path := filepath.Join(s.dir, "bundle.tar.gz")

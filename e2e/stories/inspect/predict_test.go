@@ -18,7 +18,7 @@ type explanations struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-// TestExplainPredictsPackets checks that packets of a client reach exactly the endpoints that explain predicts.
+// TestExplainPredictsPackets checks that a client's packets reach exactly the endpoints that explain predicts.
 func TestExplainPredictsPackets(t *testing.T) {
 	s := newStage(t)
 	client, here, outside, node := s.client.Host, s.here.Host, s.outside, s.node.Host

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience bounds every wait. Only a failing test waits for that long.
+// patience bounds every wait. Only a failing test waits that long.
 const patience = 60 * time.Second
 
 const (

@@ -15,13 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/ui/node"
 )
 
-// page is the page of a node.
+// page is one node's page.
 type page struct {
 	*stage
 	url, name string
 }
 
-// TestUI asks what the page asks, beside a real agent and with real connections.
+// TestUI sends the page's requests to a node with a real agent and real connections.
 func TestUI(t *testing.T) {
 	s := newStage(t)
 	command := s.node.MustStart(t, s.binary, "ui", "--status-socket", s.socket)
@@ -39,7 +39,7 @@ func TestUI(t *testing.T) {
 	}
 	name := answer[map[string][]string](t, page{s, got.URL, ""}, "nodes", url.Values{})["nodes"][0]
 	if again, err := s.node.HTTPGet(link.FindString(command.Log())); err != nil || again.Status != http.StatusForbidden {
-		t.Errorf("the link opens the page twice: %v %v", again, err)
+		t.Errorf("the one-time link opened the page again: %v %v", again, err)
 	}
 
 	u := page{s, got.URL, name}
@@ -60,7 +60,7 @@ func TestUI(t *testing.T) {
 	}
 }
 
-// testTraffic opens connections and looks at their endpoints' shares.
+// testTraffic opens connections and checks each endpoint's share.
 func testTraffic(t *testing.T, u page) {
 	for range 6 {
 		u.client.Get(t, cluster.TCP, plainIP+":80")

@@ -9,11 +9,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// blind contains the outcomes while neither program could read the node's addresses.
+// blind records the outcomes of requests sent while neither program could read the node's addresses.
 type blind struct{ nodePort, healthPort [2]string }
 
-// unreadable makes address reads fail, and triggers a read by both programs: kube-proxy reads at every sync, kube-ipvs
-// when an address is added or removed.
+// unreadable makes address reads fail, and triggers a read by both programs: kube-proxy reads on every sync, and
+// kube-ipvs when an address is added or removed.
 func (w *world) unreadable(t *testing.T) blind {
 	t.Helper()
 	if w.blind != nil {
@@ -60,14 +60,14 @@ func (w *world) seeAgain(t *testing.T) {
 	t.Helper()
 	for _, s := range w.sides() {
 		s.outside.Await(t, soon, cluster.TCP, s.node.At(cluster.V4, plainNodePort))
-		cluster.Eventually(t, soon, s.name+" answers at the health check port", func() error {
+		cluster.Eventually(t, soon, s.name+" answers on the health check port", func() error {
 			_, err := s.outside.HTTPGet(fmt.Sprintf("http://%s/", s.node.At(cluster.V4, healthNodePort)), slowly)
 			return err
 		})
 	}
 }
 
-// soon limits the wait for something that should be true already.
+// soon limits the wait for something that should already be true.
 const soon = time.Minute
 
 func (w *world) extraAddress(s *side) netip.Addr {

@@ -146,7 +146,7 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	w.apply(t, svc.With("endpoints: []").SlicesYAML())
 	w.settle(t)
 	before := w.collector.Sources()
-	time.Sleep(3 * time.Second) // datagrams of remaining flows arrive now
+	time.Sleep(3 * time.Second) // wait for datagrams of remaining flows
 	after := w.collector.Sources()
 	for _, s := range senders {
 		s.Stop()
@@ -161,8 +161,8 @@ func zeroEndpoints(t *testing.T, w *world) (ours, theirs string) {
 	})
 }
 
-// drainWithMH keeps a connection to a terminating endpoint open, so that its destination stays with weight 0. mh
-// hashes the port, so the new connections use many source ports.
+// drainWithMH keeps a connection to a terminating endpoint open, so that its destination stays in IPVS with weight
+// 0. mh hashes the port, so the new connections use many source ports.
 func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["hash"]
@@ -202,8 +202,8 @@ func drainWithMH(t *testing.T, w *world) (ours, theirs string) {
 	return ours, theirs
 }
 
-// The client is not masqueraded. Otherwise, the node would answer such segments with resets under both programs
-// (docs/known-limits.md).
+// The client is not masqueraded. Otherwise, the node would answer segments outside the window with resets under
+// both programs (docs/known-limits.md).
 func outsideTheWindow(t *testing.T, w *world) (ours, theirs string) {
 	t.Helper()
 	svc := w.services["plain"]

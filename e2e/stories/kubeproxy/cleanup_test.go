@@ -43,8 +43,8 @@ func cleanup(t *testing.T, w *world) (ours, theirs string) {
 func (s *side) left() (string, error) {
 	var all []string
 	for _, kind := range []struct{ name, list string }{
-		{"sets of IPv4", "ipset list -n | grep -E '^KUBE-|^KIPVS-4-' | grep -v ^KUBE-6-"},
-		{"sets of IPv6", "ipset list -n | grep -E '^KUBE-6-|^KIPVS-6-'"},
+		{"IPv4 sets", "ipset list -n | grep -E '^KUBE-|^KIPVS-4-' | grep -v ^KUBE-6-"},
+		{"IPv6 sets", "ipset list -n | grep -E '^KUBE-6-|^KIPVS-6-'"},
 		{"chains", "{ iptables-save; ip6tables-save; } | grep -E 'KUBE-|KIPVS-'"},
 		{"kube-ipvs0", "ip -o link show dev kube-ipvs0"},
 		{"virtual servers", "ipvsadm -Sn | grep -v " + foreignAt},

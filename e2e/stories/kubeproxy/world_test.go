@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// On an emulated machine, kube-proxy needs a tenth of a second for every entry of a set, because it starts a
-	// process.
+	// On an emulated machine, kube-proxy needs a tenth of a second for every set entry, because it starts a process
+	// for each.
 	patience = 8 * time.Minute
 	podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
-	// On every node, a daemon serves daemonPort on every address.
+	// Every node runs a daemon that listens on daemonPort on all addresses.
 	daemonPort = 2222
 )
 
@@ -49,7 +49,7 @@ type world struct {
 	program, version string          // of kube-proxy
 	kubeconfig       string
 	epoch            int
-	blind            *blind // set after that case
+	blind            *blind // set once this case has run
 	maker            manifest.Maker
 	syncPeriod       string // of kube-proxy
 	services         map[string]manifest.Service
@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 		s.node.Serve(t, cluster.TCP, daemonPort, cluster.As("daemon"))
 		w.routeServices(t, s, fmt.Sprint(100+table))
 	}
-	// On node-3 a proxy would bind every virtual address, so packets to them would never leave the node.
+	// A proxy on node-3 would bind every virtual address, so packets to these addresses would never leave the node.
 	for _, prefix := range w.virtual() {
 		w.Nodes[2].MustRun(t, "ip", "route", "add", "local", prefix.String(), "dev", "lo")
 	}
@@ -128,14 +128,14 @@ func (w *world) apply(t *testing.T, manifests string) {
 	}
 }
 
-// The conntrack limit is global, and a namespace cannot set it.
+// The conntrack limit can be set only in the initial network namespace.
 func (w *world) startOurs(t *testing.T) {
 	t.Helper()
 	w.start(t, w.ours, cluster.AgentBinary(t), "run", "--kubeconfig", w.kubeconfig, "--hostname-override", w.ours.node.Name,
 		"--cluster-cidr", podCIDRs, "--ipvs-scheduler", "mh", "--accept-service-traffic", "--conntrack-max-per-core", "0")
 }
 
-// kubeProxyConfig sets no conntrack limits, which only the initial network namespace may set, and no short sync
+// kubeProxyConfig sets no conntrack limits, which can be set only in the initial network namespace, and no short sync
 // period, because the stories trigger syncs themselves.
 const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration

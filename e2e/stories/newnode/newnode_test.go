@@ -64,21 +64,21 @@ func TestNewNode(t *testing.T) {
 	watch.within(t, inPlaceWithin, fmt.Sprintf("all %d Services in place", existing))
 	t.Logf("CPU time of the agent: %s; of its child processes: %s", rounded(cluster.CPUTime(t, agent.PID)), rounded(cluster.ChildrenTime(t, agent.PID)))
 
-	// Two audits read the whole kernel state in this time.
+	// Two audits read the whole kernel state during this time.
 	used := func() time.Duration { return cluster.CPUTime(t, agent.PID) + cluster.ChildrenTime(t, agent.PID) }
 	begin, spent := time.Now(), used()
 	time.Sleep(2 * auditInterval)
 	share := float64(used()-spent) / float64(time.Since(begin))
 	t.Logf("idle, with two audits: %.1f%% of the CPU", 100*share)
 	if share > idleShare {
-		t.Errorf("the idle agent takes %.1f%% of the CPU, want at most %.1f%%", 100*share, 100*idleShare)
+		t.Errorf("the idle agent uses %.1f%% of the CPU, want at most %.1f%%", 100*share, 100*idleShare)
 	}
 	if servers, err := node.VirtualServers(); err != nil || len(servers) <= existing { // includes the API server's virtual server
 		t.Errorf("after the initial sync, the kernel has only %d virtual servers for %d Services (%v)", len(servers), existing, err)
 	}
 }
 
-// stopwatch subtracts the CPU time of the API server, because it has its own CPUs in a real cluster.
+// stopwatch subtracts the CPU time of the API server, which has its own CPUs in a real cluster.
 type stopwatch struct {
 	begin       time.Time
 	others      []int

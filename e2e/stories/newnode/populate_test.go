@@ -112,7 +112,7 @@ func write(ctx context.Context, etcd *http.Client, puts []put) error {
 	return err
 }
 
-// stored returns an object as etcd may store it.
+// stored returns an object as the API server may store it in etcd.
 func stored(t *testing.T, object any) []byte {
 	t.Helper()
 	text, err := json.Marshal(object)

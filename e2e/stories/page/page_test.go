@@ -1,5 +1,5 @@
-// Package page opens the page of the command ui in a real browser, with the answers of a node that has hostile names. What a real agent
-// answers is tested in e2e/stories/inspect.
+// Package page tests the page of the command ui in a real browser, with data from a node that has hostile names. e2e/stories/inspect
+// tests the data that a real agent returns.
 package page
 
 import (
@@ -27,7 +27,7 @@ import (
 
 const hostile = `<img src=x onerror="document.title='owned'">`
 
-// services returns Services with three endpoints each. The second has a hostile reason and a draining endpoint.
+// services returns Services with three endpoints each. The second Service has a hostile reason and a draining endpoint.
 func services() (all []view.Service) {
 	weight := uint32(1)
 	for i := range 150 {
@@ -66,7 +66,7 @@ func viewOf(now time.Time) *view.View {
 	return v
 }
 
-// sources answer like a node whose counters grow with each reading.
+// sources returns the data sources of a node whose counters grow with each reading.
 func sources() node.Sources {
 	reading := uint64(0)
 	return node.Sources{
@@ -112,7 +112,7 @@ func sources() node.Sources {
 	}
 }
 
-// serve serves the page of two nodes and returns its link.
+// serve serves the page for two nodes and returns its link.
 func serve(t *testing.T) string {
 	nodes := map[string]ui.Node{}
 	names := []string{"node-1", "node-2"}
@@ -131,7 +131,7 @@ func serve(t *testing.T) string {
 	return lines[len(lines)-1]
 }
 
-// pictures is where the test leaves pictures of each view for people to look at; nowhere if it is empty.
+// pictures is the directory for screenshots of each view. If it is empty, the test takes none.
 var pictures = os.Getenv("PAGE_PICTURES")
 
 func picture(p *browser.Page, name string) {
@@ -150,7 +150,7 @@ func shows(p *browser.Page, text string) {
 	p.Until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
 }
 
-// TestPage visits each view with the keyboard, in the light and the dark, on a wide screen and on a phone.
+// TestPage visits each view with the keyboard, in light and dark mode, on a wide screen and on a phone.
 func TestPage(t *testing.T) {
 	p := browser.Open(t)
 	link := serve(t)
@@ -201,7 +201,7 @@ func TestPage(t *testing.T) {
 	picture(p, "overview-dark")
 	p.Press("t")
 	if now := p.Eval("getComputedStyle(document.body).backgroundColor"); now == light {
-		t.Errorf("t leaves the background at %s", now)
+		t.Errorf("the key t did not change the background %s", now)
 	}
 	p.Press("?")
 	p.Until("document.getElementById('keys').open")
@@ -209,14 +209,14 @@ func TestPage(t *testing.T) {
 	p.Until("!document.getElementById('keys').open")
 	onPhone(t, p)
 	if title := p.Eval("document.title"); strings.Contains(title, "owned") || p.Eval("document.querySelectorAll('img').length") != "0" {
-		t.Errorf("a name became HTML; title %s", title)
+		t.Errorf("a name was rendered as HTML; title %s", title)
 	}
 	if err := p.Errors(); err != nil {
 		t.Error(err)
 	}
 }
 
-// explains visits the path of a packet, and of one that cannot be traced.
+// explains visits the path of a packet, and then a destination that cannot be traced.
 func explains(p *browser.Page) {
 	p.Eval("location.hash = '#/explain/' + encodeURIComponent('10.96.0.1:80/tcp|10.244.1.7')")
 	drawn(p, "explain")
@@ -238,7 +238,7 @@ func onPhone(t *testing.T, p *browser.Page) {
 		name, _, _ := strings.Cut(view, "/")
 		drawn(p, name)
 		if wide := p.Eval("document.documentElement.scrollWidth"); wide != "390" {
-			t.Errorf("%s is %s pixels wide on a phone of 390", view, wide)
+			t.Errorf("%s is %s pixels wide; the phone's screen is 390 pixels wide", view, wide)
 		}
 		picture(p, "phone-"+name)
 	}

@@ -33,7 +33,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		if !strings.Contains(log, "initial sync complete") {
-			t.Errorf("kubectl logs of the agent on %s:\n%s", node, log)
+			t.Errorf("the log of the agent on %s does not report the initial sync:\n%s", node, log)
 		}
 	}
 	if out := s.kubectl("-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=kube-ipvs", "--no-headers",

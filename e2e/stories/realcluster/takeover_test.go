@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// divide is the patch of step 2 in docs/replace-kube-proxy.md.
+// divide matches the patch in step 2 of docs/replace-kube-proxy.md.
 var divide = regexp.MustCompile(`(?m)^kubectl -n kube-system patch daemonset kube-proxy --type merge -p '(.*)'$`)
 
 // TestTakeOver switches from kube-proxy in ipvs mode to the agent and back, with the commands in

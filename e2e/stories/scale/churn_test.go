@@ -19,7 +19,7 @@ import (
 const (
 	churningServices = 10_000
 	churnRate        = 200 // changes a second
-	// churnVariable names the variable with TestChurn's duration.
+	// churnVariable names the environment variable that sets TestChurn's duration.
 	churnVariable = "KUBE_IPVS_CHURN"
 )
 

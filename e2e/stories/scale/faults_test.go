@@ -20,8 +20,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/model"
 )
 
-// TestFaultsOnTheKernel changes Services while kernel calls fail, with and without effect, and other programs
-// destroy objects. Soon after the faults end, the kernel matches the Services, and a new agent has nothing to
+// TestFaultsOnTheKernel changes Services while kernel calls fail, some of them after taking effect, and other
+// programs destroy objects. Soon after the faults end, the kernel matches the Services, and a new agent has nothing to
 // change (I6, I8).
 func TestFaultsOnTheKernel(t *testing.T) {
 	space := labtest.NetNS(t)
@@ -67,7 +67,7 @@ func TestFaultsOnTheKernel(t *testing.T) {
 	}
 	plan, err := agent.New(agent.Config{Compile: cfg}, newSource(services), k, zap.NewNop()).Plan(t.Context())
 	if err != nil || plan.Len() > 0 {
-		t.Errorf("after %d complete syncs, %v (the last sync: %v); still to do:\n%v", complete.Load(), err, last.Load().Err, plan.Ops())
+		t.Errorf("after %d complete syncs: %v (last sync: %v); remaining operations:\n%v", complete.Load(), err, last.Load().Err, plan.Ops())
 	}
 }
 

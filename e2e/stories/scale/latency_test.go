@@ -49,7 +49,7 @@ func TestFlappingSlice(t *testing.T) {
 	// Compare medians, because the API server uses the same CPU for the 1,000 changes, possibly for several time
 	// slices.
 	for what, took := range map[string][2][]time.Duration{
-		"an endpoint": {m.calm.waited, m.beside.waited}, "the sync of an endpoint": {m.calm.synced, m.beside.synced},
+		"an endpoint change": {m.calm.waited, m.beside.waited}, "the sync of an endpoint change": {m.calm.synced, m.beside.synced},
 	} {
 		if limit, now := percentile(took[0], 50)*3/2+2*time.Millisecond, percentile(took[1], 50); now > limit {
 			t.Errorf("with a flapping slice, %s takes %s (p50), want at most %s", what, now, limit)
@@ -78,9 +78,9 @@ func TestChangesDuringAudits(t *testing.T) {
 	if m.full < 3 {
 		t.Errorf("only %d audits", m.full-1)
 	}
-	// An audit that blocked the loop would delay an endpoint by almost a second.
+	// An audit that blocked the loop would delay an endpoint change by almost a second.
 	if p99 := percentile(m.beside.waited, 99); p99 > 250*time.Millisecond {
-		t.Errorf("an endpoint takes %s (p99) while audits run", p99)
+		t.Errorf("an endpoint change takes %s (p99) while audits run", p99)
 	}
 }
 
@@ -89,7 +89,7 @@ type meter struct {
 	received     func() watch.Counts
 	reports      chan agent.Report
 	calm, beside latency
-	// flapSyncs counts the syncs that wrote a change of the flapping slice.
+	// flapSyncs counts the syncs that wrote a change to the flapping slice.
 	flaps, flapSyncs, full int
 	rate                   float64
 }
@@ -98,7 +98,7 @@ type meter struct {
 type latency struct{ waited, synced []time.Duration }
 
 func (l latency) String() string {
-	return fmt.Sprintf("an endpoint takes %s (p50), %s (p99), its sync %s, %s",
+	return fmt.Sprintf("an endpoint change takes %s (p50), %s (p99), its sync %s, %s",
 		percentile(l.waited, 50), percentile(l.waited, 99), percentile(l.synced, 50), percentile(l.synced, 99))
 }
 
@@ -214,7 +214,7 @@ func wrote(r agent.Report, text string) bool {
 	return slices.ContainsFunc(r.Results, func(result agent.Result) bool { return strings.Contains(result.Op.String(), text) })
 }
 
-// percentile returns the duration that the given percentage does not exceed.
+// percentile returns the duration that the given percentage of durations does not exceed.
 func percentile(all []time.Duration, percent int) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[(len(sorted)*percent+99)/100-1]

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch/watchtest"
 )
 
-// The idle agent must need no more memory than docs/install.md states.
+// The idle agent must use no more memory than docs/install.md states.
 func TestMemory(t *testing.T) {
 	for _, c := range []struct{ services, most int }{{1_000, 64 << 10}, {5_000, 128 << 10}} {
 		t.Run(fmt.Sprint(c.services, " Services"), func(t *testing.T) {

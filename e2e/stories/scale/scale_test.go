@@ -57,7 +57,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 	one := loop.next(t)
 	t.Attr("figure", fmt.Sprintf("one more endpoint: %d operations in %s, %+v", len(one.report.Results), one.report.Duration.Round(time.Microsecond), one.stats))
 	if one.stats.Netlink.Requests != 1 || one.stats.Netlink.Dumps != 0 || one.stats.Processes != 0 || len(one.report.Compiled) != 1 {
-		t.Errorf("an additional endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
+		t.Errorf("adding an endpoint took %+v and compiled %d Services, want a single request", one.stats, len(one.report.Compiled))
 	}
 }
 
@@ -182,7 +182,7 @@ func (l *loop) next(t *testing.T) measured {
 	l.last.stats.Netlink.Requests = after.Netlink.Requests - before.Netlink.Requests
 	l.last.stats.Netlink.Sends = after.Netlink.Sends - before.Netlink.Sends
 	l.last.stats.Netlink.Dumps = after.Netlink.Dumps - before.Netlink.Dumps
-	// The end of a run also stops its walk over the connections. The next run reports it.
+	// Ending a run also cancels its walk over the connections, and the next run reports the error.
 	if err := l.last.report.Err; err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (w *world) affinityTimeout(t *testing.T, four []*backend) {
 		if took := time.Since(began); took < timeout {
 			t.Errorf("%s: the client was forgotten after %s", f, took)
 		}
-		record(t, "affinity-timeout 5 s, UDP flows that are remembered for 2 s: the client is forgotten %.1f s after his last one (%s)",
+		record(t, "affinity-timeout 5 s, UDP flows that expire after 2 s: the client is forgotten %.1f s after its last flow (%s)",
 			time.Since(last).Seconds(), f)
 		if again := w.client.Get(t, cluster.UDP, s.at(f), from, slowly).Server; again == one {
 			t.Errorf("%s: after the timeout, round robin should reach another endpoint, but %s answered again", f, one)

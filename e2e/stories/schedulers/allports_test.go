@@ -12,13 +12,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// The Service in these tests has shopPorts. closedPort is not a port of the Service, but its pods serve it.
+// The Service in these tests has shopPorts. closedPort is not a port of the Service, but its pods listen on it.
 var (
 	shopPorts  = map[cluster.Protocol][]uint16{cluster.TCP: {7080, 7443}, cluster.UDP: {7053, 7080}}
 	closedPort = uint16(7999)
 )
 
-// TestAllPorts covers affinity that spans all ports of a Service. Other ports are always closed.
+// TestAllPorts covers affinity that spans all ports of a Service. Other ports must always stay closed.
 func TestAllPorts(t *testing.T) {
 	w := onWorld(t)
 	cluster.NeedPauses(t)
@@ -263,8 +263,8 @@ func (w *world) sameService(t *testing.T, s service, f cluster.Family) {
 	}
 }
 
-// sharedAddress creates two Services with one external IP, one of them with an all-ports server. Other ports stay
-// closed.
+// sharedAddress creates two Services that share an external IP. One of them has an all-ports server. Other ports
+// stay closed.
 func (w *world) sharedAddress(t *testing.T) {
 	ips := map[cluster.Family]string{cluster.V4: "10.96.7.1", cluster.V6: "fd00:10:96::701"}
 	spec := fmt.Sprintf("  externalIPs: [%q, %q]", ips[cluster.V4], ips[cluster.V6])

@@ -35,7 +35,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	}
 	type step struct {
 		notes notes
-		want  string // expected in the line of the virtual server or of a destination
+		want  string // expected in the output line of the virtual server or of a destination
 	}
 	steps := []step{
 		{notes{"scheduler": "lc"}, "-s lc"},

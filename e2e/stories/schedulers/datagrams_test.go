@@ -90,7 +90,7 @@ func awaitName(c *net.UDPConn) (name string, retries int, err error) {
 	return "", retries, err
 }
 
-// An answer contains the number, the server's name, and the source address that the server saw.
+// An answer contains the request's number, the server's name, and the source address that the server saw.
 func readName(c *net.UDPConn, within time.Duration) (string, error) {
 	buf := make([]byte, 512)
 	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {

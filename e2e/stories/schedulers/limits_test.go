@@ -6,8 +6,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/cluster"
 )
 
-// TestLimits checks that an endpoint at its connection limit receives no new connections until it is below the lower
-// limit. Both settings can be changed and removed, even while the agent is stopped.
+// TestLimits checks that an endpoint at its connection limit receives no new connections until it drops below the
+// lower limit. Both settings can be changed and removed, even while the agent is stopped.
 func TestLimits(t *testing.T) {
 	w := onWorld(t)
 	two := w.backends[9:11]

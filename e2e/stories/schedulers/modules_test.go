@@ -28,8 +28,8 @@ func (w *world) kernelHas(t *testing.T, scheduler string) bool {
 }
 
 // hide unloads a scheduler's module and prevents loading it until show is called. The modprobe that the kernel
-// starts reads only the machine's configuration. A rule there must not outlive this process, so it applies only
-// while the file is locked.
+// starts reads only the machine's configuration. A rule there must not outlive this process, so the rule applies only
+// while its file is locked.
 func (w *world) hide(t *testing.T, scheduler string) (show func()) {
 	t.Helper()
 	module := "ip_vs_" + scheduler

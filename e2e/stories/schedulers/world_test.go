@@ -16,7 +16,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// patience is the limit for every wait. Only a failing test waits for that long.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 3 * time.Minute
 
 // world has two nodes, each with an agent and ten backends in one pod, and an outside client with many addresses.

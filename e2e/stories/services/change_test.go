@@ -165,7 +165,7 @@ endpoints: [{addresses: [web-2]}]`).MoreSlicesYAML("-more")
 	}
 }
 
-// changeType follows the test of upstream Kubernetes.
+// changeType follows the upstream Kubernetes test.
 func (s *stage) changeType(t *testing.T, protocol string, p port) {
 	yaml := func(text string) string {
 		return strings.NewReplacer("PROTOCOL", protocol, "TARGET", fmt.Sprint(p.Target)).Replace(text)

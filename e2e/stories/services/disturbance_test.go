@@ -27,7 +27,7 @@ func TestDisturbances(t *testing.T) {
 			s.killedWhileDraining(t)
 		})
 	}
-	if !cluster.NFTables() { // no rule of one nftables table overrides the drop of another
+	if !cluster.NFTables() { // a rule in one nftables table cannot override a drop in another
 		t.Run("a host firewall that drops by default", func(t *testing.T) {
 			// proves: 152
 			s.hostFirewall(t)

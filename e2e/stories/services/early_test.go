@@ -58,7 +58,7 @@ func (o *opening) mustSucceed(t *testing.T, from time.Time) {
 			t.Errorf("%s: %v", o.what, got.err)
 		}
 		t.Logf("%s: open after %v", o.what, got.at.Sub(from).Round(10*time.Millisecond))
-	case <-time.After(2 * soon): // an emulated machine may miss all packets except the one after 31 s
+	case <-time.After(2 * soon): // an emulated machine may miss all SYNs except the one after 31 s
 		t.Errorf("%s: still connecting", o.what)
 	}
 }
@@ -103,7 +103,7 @@ endpoints: [{addresses: [web-2]}]`)
 	time.Sleep(500 * time.Millisecond) // until the clients have sent their first packets
 	t.Cleanup(func() { s.remove(t, svc.YAML()) })
 	s.apply(t, svc.SlicesYAML())                                   // created before the Service, because a Service without endpoints refuses connections
-	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change has also processed those slices
+	s.change(t, earlier.With("endpoints: [{addresses: [web-2]}]")) // a node that has synced this change has also processed these slices
 	from := time.Now()
 	s.change(t, svc)
 	for _, o := range waiting {

@@ -88,7 +88,7 @@ endpoints: [{addresses: [web-1]}]`)
 	}
 }
 
-// portsOfTheNode publishes ports at node-1's own addresses. Processes on node-1 already use two of them.
+// portsOfTheNode publishes ports on node-1's own addresses. Processes on node-1 already use two of them.
 func (s *stage) portsOfTheNode(t *testing.T) {
 	daemon := cluster.As("daemon-of-node-1")
 	s.node1.Serve(t, cluster.TCP, 6443, daemon)

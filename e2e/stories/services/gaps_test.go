@@ -30,8 +30,8 @@ func TestGaps(t *testing.T) {
 	})
 	t.Run("kube-ipvs0 is renamed", func(t *testing.T) { s.renamedDevice(t) })
 	t.Run("the node's own ports are closed from the first instant, ping works, issue 72236", func(t *testing.T) { s.closedFromTheStart(t) })
-	// At every sync, kube-proxy removes a one-address range from its set and adds it again, which drops the packets in
-	// between.
+	// On every sync, kube-proxy removes a one-address range from its set and adds it again, and packets in between are
+	// dropped.
 	t.Run("source ranges of one address never open a gap", func(t *testing.T) {
 		// proves: 143
 		s.steadyRanges(t)
@@ -263,7 +263,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 	close(stop)
 	if answer := <-leaked; answer != "" {
-		t.Errorf("a daemon on the node answered at the virtual address: %s", answer)
+		t.Errorf("a daemon on the node answered on the virtual address: %s", answer)
 	}
 }
 

@@ -178,7 +178,7 @@ func (h *hostile) create(t *testing.T, i int) {
 		_, err = services.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
 		h.count(err)
 	} else {
-		t.Logf("the API server refuses %d: %.300v", i, err)
+		t.Logf("the API server refuses object %d: %.300v", i, err)
 	}
 	for _, family := range []cluster.Family{cluster.V4, cluster.V4, cluster.V6} {
 		_, err = h.client.DiscoveryV1().EndpointSlices(svc.Namespace).Create(t.Context(), h.slice(i, svc, family), metav1.CreateOptions{})

@@ -16,8 +16,8 @@ func TestIsolation(t *testing.T) {
 	})
 }
 
-// refusedEndpoint gives a Service an endpoint that is an anycast address in one node's local routing table, which
-// IPVS refuses. The node must stay healthy and serve other Services.
+// refusedEndpoint gives a Service an endpoint that IPVS refuses: an anycast address in one node's local routing
+// table. The node must stay healthy and serve other Services.
 func (s *stage) refusedEndpoint(t *testing.T) {
 	cluster.NeedIPVS(t, "only IPVS looks at the route of an endpoint")
 	const nowhere, route = "203.0.113.77", "203.0.113.77/32"

@@ -127,7 +127,7 @@ func (k *killStage) killedAfter(t *testing.T, n int, services string) bool {
 	defer agent.Kill()
 	cluster.Eventually(t, patience, "the agent is killed, or its first sync is complete", func() error {
 		if agent.Running() && !strings.Contains(agent.Log(), "initial sync complete") {
-			return fmt.Errorf("neither is true yet; the agent's log:\n%s", agent.Log())
+			return fmt.Errorf("the agent is still running its first sync; its log:\n%s", agent.Log())
 		}
 		return nil
 	})

@@ -72,7 +72,7 @@ endpoints: [{addresses: [web-2]}]`)
 	})
 }
 
-// sourceRanges follows the test of upstream Kubernetes.
+// sourceRanges follows the upstream Kubernetes test.
 func (s *stage) sourceRanges(t *testing.T) {
 	svc := s.service(t, `
 metadata: {name: lb-ranges}

@@ -25,7 +25,7 @@ const (
 	noise = 20 * time.Millisecond
 )
 
-// TestHostileNeighbors fills two namespaces with hostile objects. Ordinary Services at the same node addresses keep
+// TestHostileNeighbors fills two namespaces with hostile objects. Ordinary Services on the same node addresses keep
 // their virtual servers, lose no requests and do not become slower (I14, I17).
 func TestHostileNeighbors(t *testing.T) {
 	controlplane.NeedReal(t) // the API server decides which objects a tenant can write
@@ -102,7 +102,7 @@ func (n *neighbors) askHealth(t *testing.T) (stop func()) {
 	})
 }
 
-// control contains the durations of the same requests without changes.
+// round contains the durations of endpoint changes and, as a control, of the same requests without a change.
 type round struct{ changes, control []time.Duration }
 
 // measure returns the durations of an endpoint's changes, from the API write to node-3's kernel.
@@ -234,7 +234,7 @@ func sameServer(a, b cluster.VirtualServer) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// needed lists the TCP ports that a node needs at its own addresses.
+// needed lists the TCP ports that a node needs on its own addresses.
 var needed = []uint16{22, 2379, 6443, 10249, 10250, 10256}
 
 func (n *neighbors) isNode(addr netip.Addr) bool {

@@ -225,7 +225,7 @@ endpoints: [{addresses: [web-2]}]`)
 	}
 }
 
-// unknownAddress connects from a node to a node port at one of the node's own addresses. The kernel also uses that
+// unknownAddress connects from a node to a node port on one of the node's own addresses. The kernel also uses that
 // address as the source, but other nodes have no route to it.
 func (s *stage) unknownAddress(t *testing.T) {
 	svc := s.service(t, `

@@ -18,8 +18,7 @@ func (s *stage) badEndpoint(t *testing.T) {
 metadata: {name: bad}
 ---
 endpoints: [{addresses: [web-1]}]`)
-	// The API server cannot recognize broadcast addresses of the nodes' networks. IPVS rejects destinations with
-	// such addresses.
+	// The API server cannot recognize broadcast addresses of the nodes' networks. IPVS rejects them as destinations.
 	for _, addr := range []string{"255.255.255.255", "192.168.50.255"} {
 		bad := svc.With("endpoints: [{addresses: [" + addr + "]}]").MoreSlicesYAML("-more")
 		s.apply(t, bad)

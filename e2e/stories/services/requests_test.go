@@ -24,15 +24,15 @@ type requests struct {
 	failures []string
 }
 
-// keepRequesting makes requests until mustNeverFail or the end of the test.
+// keepRequesting makes requests until mustNeverFail is called or the test ends.
 func keepRequesting(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	from.Await(t, patience, p.Protocol, addr)
 	return keepGoing(t, from, p, addr, slowly)
 }
 
-// keepTrying makes requests until mustReachOnly or the end of the test. It does not wait for late answers, so that
-// it also detects states that last only a moment.
+// keepTrying makes requests until mustReachOnly is called or the test ends. It does not wait for late answers, so
+// that it also detects states that last only a moment.
 func keepTrying(t *testing.T, from *cluster.Host, p port, addr string) *requests {
 	t.Helper()
 	return keepGoing(t, from, p, addr, cluster.Within(20*time.Millisecond))

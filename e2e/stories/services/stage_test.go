@@ -45,7 +45,7 @@ type stage struct {
 	sameNode, otherNode   *cluster.Pod // web-1 on node-1, web-2 on node-2
 	outside, otherOutside *cluster.Host
 	servers               map[*cluster.Pod]map[cluster.Protocol]*cluster.Server
-	sctpLoaded            error // true if a Service loaded the kernel's SCTP module
+	sctpLoaded            error // set if a Service loaded the kernel's SCTP module
 	services              manifest.Maker
 }
 
@@ -113,7 +113,7 @@ func (s *stage) startAgents(t *testing.T) error {
 		s.startAgent(t, node)
 	}
 	for _, node := range s.Nodes {
-		s.agents[node].AwaitLog(t, 2*patience, "initial sync complete") // the first start loads the kernel's modules
+		s.agents[node].AwaitLog(t, 2*patience, "initial sync complete") // the first start loads kernel modules
 	}
 	return nil
 }

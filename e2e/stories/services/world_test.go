@@ -20,12 +20,12 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/e2e/testbed/controlplane"
 )
 
-// patience is the limit for every wait. Only a failing test waits for that long.
+// patience is the limit for every wait. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 const podCIDRs = "10.244.0.0/16,fd00:10:244::/48"
 
-// Every agent here needs inNamespace, because a network namespace cannot set the conntrack limit.
+// Every agent here needs inNamespace, because the conntrack limit can be set only in the initial network namespace.
 var inNamespace = append([]string{"--conntrack-max-per-core", "0"}, cluster.DataPlaneFlags()...)
 
 var agentFlags = append([]string{"--cluster-cidr", podCIDRs}, inNamespace...)
@@ -70,7 +70,7 @@ func newWorld(nodes, clients int) (*world, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	// The agent's user has exactly kube-proxy's rights.
+	// The agent's user has exactly kube-proxy's permissions.
 	if w.config, err = w.api.Kubeconfig("system:kube-proxy"); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// patience limits a command or a condition. Nothing depends on how long it takes.
+// patience limits each command and each wait. No test depends on its exact value.
 const patience = time.Minute
 
-// Page is a tab of the browser.
+// Page is a browser tab.
 type Page struct {
 	t       testing.TB
 	session string
@@ -43,10 +43,10 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// RequireVariable is the environment variable with which a test fails if Chromium is not installed. Otherwise, it is skipped.
+// RequireVariable names the variable that makes tests fail, instead of being skipped, if Chromium is not installed.
 const RequireVariable = "KUBE_IPVS_E2E"
 
-// Open starts a browser with an empty page, which ends with the test.
+// Open starts a browser with an empty page. The browser stops when the test ends.
 func Open(t testing.TB) *Page {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -59,7 +59,7 @@ func Open(t testing.TB) *Page {
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
-	in, commands, err := os.Pipe() // the browser reads file 3 and writes file 4
+	in, commands, err := os.Pipe() // the browser reads file descriptor 3 and writes to 4
 	must(t, err)
 	results, out, err := os.Pipe()
 	must(t, err)
@@ -145,7 +145,7 @@ func (p *Page) call(method string, params, result any) {
 	}
 }
 
-// Go loads an address.
+// Go loads a URL.
 func (p *Page) Go(url string) { p.call("Page.navigate", map[string]any{"url": url}, nil) }
 
 // Eval returns the value of a JavaScript expression as JSON. It waits for promises.
@@ -171,7 +171,7 @@ func (p *Page) Until(expression string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(patience); p.Eval(expression) != "true"; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			p.t.Fatalf("never true: %s\nthe page shows\n%s", expression, p.Eval("document.body.innerText"))
+			p.t.Fatalf("this condition never became true: %s\nthe page shows\n%s", expression, p.Eval("document.body.innerText"))
 		}
 	}
 }
@@ -191,12 +191,12 @@ func (p *Page) Size(width, height int, phone bool) {
 	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}, nil)
 }
 
-// Scheme prefers light or dark colors.
+// Scheme sets the preferred color scheme, light or dark.
 func (p *Page) Scheme(scheme string) {
 	p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// Picture writes a picture of the whole page to a file.
+// Picture saves a screenshot of the whole page to a file.
 func (p *Page) Picture(file string) {
 	p.t.Helper()
 	var picture struct {
@@ -208,7 +208,7 @@ func (p *Page) Picture(file string) {
 	must(p.t, os.WriteFile(file, data, 0o644))
 }
 
-// Errors returns the errors that the browser has logged, such as exceptions and violations of the page's policy, but not failed requests.
+// Errors returns the errors that the browser has logged, such as exceptions and violations of the content security policy, but not failed requests.
 func (p *Page) Errors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package cachedir locates the cache for downloads and builds of other projects: kernels, QEMU, etcd, the API
+// Package cachedir locates the cache for downloads and builds of other projects: kernels, QEMU, etcd and the API
 // server. All of a user's checkouts share it, because its content takes minutes to create.
 package cachedir
 

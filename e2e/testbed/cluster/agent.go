@@ -79,7 +79,7 @@ func NeedIPTables(t testing.TB, reason string) {
 	}
 }
 
-// WriteManifests writes a file in an agent's manifest directory atomically.
+// WriteManifests atomically writes a file to an agent's manifest directory.
 func WriteManifests(dir, name, manifests string) error {
 	hidden := filepath.Join(dir, "."+name)
 	if err := os.WriteFile(hidden, []byte(manifests), 0o644); err != nil {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default timeouts cover connecting and the answer together. Within overrides them.
+// The default timeouts cover both connecting and waiting for the answer. Within overrides them.
 const (
 	DefaultWithin  = 3 * time.Second
-	DefaultSilence = 1500 * time.Millisecond // MustTimeout; TCP sends its second SYN after 1 s
+	DefaultSilence = 1500 * time.Millisecond // for MustTimeout; TCP sends its second SYN after 1 s
 )
 
 // Outcome is the outcome of a request. Different outcomes indicate different bugs.
@@ -28,7 +28,7 @@ const (
 	Timeout     Outcome = "timed out"   // no answer: the request was dropped, or the answer was misrouted
 	Unreachable Outcome = "unreachable" // no route, no neighbor, or the protocol is not supported there
 	Reset       Outcome = "reset"       // the peer ended an established connection
-	Filtered    Outcome = "filtered"    // the client's own host dropped it, or IPv6 "prohibited"
+	Filtered    Outcome = "filtered"    // the client's own host dropped it, or an ICMPv6 error says "prohibited"
 	Failed      Outcome = "failed"      // anything else, such as a port already in use
 )
 
@@ -46,7 +46,7 @@ type Reply struct {
 type Result struct {
 	Outcome   Outcome
 	Reply     Reply // if Answered
-	Err       error // if not
+	Err       error // if not Answered
 	Connected bool  // the connection was established (for UDP, only if Answered)
 	Took      time.Duration
 }

@@ -38,12 +38,12 @@ func (f Family) String() string { return fmt.Sprintf("IPv%d", int(f)) }
 
 // Config describes a cluster. The zero value is usable.
 type Config struct {
-	Name     string   // begins the namespaces' names
-	Nodes    int      // 0: two
-	Clients  int      // hosts outside the cluster; 0 for one, negative for none
+	Name     string   // prefix of the namespaces' names
+	Nodes    int      // default 2
+	Clients  int      // hosts outside the cluster; default 1, negative for none
 	Families Families // default dual-stack
 
-	// Bridge connects pods to a bridge cni0 with hairpin ports, instead of giving each pod a routed veth pair.
+	// Bridge connects pods to a bridge, cni0, with hairpin ports, instead of giving each pod a routed veth pair.
 	Bridge bool
 
 	// RPFilter is the nodes' net.ipv4.conf.all.rp_filter: 0 (default), 1 or 2.
@@ -98,7 +98,7 @@ type Node struct {
 	pods int // created so far
 }
 
-// Pod is a pod with its own network. The Node represents pods on the host's network.
+// Pod is a pod with its own network. For pods on the host's network, use the Node.
 type Pod struct {
 	*Host
 	Node *Node
@@ -325,7 +325,7 @@ func (c *Cluster) has(f Family) bool {
 	return f == V4 && c.Config.Families != IPv6Only || f == V6 && c.Config.Families != IPv4Only
 }
 
-// Addr returns the host's address of a family.
+// Addr returns the host's address in a family.
 func (h *Host) Addr(f Family) netip.Addr {
 	if f == V6 {
 		return h.V6
@@ -360,7 +360,7 @@ func nth(p netip.Prefix, n int) netip.Addr {
 
 func (h *Host) String() string { return h.Name }
 
-// Namespace returns the host's name for `ip netns exec`.
+// Namespace returns the name of the host's namespace, for `ip netns exec`.
 func (h *Host) Namespace() string { return h.cluster.Prefix + "-" + h.Name }
 
 // NamespacePath returns the path of the host's network namespace.
@@ -370,12 +370,12 @@ func (h *Host) NamespacePath() string { return filepath.Join(namesDir, h.Namespa
 // must not end the test (Fatal, FailNow).
 func (h *Host) Do(fn func() error) error { return h.ns.do(fn) }
 
-// SetSysctl writes a sysctl of the namespace, such as "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.1/forwarding".
+// SetSysctl writes a sysctl in the namespace, such as "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.1/forwarding".
 func (h *Host) SetSysctl(key, value string) error {
 	return h.Do(func() error { return writeSysctl(key, value) })
 }
 
-// Sysctl reads a sysctl of the namespace.
+// Sysctl reads a sysctl in the namespace.
 func (h *Host) Sysctl(key string) (string, error) {
 	var value []byte
 	err := h.Do(func() (err error) {

@@ -166,7 +166,7 @@ func TestProbeOutcomes(t *testing.T) {
 		}
 	}
 	if got := node.Probe(UDP, web.At(V4, 81)); got.Outcome != Filtered {
-		t.Errorf("dropped by the client's own host: %s", got)
+		t.Errorf("want the client's own host to drop the packet, got %s", got)
 	}
 	if got := client.Probe(TCP, "no address"); got.Outcome != Failed || got.Err == nil {
 		t.Errorf("no address: %s", got)

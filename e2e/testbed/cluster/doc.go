@@ -2,9 +2,9 @@
 // them and the outside clients are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
 // shows the effect of an agent's virtual servers, sets and rules on real packets.
 //
-// The package replaces virtual machines and container images. It contains clients and servers for TCP, UDP and SCTP
-// in both families, precise outcomes of connections, long-lived flows that measure interruptions, and dumps of the
-// state after a failure.
+// The package replaces virtual machines and container images. It provides clients and servers for TCP, UDP and SCTP
+// in both families, precise connection outcomes, long-lived flows that measure interruptions, and dumps of the state
+// after a failure.
 //
 // A test looks like this:
 //
@@ -31,14 +31,14 @@
 //
 // Nodes share one layer-2 network and route each other's pod ranges without
 // NAT. The router routes pod ranges to their node, so that outside clients
-// reach pods; it knows the Service range only after RouteServiceCIDRVia.
+// reach pods. It has a route for the Service range only after RouteServiceCIDRVia.
 // Each pod is connected to its node by a routed veth pair (as with Calico), or,
 // with Config.Bridge, by a bridge cni0 with hairpin ports.
 //
 // The Service range (10.96.0.0/16 and fd00:10:96::/112) contains no address of this network. ICMP errors are not
 // rate limited, so that every refusal arrives.
 //
-// Everything that a call creates works when the call returns. The kernel's acknowledgment is not sufficient: it
+// Everything that a call creates is usable when the call returns. The kernel's acknowledgment is not sufficient: it
 // comes before an interface can send, and before neighbors can find an IPv6 address. A test that runs `ip -6 addr
 // add` must wait until the address works.
 //
@@ -53,13 +53,13 @@
 //
 // # Traffic
 //
-// A request is a number on a line. Its answer is one line
+// A request is a number on a line. The answer is one line with the addresses that the server's socket saw:
 //
 //	<number> <server's name> <source ip:port> <destination ip:port>
 //
-// as the server's socket saw them, the same for TCP, UDP and SCTP, so netcat works as a client.
-// Outcomes are distinguished ([Refused], [Timeout], [Unreachable], [Reset], [Filtered]) because
-// they indicate different bugs. A UDP probe is one datagram and is not retransmitted.
+// The format is the same for TCP, UDP and SCTP, so netcat works as a client. The outcomes of failed requests
+// ([Refused], [Timeout], [Unreachable], [Reset], [Filtered]) indicate different bugs. A UDP probe is one datagram and
+// is not retransmitted.
 //
 // The package needs root and a kernel with network namespaces, veth and bridge.
 package cluster

@@ -20,7 +20,7 @@ var (
 		{"ip", "-6", "route"},
 		{"ss", "-tuanp"},
 	}
-	dumpNode = [][]string{ // also of the router
+	dumpNode = [][]string{ // also for the router
 		{"ipvsadm", "-Ln"},
 		{"ip", "rule"},
 		{"ip", "neigh"},

@@ -13,7 +13,7 @@ import (
 
 // FlowConfig configures flows. The zero value is usable.
 type FlowConfig struct {
-	Every  time.Duration // per flow; default 100 ms
+	Every  time.Duration // interval between a flow's requests; default 100 ms
 	Within time.Duration // limit for an answer and for opening a flow; default 3 s
 	Max    time.Duration // flows stop after this time; default 2 min
 }
@@ -50,7 +50,7 @@ type FlowReport struct {
 	Sent     int
 	Answered int
 	Late     int // answered after the limit; counted in Answered as well
-	Lost     int // never answered (until now)
+	Lost     int // not answered so far
 	Broken   int // flows that were reset or closed
 	Refused  int // requests refused (UDP flows continue)
 	Moved    int // flows whose answers came from more than one server

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Page is an answer over HTTP.
+// Page is an HTTP response.
 type Page struct {
 	Status int
 	Header http.Header

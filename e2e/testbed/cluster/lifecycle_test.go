@@ -177,7 +177,7 @@ func namespaceInodes(t *testing.T, c *Cluster) map[uint64]bool {
 	return inodes
 }
 
-// newWitness returns a namespace with an interface to each of the cluster's hosts. Such an interface disappears
+// newWitness returns a namespace with an interface to each of the cluster's hosts. Each interface disappears
 // only when the kernel destroys the host's namespace.
 func newWitness(t *testing.T, c *Cluster) *namespace {
 	t.Helper()

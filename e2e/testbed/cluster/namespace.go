@@ -18,7 +18,7 @@ import (
 
 const (
 	namesDir = "/run/netns"             // where `ip netns` looks
-	locksDir = "/run/kube-ipvs-cluster" // one locked file per living cluster
+	locksDir = "/run/kube-ipvs-cluster" // one locked file per running cluster
 )
 
 type namespace struct {
@@ -196,7 +196,7 @@ func claimPrefix(prefix string) (release func(), err error) {
 	}, nil
 }
 
-// killWithin kills every process in the namespaces, such as children that left their parent's process group.
+// killWithin kills every process in the namespaces, including children that left their parent's process group.
 func killWithin(inodes map[uint64]bool) error {
 	self := os.Getpid()
 	deadline := time.Now().Add(10 * time.Second)
@@ -225,7 +225,7 @@ func killWithin(inodes map[uint64]bool) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v do not end", left)
+			return fmt.Errorf("processes %v are still running", left)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command has all options of Run and Start.
+// Command describes a program to run, with all options of Run and Start.
 type Command struct {
 	Args  []string
 	Env   []string // nil: this process's environment
@@ -122,7 +122,7 @@ func (h *Host) start(p *Process, c Command, stdout, stderr io.Writer) error {
 	if c.Stdin != "" {
 		cmd.Stdin = strings.NewReader(c.Stdin)
 	}
-	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipe
+	cmd.WaitDelay = 2 * time.Second // a grandchild may hold the pipe open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.SysProcAttr != nil {
 		c.SysProcAttr(cmd.SysProcAttr)
@@ -180,7 +180,7 @@ func (h *Host) RunCommand(c Command) (string, error) {
 		p.Kill()
 		return stdout.String(), fmt.Errorf("%s: not done within %v\n%s%s", p.Name, c.Within, &stdout, &stderr)
 	}
-	// A daemon in the background may hold the pipes; this is not an error.
+	// A daemon in the background may hold the pipes open; this is not an error.
 	if p.err != nil && !errors.Is(p.err, exec.ErrWaitDelay) {
 		return stdout.String(), fmt.Errorf("%s: %w\n%s%s", p.Name, p.err, &stdout, &stderr)
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// ReadAhead reads the files that a proxy will read from disk. While the CPU waits for the disk, the clock of an
+// ReadAhead reads files into the page cache before a proxy needs them. While the CPU waits for the disk, the clock of an
 // instruction-counting guest follows the host's clock.
 func (n *Node) ReadAhead(t T, files ...string) {
 	t.Helper()

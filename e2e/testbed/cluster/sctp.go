@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Protocol is a transport protocol, spelled as Kubernetes does.
+// Protocol is a transport protocol, spelled as in Kubernetes.
 type Protocol string
 
 // The protocols of Services.

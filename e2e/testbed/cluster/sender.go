@@ -46,7 +46,7 @@ func (s *Sender) run(every time.Duration) {
 	}
 }
 
-// Stop ends the sender.
+// Stop stops the sender.
 func (s *Sender) Stop() {
 	s.once.Do(func() { close(s.stop) })
 	s.wg.Wait()

@@ -38,7 +38,7 @@ type serveOptions struct {
 	silent bool
 }
 
-// As gives the server a name other than its host's, without spaces.
+// As names the server, instead of using its host's name. The name must not contain spaces.
 func As(name string) ServeOption { return func(o *serveOptions) { o.name = name } }
 
 // Silent makes the server count requests without answering. Use it with a Sender, because a Conn requires an
@@ -63,7 +63,7 @@ func (h *Host) Serve(t T, proto Protocol, port uint16, options ...ServeOption) *
 	return s
 }
 
-// atEnd runs fn at the end of the test, if t has Cleanup.
+// atEnd runs fn at the end of the test, if t has a Cleanup method.
 func atEnd(t T, fn func()) {
 	if c, ok := t.(interface{ Cleanup(func()) }); ok {
 		c.Cleanup(fn)
@@ -132,8 +132,8 @@ func (h *Host) listen(proto Protocol, at netip.AddrPort) (*os.File, error) {
 			if err != nil {
 				return err
 			}
-			// The default buffer contains at most 277 datagrams, and hundreds of clients can send that many before
-			// a busy machine runs the server. The buffer keeps this size without root.
+			// The default buffer has room for 277 datagrams, and hundreds of clients can send that many before
+			// a busy machine runs the server. Without root, it keeps its default size.
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
 		}
 		if err := unix.Bind(fd, sockaddr(at)); err != nil {

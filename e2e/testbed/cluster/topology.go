@@ -121,7 +121,7 @@ func (h *Host) prepare(forward bool, rpFilter int) error {
 	})
 }
 
-// bridgeNetfilter sets whether iptables sees bridged packets. Its sysctls exist only with br_netfilter.
+// bridgeNetfilter sets whether iptables sees bridged packets. Its sysctls exist only if br_netfilter is loaded.
 func (h *Host) bridgeNetfilter(value string) error {
 	return h.Do(func() error {
 		for _, what := range []string{"iptables", "ip6tables"} {

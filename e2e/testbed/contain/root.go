@@ -13,7 +13,7 @@ func (c container) enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mounts: %w", err)
 	}
-	// Unmounts on the machine must still propagate to this namespace, but its mounts must not reach the machine.
+	// Unmounts on the machine must still propagate to this namespace, but mounts in it must not reach the machine.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("separate mounts: %w", err)
 	}
@@ -182,7 +182,7 @@ func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	// The old root is now mounted on top of the new one, so it can be unmounted without its own directory.
+	// The old root is now mounted on top of the new one, so unmounting it requires no separate directory.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // refused lists system calls that the default profiles of Docker, containerd and CRI-O deny to a container. It
-// contains only calls that exist on every machine that runs these tests. See
+// contains only calls that exist on every architecture on which these tests run. See
 // https://docs.docker.com/engine/security/seccomp/ for the reasons.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
@@ -22,7 +22,7 @@ var refused = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }
 
-// newNamespaces contains the flags of clone that create namespaces.
+// newNamespaces contains the clone flags that create namespaces.
 const newNamespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
 

@@ -13,7 +13,7 @@ import (
 // A stopping API server is killed after apiServerGrace.
 const apiServerGrace = 20 * time.Second
 
-// StartAPIServer starts the API server and returns when it is ready. After StopAPIServer, clients find the same
+// StartAPIServer starts the API server and returns when it is ready. After a restart, clients find the same
 // objects.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if cp.apiServer != nil {

@@ -17,7 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// rate is too high to slow tests down.
+// rate is high enough not to slow tests down.
 const rate = 5000
 
 // Client returns the administrator's configuration for typed clients.
@@ -49,7 +49,7 @@ func (cp *ControlPlane) ClientFor(user string, groups ...string) (*rest.Config, 
 	return config, nil
 }
 
-// Kubeconfig writes a kubeconfig for the user in the groups and returns its path.
+// Kubeconfig writes a kubeconfig for a user in the given groups and returns its path.
 func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	credentials, err := cp.authority.client(user, groups)
 	if err != nil {
@@ -77,12 +77,12 @@ func (cp *ControlPlane) Kubeconfig(user string, groups ...string) (string, error
 	return file.Name(), nil
 }
 
-// AdminKubeconfig writes a kubeconfig with all rights and returns its path.
+// AdminKubeconfig writes a kubeconfig with all permissions and returns its path.
 func (cp *ControlPlane) AdminKubeconfig() (string, error) {
 	return cp.Kubeconfig("kube-ipvs-e2e-admin", "system:masters")
 }
 
-// restClient is for raw requests by path.
+// restClient returns a client for raw requests by path.
 func restClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()

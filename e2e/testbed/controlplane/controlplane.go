@@ -23,7 +23,7 @@ import (
 
 // Config configures a control plane. The zero value runs it on loopback with dual-stack Service ranges.
 type Config struct {
-	// Root is the checkout with the programs to run. By default, it is the checkout around the working directory.
+	// Root is the checkout with the programs to run. By default, it is the checkout that contains the working directory.
 	Root string
 	// Dir is the directory for data, keys, kubeconfigs and logs. By default, it is a temporary directory, which
 	// Stop removes.
@@ -39,7 +39,7 @@ type Config struct {
 	// Port is the API server's port. The default is a free port, or 6443 in a NetNS.
 	Port int
 
-	// ServiceCIDRs are one range, or one range per IP family (default 10.96.0.0/16 and fd00:10:96::/112).
+	// ServiceCIDRs lists one range, or one range per IP family (default 10.96.0.0/16 and fd00:10:96::/112).
 	ServiceCIDRs []string
 	// KubernetesEndpoints makes the API server write its address into the endpoints of the default/kubernetes
 	// Service. Kubernetes refuses loopback addresses as endpoints.
@@ -47,7 +47,7 @@ type Config struct {
 	FeatureGates        map[string]bool
 	// Controllers is true if the caller starts kube-controller-manager. Pods then need a ServiceAccount.
 	Controllers bool
-	// Real is true if a test depends on behavior of a real API server. See SmallVariable.
+	// Real is true if a test depends on the behavior of a real API server. See SmallVariable.
 	Real bool
 	// APIServerArgs override other flags.
 	APIServerArgs []string

@@ -360,7 +360,7 @@ func TestFailedLaunchShowsLog(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Launch(t.Context(), Config{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") || !strings.Contains(err.Error(), filepath.Join(dir, "kube-apiserver.log")) {
-		t.Errorf("error %v, want the end of the log and its path", err)
+		t.Errorf("error %v, want an error with the end of the log and its path", err)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

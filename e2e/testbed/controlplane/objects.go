@@ -30,7 +30,7 @@ type resource struct {
 	status     bool // the kind has a status, which Apply writes separately
 }
 
-// The keys of resources are "apiVersion kind".
+// The keys have the form "apiVersion kind".
 var resources = map[string]resource{
 	"v1 Namespace":                      {plural: "namespaces"},
 	"v1 Node":                           {plural: "nodes", status: true},
@@ -48,7 +48,7 @@ var resources = map[string]resource{
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": {plural: "clusterrolebindings"},
 }
 
-// Apply creates or updates the objects of a YAML text by server-side apply. It also writes a document's status.
+// Apply creates or updates the objects in a YAML text with server-side apply. It also writes their status.
 // Documents are sent in order, but adjacent documents of the same kind are sent concurrently.
 func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	if err := cp.each(ctx, documents, false, applyObject); err != nil || cp.small == nil {
@@ -57,7 +57,7 @@ func (cp *ControlPlane) Apply(ctx context.Context, documents string) error {
 	return remember(documents)
 }
 
-// Delete removes the objects of a YAML text in reverse order. A Namespace must be empty, because no controller
+// Delete removes the objects in a YAML text in reverse order. A Namespace must be empty, because no controller
 // empties it.
 func (cp *ControlPlane) Delete(ctx context.Context, documents string) error {
 	return cp.each(ctx, documents, true, deleteObject)
@@ -153,7 +153,7 @@ func (o object) path(subresource ...string) string {
 	return path.Join(append(elements, subresource...)...)
 }
 
-// String names the object for errors.
+// String returns the object's name for error messages.
 func (o object) String() string {
 	return strings.TrimLeft(o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName(), "/")
 }
@@ -207,7 +207,7 @@ func deleteObject(ctx context.Context, client *rest.RESTClient, o object) error 
 	return nil
 }
 
-// finalize acts as the namespace controller. Otherwise, a deleted Namespace would stay forever.
+// finalize acts as the namespace controller. Otherwise, a deleted Namespace would exist forever.
 func finalize(ctx context.Context, client *rest.RESTClient, o object) error {
 	var namespace corev1.Namespace
 	if err := client.Get().AbsPath(o.path()).Do(ctx).Into(&namespace); err != nil {

@@ -22,7 +22,7 @@ type process struct {
 	err  error         // reason for the exit; read after done
 }
 
-// startProcess appends the output of argv to the log file.
+// startProcess starts a command and appends its output to the log file.
 func startProcess(log string, argv []string) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 )
 
 // SmallVariable names the variable that, if set to "small", replaces the real API server with one that only stores
-// objects. The small server neither validates objects nor fills in defaults, and it grants every user all rights,
+// objects. The small server neither validates objects nor fills in defaults, and it grants every user all permissions,
 // but it is several times as fast.
 const SmallVariable = "KUBE_IPVS_API"
 
-// NeedReal fails the test unless the API server is a real one.
+// NeedReal fails the test unless the API server is real.
 func NeedReal(t testing.TB) {
 	t.Helper()
 	if os.Getenv(SmallVariable) != "" {

@@ -13,7 +13,7 @@ import (
 // The nft of the next stable release shows some rules differently, or not at all.
 const nextSuite = "trixie"
 
-// NextNFT returns a command that runs the next Debian release's nft. FetchNextNFT has unpacked it.
+// NextNFT returns a command that runs the next Debian release's nft, which FetchNextNFT has unpacked.
 func NextNFT(root string) ([]string, error) {
 	tree := cachedir.Path(root, "nft", nextSuite)
 	loaders, err := filepath.Glob(filepath.Join(tree, "usr/lib/*/ld-linux-*.so.*"))

@@ -73,7 +73,7 @@ func (i archive) write(file string) (digest string, err error) {
 	})
 }
 
-// In the layer, files belong to root and have no times.
+// In the layer, files belong to root and have no timestamps.
 func writeLayer(file, root string) (digest string, err error) {
 	return writeArchive(file, func(w *tar.Writer) error {
 		return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -32,7 +32,7 @@ const (
 type Config struct {
 	Checkout string
 	Nodes    int
-	Zones    int    // number of zones in the labels of nodes; 0 for none
+	Zones    int    // number of zones in the nodes' labels; 0 for none
 	Out      string // directory for logs
 	// WithoutAgent installs neither the agent nor DNS.
 	WithoutAgent bool
@@ -53,7 +53,7 @@ type Cluster struct {
 	logf        func(format string, args ...any)
 }
 
-// Up starts a cluster. It returns when the agent serves on all nodes, and DNS answers. After an error, Stop stops
+// Up starts a cluster. It returns when the agent is ready on all nodes and DNS answers. After an error, Stop stops
 // everything that Up has started.
 func Up(ctx context.Context, config Config) (*Cluster, error) {
 	c := &Cluster{Checkout: config.Checkout, zones: config.Zones, out: config.Out, logf: config.Logf}
@@ -136,7 +136,7 @@ func (c *Cluster) AddNode() (*Node, error) {
 	return n, n.StartKubelet()
 }
 
-// RemoveNode kills everything on a node, as if the machine lost power. The Node object stays.
+// RemoveNode kills everything on a node, as if the machine lost power. The Node object remains.
 func (c *Cluster) RemoveNode(n *Node) error {
 	c.Nodes = slices.DeleteFunc(c.Nodes, func(other *Node) bool { return other == n })
 	return errors.Join(n.stop(), run("ip netns delete "+n.Name))
@@ -251,7 +251,7 @@ func (c *Cluster) Run(program string, args ...string) (string, error) {
 	return string(text), nil
 }
 
-// Stop stops all programs of the cluster and removes its networks.
+// Stop stops the cluster's programs and removes its networks.
 func (c *Cluster) Stop() error {
 	var errs []error
 	for _, n := range c.Nodes {

@@ -116,7 +116,7 @@ func (n *Node) configure() error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s does not start: see %s", n.Name, n.log("node"))
+			return fmt.Errorf("%s did not start; see the log %s", n.Name, n.log("node"))
 		}
 	}
 	plugin, err := upstream.Path(n.cluster.Checkout, upstream.BridgePlugin)
@@ -154,7 +154,7 @@ func (n *Node) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartContainerd returns when containerd listens, because a kubelet that cannot connect exits.
+// StartContainerd waits until containerd is listening, because a kubelet that cannot connect exits.
 func (n *Node) StartContainerd() (err error) {
 	socket := filepath.Join(n.root(), "run/containerd/containerd.sock")
 	if err := os.RemoveAll(socket); err != nil { // a killed containerd may need a moment to release it
@@ -174,7 +174,7 @@ func (n *Node) StartContainerd() (err error) {
 	}
 }
 
-// StartKubelet starts the kubelet of the node.
+// StartKubelet starts the node's kubelet.
 func (n *Node) StartKubelet() (err error) {
 	config, err := n.cluster.API.Kubeconfig("system:node:"+n.Name, "system:nodes")
 	if err != nil {

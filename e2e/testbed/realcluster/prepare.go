@@ -77,7 +77,7 @@ const (
 	KubeProxyImage = "registry.k8s.io/kube-proxy:v1.36.3"
 )
 
-// toolImages lists images of which Kubernetes' tests use only commands that agnhost's image also contains.
+// toolImages lists images that agnhost's image replaces. It contains every command that Kubernetes' tests run in them.
 var toolImages = []string{
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1", "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/build-image/distroless-iptables:v0.9.6",

@@ -34,7 +34,7 @@ func start(log string, cmd *exec.Cmd) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	go func() {
-		_ = cmd.Wait() // its log has the reason
+		_ = cmd.Wait() // its log contains the reason
 		close(p.done)
 	}()
 	return p, nil

@@ -21,7 +21,7 @@ var toolbox = map[string]string{
 	"/bin/wget": "wget", "/usr/sbin/conntrack": "conntrack",
 }
 
-// In agnhost's image, Kubernetes' tests run servers and clients.
+// Kubernetes' tests run servers and clients in agnhost's image.
 func agnhostRoot(checkout, root string) error {
 	if err := makeFolders(root, "bin", "usr/bin", "etc", "uploads", "proc", "sys", "dev", "home", "root", "var"); err != nil {
 		return err

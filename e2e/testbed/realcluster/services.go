@@ -16,8 +16,8 @@ import (
 // An emulated guest on a busy machine needs minutes for each wait during startup.
 const startTime = 15 * time.Minute
 
-// InstallArgs are Helm's arguments to install the agent. They set no conntrack limit, because a network namespace
-// cannot set it.
+// InstallArgs returns helm's arguments to install the agent. They set no conntrack limit, because it can be set only
+// in the initial network namespace.
 func InstallArgs(more ...string) []string {
 	return append([]string{
 		"install", "kube-ipvs", "charts/kube-ipvs", "--namespace", "kube-system", "-f", "charts/kube-ipvs/presets/no-kube-proxy.yaml",

@@ -96,7 +96,7 @@ func importAll(ctx context.Context, checkout, state string, archives []string) e
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("containerd does not answer (log: %s): %w\n%s", filepath.Join(folder(checkout), "containerd.log"), err, text)
+			return fmt.Errorf("containerd is not responding (log: %s): %w\n%s", filepath.Join(folder(checkout), "containerd.log"), err, text)
 		}
 	}
 	for _, archive := range archives {

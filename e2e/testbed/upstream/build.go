@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A running compilation prints a line at each heartbeat.
+// Build prints a line at this interval while it compiles.
 const heartbeat = 20 * time.Second
 
 // Fetch downloads the modules that Build needs.

@@ -71,7 +71,7 @@ type release struct {
 	programs []program
 }
 
-// If the name of a program ends in ".test", the program contains the tests of a package.
+// A program whose name ends in ".test" contains the tests of a package.
 type program struct{ name, pkg string }
 
 func (p program) isTest() bool { return strings.HasSuffix(p.name, ".test") }

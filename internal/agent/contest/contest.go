@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// often is the number of audits that must find an object changed before the object is contested. Operators change
-	// objects less often.
+	// often is how many audits must find an object changed before it is contested. An operator changes the same object
+	// less often.
 	often = 3
-	// quiet is the minimum time without changes after which an object is no longer contested.
+	// quiet is how long an object must stay unchanged until it is no longer contested.
 	quiet = 10 * time.Minute
 	// firstDistance is the initial minimum time between two audits triggered by kernel changes while an object is
 	// contested. Each repair doubles it, up to the audit interval.
@@ -78,14 +78,14 @@ func (c *Contests) Problems(node string) (list []model.Problem) {
 	for _, o := range c.contested() {
 		p := model.Problem{
 			Object: model.NodeRef(node), Field: o.Object,
-			Reason: fmt.Sprintf("another program has kept changing this since %s; the agent repairs it at each audit, and Services fail in between",
+			Reason: fmt.Sprintf("another program has kept changing this since %s; the agent repairs it on each audit, and Services fail in between",
 				o.first.UTC().Format(time.RFC3339)),
-			Remedy: "stop that program, or let each of the two serve its own Services (side-by-side.md)",
+			Remedy: "stop that program, or configure each of the two to serve its own Services (side-by-side.md)",
 		}
 		if o.KubeProxy {
-			p.Reason = fmt.Sprintf("kube-proxy has kept changing this since %s; the agent repairs it at each audit, and Services fail in between",
+			p.Reason = fmt.Sprintf("kube-proxy has kept changing this since %s; the agent repairs it on each audit, and Services fail in between",
 				o.first.UTC().Format(time.RFC3339))
-			p.Remedy = "stop kube-proxy on this node (replace-kube-proxy.md), or let each of the two serve its own Services (side-by-side.md)"
+			p.Remedy = "stop kube-proxy on this node (replace-kube-proxy.md), or configure each of the two to serve its own Services (side-by-side.md)"
 		}
 		list = append(list, p)
 	}

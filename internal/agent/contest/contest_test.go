@@ -90,7 +90,8 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// The distance never decreases during a contest, and never exceeds the period, so periodic audits always repair.
+// The distance never decreases during a contest, and never exceeds the period, so every periodic audit repairs the
+// objects.
 func TestDistance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Contests

@@ -56,7 +56,7 @@ func (f Finding) String() string {
 	return f.What
 }
 
-// Find returns a sorted description of an audit's repairs. The other arguments are the state that the audit read.
+// Find describes an audit's repairs and sorts the findings. rules and sysctls are what the audit read.
 func Find(repairs []kernel.Op, rules map[inet.Family]kernel.RulesView, sysctls map[string]string) []Finding {
 	type group struct{ object, kind string }
 	groups := map[group][]kernel.Op{}

@@ -51,8 +51,8 @@ func findJumps(wanted kernel.Ruleset, read kernel.RulesView, id kernel.ChainID) 
 	return Missing, fmt.Sprintf("the jump from %s to %s is missing", id.Chain, strings.Join(targets, ", "))
 }
 
-// kubeProxyTexts are texts that occur only in kube-proxy's rules, in chains whose names kube-proxy and the agent
-// share.
+// kubeProxyTexts are strings that occur only in kube-proxy's rules. They identify these rules in chains that the agent
+// also uses.
 var kubeProxyTexts = []string{
 	"ubernetes service", "kubernetes postrouting", "kubernetes forwarding", "--match-set KUBE-", "KUBE-SVC-", "KUBE-SEP-",
 	"KUBE-NODE-PORT", "KUBE-NODEPORTS", "KUBE-LOAD-BALANCER",

@@ -148,7 +148,7 @@ func (c Clock) runs(addr netip.AddrPort) bool {
 // maxDraining is the maximum number of draining destinations of a Service, however often its endpoints change.
 const maxDraining = 1 << 16
 
-// Room returns a function that returns how many more destinations may drain for a virtual server's Service.
+// Room returns a function that reports how many more destinations of a virtual server's Service may drain.
 func (c *Clocks) Room(w *diff.Target) func(*want.Server) int {
 	var draining map[want.ServiceID]int
 	return func(server *want.Server) int {
@@ -181,11 +181,11 @@ func (c *Clocks) Next() time.Time {
 // Due reports whether connections must be counted now.
 func (c *Clocks) Due(now time.Time) bool { return len(c.servers) > 0 && !now.Before(c.next) }
 
-// maxCounted is the maximum number of virtual servers in a turn. Each requires a request to the kernel, and changes
-// in the cluster wait for the turn to end.
+// maxCounted is the maximum number of virtual servers in a turn. Each costs one request to the kernel, and changes in
+// the cluster wait until the turn ends.
 const maxCounted = 100
 
-// Turn returns at most maxCounted virtual servers whose connections are counted now.
+// Turn returns the virtual servers whose connections are counted now, at most maxCounted.
 func (c *Clocks) Turn() []kernel.ServerKey {
 	keys := slices.SortedFunc(maps.Keys(c.servers), kernel.ServerKey.Compare)
 	if len(keys) > maxCounted {

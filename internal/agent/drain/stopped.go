@@ -5,8 +5,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Stopped tracks the destinations whose wanted weight is 0, because operators drain endpoints by annotation before
-// they remove them. An endpoint is drained when it has no connections left through this node.
+// Stopped tracks the destinations whose wanted weight is 0. Operators set this weight by annotation to drain an
+// endpoint before they remove it. An endpoint is drained when it has no connections left through this node.
 type Stopped struct {
 	drained map[kernel.ServerDestination]struct{}
 	count   int

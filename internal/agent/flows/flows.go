@@ -1,6 +1,6 @@
 // Package flows finds tracked connections that may be stale. They send a client's packets to a deleted endpoint, or
 // along the path that the packets took before their Service existed. UDP and SCTP clients that keep sending stay on a
-// stale connection until it is deleted. A TCP client whose first packet has no answer also stays, because it
+// stale connection until it is deleted. A TCP client whose first packet is unanswered also stays, because it
 // retransmits that packet for minutes. The agent never ends answered TCP connections (I13).
 //
 // May import: inet, kernel. The package performs no I/O and has no clock.
@@ -19,7 +19,7 @@ import (
 const (
 	// Interval is the minimum time between two checks, because each check walks the connection tracking table.
 	Interval = time.Second
-	// share limits the cost of checks. After a check, the agent waits for this multiple of the check's duration.
+	// share limits the cost of checks. After a check, the agent waits for share times the check's duration.
 	share = 10
 )
 
@@ -98,7 +98,7 @@ func (f *Flows) Begin(s Surroundings) *Check {
 }
 
 // Finished records the result of a check. After a failure, the check is repeated. If the check ended flows, another
-// check finds the answers that were still in flight.
+// check looks for answers that were still in flight.
 func (f *Flows) Finished(c *Check, now time.Time, took time.Duration, err error) {
 	f.running = false
 	f.next = now.Add(max(Interval, share*took))
@@ -196,9 +196,10 @@ func (c *Check) strayed(flow kernel.Flow) bool {
 	return !s.leadsTo(flow.Key, flow.Endpoint)
 }
 
-// blocks reports whether a flow is an endpoint's answer to a client whose flow this check or the previous check ended. While the old flow
-// is tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a separate flow. That flow has the addresses that answers
-// to the client's next flow need, so the kernel drops the client's packets until it expires.
+// blocks reports whether a flow consists of an endpoint's answers to a client whose flow this check or the previous
+// check ended. While the old flow is tracked, IPVS cannot attach the answers to it, so the kernel tracks them as a
+// separate flow. That flow uses the addresses that answers to the client's next flow need. Until it expires, the kernel
+// drops the client's packets.
 func (c *Check) blocks(flow kernel.Flow) bool {
 	to := client{flow.Key.Addr, flow.Key.Protocol}
 	port, ended := c.ended[to]

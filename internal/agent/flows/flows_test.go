@@ -132,10 +132,10 @@ func TestFailedOperationIsCheckedAfterAFullRead(t *testing.T) {
 	f := quiet()
 	f.Note(deleted(dns), errors.New("no memory"), with(dns, pod))
 	if f.Due(start) {
-		t.Error("checked before it is known whether the operation took effect")
+		t.Error("the flow is checked before it is known whether the operation took effect")
 	}
 	if f.Verified(); !f.Due(start) {
-		t.Error("not checked after a full read")
+		t.Error("the flow is not checked after a full read")
 	}
 }
 
@@ -175,17 +175,17 @@ func TestUnansweredTCPConnectionsWithoutIPVS(t *testing.T) {
 	f.Note(deleted(web), nil, have)
 	check := f.Begin(around(have, true))
 	if !check.Stale(kernel.Flow{Key: web, Endpoint: gone, Unanswered: true}) {
-		t.Error("the client retransmits its first packet to an endpoint that no longer exists")
+		t.Error("the flow is not stale although its endpoint no longer exists")
 	}
 	if check.Stale(kernel.Flow{Key: web, Endpoint: gone}) || check.Stale(kernel.Flow{Key: web, Endpoint: pod, Unanswered: true}) {
-		t.Error("these go on")
+		t.Error("a flow that must continue is stale")
 	}
 	if diff := cmp.Diff([]inet.Protocol{inet.TCP}, check.Protocols()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Each protocol requires another walk of the connection tracking table.
+// Each protocol requires its own walk through the connection tracking table.
 func TestProtocols(t *testing.T) {
 	web := kernel.ServerKey{Addr: dns.Addr, Protocol: inet.TCP}
 	have := with(web, pod)
@@ -232,7 +232,7 @@ func TestFailedCheck(t *testing.T) {
 	f.Note(deleted(dns), nil, have)
 	f.Finished(f.Begin(around(have, true)), start, 0, errors.New("no memory"))
 	if !f.Due(start.Add(Interval)) || !f.Begin(around(have, true)).Stale(kernel.Flow{Key: dns, Endpoint: gone}) {
-		t.Error("not checked again")
+		t.Error("the flow is not checked again after a failure")
 	}
 }
 
@@ -255,7 +255,7 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	before := kernel.Flow{Key: dns, Client: sender, Endpoint: dns.Addr} // from before the Service existed
 	answer := kernel.Flow{Key: kernel.ServerKey{Addr: sender, Protocol: inet.UDP}, Client: pod, Endpoint: sender}
 	foreign := answer
-	foreign.Client = gone // no endpoint of the Service
+	foreign.Client = gone // not an endpoint of the Service
 	f := quiet()
 	f.Note(created(dns), nil, with(dns, pod))
 
@@ -268,7 +268,7 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	}
 	f.succeed(first)
 	if !f.Due(start.Add(Interval)) {
-		t.Error("no further check for answers that were in flight")
+		t.Error("no further check is due for answers that were in flight")
 	}
 	second := f.Begin(around(with(dns, pod), true))
 	if !second.Stale(answer) || second.Stale(foreign) {
@@ -279,12 +279,12 @@ func TestAnswersToEndedFlows(t *testing.T) {
 	}
 	f.succeed(second)
 	if f.Due(start.Add(time.Hour)) || f.Begin(around(with(dns, pod), true)).Stale(answer) {
-		t.Error("answers to one client were searched for twice")
+		t.Error("the check looked for answers to one client twice")
 	}
 }
 
-// A check must not compare a flow with every endpoint of its virtual server. The author of a Service can open many
-// flows, and the flows of other Services wait for the walk.
+// A check must not compare a flow with every endpoint of its virtual server. Otherwise a user with a large Service and
+// many flows could delay the check of other Services' flows.
 func TestEndpointsAreNotSearched(t *testing.T) {
 	port := kernel.ServerKey{Addr: netip.MustParseAddrPort("10.96.0.1:53"), Protocol: inet.UDP}
 	server := kernel.ObservedServer{Server: kernel.Server{Key: port.AllPorts()}}

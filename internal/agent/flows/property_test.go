@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// There are few values, so virtual servers, endpoints and flows often share them.
+// Few values are possible, so that virtual servers, endpoints and flows often share them.
 var (
 	anyAddr     = rapid.Map(rapid.IntRange(0, 3), func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}) })
 	anyPort     = rapid.SampledFrom([]uint16{0, 53, 80})

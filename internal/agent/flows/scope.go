@@ -51,7 +51,7 @@ func (s *scope) note(op kernel.Op, have *kernel.State, withoutIPVS bool) {
 	}
 }
 
-// silent reports whether clients of a protocol do not notice that their endpoint was deleted. TCP clients notice it,
+// silent reports whether clients of a protocol do not notice when their endpoint is deleted. TCP clients notice,
 // because IPVS ends all connections to a deleted destination.
 func silent(p inet.Protocol) bool { return p != inet.TCP }
 

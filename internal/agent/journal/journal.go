@@ -19,7 +19,7 @@ const (
 	MaxBytes   = 1 << 20
 )
 
-// maxText bounds each text of an entry, in bytes.
+// maxText is the maximum length of each text of an entry, in bytes.
 const maxText = 512
 
 // Ring contains the latest entries.
@@ -71,7 +71,7 @@ func repeats(before, now *view.PastSync) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Size returns the approximate memory of an entry, in bytes.
+// Size returns the approximate memory use of an entry, in bytes.
 func Size(e *view.PastSync) int {
 	n := sizeOf[view.PastSync](1) + sizeOf[time.Time](1) + len(e.Kind) + len(e.Error) + len(e.Waiting)
 	for _, list := range [][]string{e.Services.Items, e.Drift.Items, e.Problems.Items, e.Resolved.Items} {

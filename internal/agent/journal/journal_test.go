@@ -43,7 +43,7 @@ func TestBounds(t *testing.T) {
 			for i, e := range h.Entries {
 				bytes += Size(e)
 				if e.ID != h.Dropped+i+1 {
-					t.Fatalf("entry %d of %d has number %d after %d dropped ones", i, len(h.Entries), e.ID, h.Dropped)
+					t.Fatalf("entry %d of %d has number %d, but %d entries were dropped", i, len(h.Entries), e.ID, h.Dropped)
 				}
 			}
 			if len(h.Entries) > MaxEntries || bytes > MaxBytes || bytes != r.bytes {
@@ -53,7 +53,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Repetitions of a failure or repair are one entry.
+// Repeated failures or repairs are merged into one entry.
 func TestRepetition(t *testing.T) {
 	r := New()
 	fails := func(after time.Duration) *view.PastSync {

@@ -29,7 +29,7 @@ func newWritten() written {
 	}
 }
 
-// Writes counts changes of the known state by part.
+// Writes counts the changes to each part of the known state.
 type Writes struct{ Servers, Sets, Rules, Sysctls uint64 }
 
 func (w *Writes) note(object kernel.Object) {
@@ -123,8 +123,8 @@ func (k *Kernel) UnseenMembers(d *kernel.Differences) (unseen []kernel.Member) {
 	return unseen
 }
 
-// Exist records that a lookup found members that the audit missed. The next audit must return their sets: otherwise
-// it reports only differences from this audit, and misses the deletion of these members.
+// Exist records that a lookup found members that the audit missed. The next audit must return their sets: otherwise it
+// would report only differences from this audit, and miss the deletion of these members.
 func (k *Kernel) Exist(found map[kernel.Member]struct{}) { maps.Copy(k.written.members, found) }
 
 // AskAgain makes the next audit return these virtual servers. Call it after Merge.

@@ -36,7 +36,8 @@ type Kernel struct {
 	failed       Unverified
 	skippedLater bool
 	writes       Writes
-	// ipv4Servers is the number of known IPv4 virtual servers when writes.Servers was ipv4ServersAt.
+	// ipv4Servers caches the number of known IPv4 virtual servers. It is valid while writes.Servers equals
+	// ipv4ServersAt.
 	ipv4Servers   int
 	ipv4ServersAt uint64
 	// lost is true if the next audit must return everything, because there is no earlier audit to compare with.
@@ -75,8 +76,8 @@ func (k *Kernel) Servers() map[kernel.ServerKey]struct{} { return k.ours }
 // Compared records a full comparison, after which earlier failures no longer count.
 func (k *Kernel) Compared() { k.failures, k.waiting = nil, want.NewTouched() }
 
-// ForgetContested ends the contest for virtual servers that a full read no longer finds, or that have no owner record
-// any more.
+// ForgetContested ends the contest for virtual servers that a full read no longer finds, or that no longer have an
+// owner record.
 func (k *Kernel) ForgetContested(fresh *kernel.State, base *want.Base) {
 	maps.DeleteFunc(k.contested, func(key kernel.ServerKey, _ struct{}) bool {
 		_, exists := fresh.Servers[key]
@@ -123,7 +124,7 @@ func (k *Kernel) Contested(key kernel.ServerKey) bool { return has(k.contested, 
 // Unsettable reports whether the kernel refused an optional sysctl.
 func (k *Kernel) Unsettable(s kernel.SysctlSetting) bool { return k.unsettable[s] }
 
-// Writes returns the number of changes by part.
+// Writes returns the number of changes to each part.
 func (k *Kernel) Writes() Writes { return k.writes }
 
 // IPv4Servers returns the number of known IPv4 virtual servers.
@@ -148,8 +149,8 @@ func (k *Kernel) Postpone(touched *want.Touched) {
 	k.failed.Add(touched)
 }
 
-// BeginPlan prepares the known state for a plan. The first plan after a full read has no earlier failures. Later
-// plans do not recheck the base that all Services depend on, so failures of the base stay.
+// BeginPlan prepares the known state for a plan. The first plan after a full read starts without failures. Later plans
+// do not recheck the base, on which all Services depend, so its failures stay.
 func (k *Kernel) BeginPlan(w *diff.Target) {
 	if k.failures == nil {
 		k.failures = diff.NewFailures(w, k.have)
@@ -210,8 +211,8 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 		touch(op, k.waiting)
 	} else {
 		if server, ok := op.Object.(kernel.Server); ok && op.Verb == kernel.Create && !errors.Is(err, kernel.ErrExists) {
-			// The virtual server may exist nevertheless. In that case it is ours, even if another program removes the
-			// owner record.
+			// The virtual server may have been created anyway. In that case it is ours, even if another program removes
+			// the owner record.
 			k.ours[server.Key] = struct{}{}
 		}
 		k.unverified.addOp(op)
@@ -223,7 +224,7 @@ func (k *Kernel) Failed(now time.Time, op kernel.Op, err error, w *diff.Target) 
 	k.failures.Add(op, err)
 }
 
-// TakeInexact reports whether the state may differ from the kernel although no operation failed. It resets that flag.
+// TakeInexact reports whether the state may differ from the kernel although no operation failed, and resets this flag.
 func (k *Kernel) TakeInexact() bool {
 	inexact := k.inexact
 	k.inexact = false

@@ -58,7 +58,7 @@ func TestSuccessAdvancesTheState(t *testing.T) {
 	}
 	k.Succeeded(kernel.Op{Verb: kernel.Delete, Object: kernel.Server{Key: web}})
 	if _, exists := k.State().Servers[web]; exists || k.Ours(web) {
-		t.Errorf("after its deletion: exists: %t, ours: %t", exists, k.Ours(web))
+		t.Errorf("after the deletion: exists: %t, ours: %t", exists, k.Ours(web))
 	}
 }
 
@@ -125,7 +125,7 @@ func TestSetUpdateMakesTheStateInexactOnce(t *testing.T) {
 	k.State().Sets = map[string]kernel.Set{}
 	k.Succeeded(kernel.Op{Verb: kernel.Update, Object: kernel.Set{Name: "VIP"}})
 	if !k.TakeInexact() || k.TakeInexact() {
-		t.Error("want inexact once")
+		t.Error("the state must be inexact once, and only once")
 	}
 }
 

@@ -80,8 +80,8 @@ func (e *refusal) wait(now time.Time) {
 	e.retryAt = now.Add(min(firstRetry<<min(e.tries-1, 20), lastRetry))
 }
 
-// Postpone ends a sync that began at the given time. If another failure prevented the retry of an object, the object
-// waits again.
+// Postpone is called at the end of a sync that began at the given time. Objects that were due but not retried, because
+// of another failure, wait again.
 func (r *Refusals) Postpone(now time.Time) {
 	for _, entry := range r.byObject {
 		if !now.Before(entry.retryAt) {
@@ -144,7 +144,7 @@ func touch(op kernel.Op, touched *want.Touched) {
 	}
 }
 
-// Objects returns the objects of a plan that was applied in part, including the written objects.
+// Objects returns all objects of a partly applied plan, including the objects already written.
 func Objects(plan diff.Plan) *want.Touched {
 	touched := want.NewTouched()
 	for _, op := range plan.Ops() {

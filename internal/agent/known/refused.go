@@ -16,7 +16,7 @@ func (e *refusal) problem(id model.ServiceID) model.Problem {
 	switch o := e.op.Object.(type) {
 	case kernel.Server:
 		p.Field, p.Value = "ports", o.Key.String()
-		p.Remedy = "change the annotation or field that sets this Service apart from others"
+		p.Remedy = "change the annotation or field that distinguishes this Service from others"
 	case kernel.ServerDestination:
 		p.Field, p.Value = "endpoint", o.Addr.String()
 		consequence = "this endpoint gets no traffic"
@@ -55,7 +55,7 @@ func ownersOf(op kernel.Op, w *diff.Target) []model.ServiceID {
 	return slices.SortedFunc(maps.Keys(owners), model.ServiceID.Compare)
 }
 
-// Entries for endpoints do not name their virtual server.
+// Set entries for endpoints do not name their virtual server, so all virtual servers are searched.
 func serversWith(m kernel.Member, w *diff.Target) []kernel.ServerKey {
 	named := w.Match(kernel.ServerKey{Addr: netip.AddrPortFrom(m.Element.Addr, m.Element.Port), Protocol: m.Element.Protocol})
 	if server := w.Server(named); server != nil && slices.Contains(server.Members, m) {

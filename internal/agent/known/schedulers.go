@@ -9,7 +9,7 @@ import (
 
 // Schedulers records which schedulers the kernel has.
 type Schedulers struct {
-	// missing contains schedulers that the kernel has refused since the last call of Take.
+	// missing contains schedulers that the kernel has refused since the last call to Take.
 	missing map[string]struct{}
 	probed  map[string]struct{}
 }
@@ -18,7 +18,7 @@ func newSchedulers() *Schedulers {
 	return &Schedulers{missing: map[string]struct{}{}, probed: map[string]struct{}{}}
 }
 
-// ToProbe returns a sorted list of the schedulers to probe: those that Services name for the first time, and others.
+// ToProbe returns a sorted list of the schedulers to probe: the new ones in the changed Services, and others.
 func (s *Schedulers) ToProbe(changed map[model.ServiceID]*model.Service, others []string) []string {
 	names := map[string]struct{}{}
 	for _, svc := range changed {

@@ -1,6 +1,6 @@
-// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by
-// another program. A difference from the known state requests an audit. If the audit cannot explain the difference,
-// later checks ignore it.
+// Package quickcheck selects the state that quick checks read, and decides whether the result shows a change by another
+// program. A difference from the known state triggers an audit. If the audit cannot explain the difference, later
+// checks ignore it.
 //
 // May import: inet, kernel. The package performs no I/O and has no clock: callers pass the time.
 package quickcheck
@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ServersAtATime is the number of virtual servers that a check compares in full, which is most of its cost. With
-	// one check per second, comparing 10,000 virtual servers takes 42 minutes.
+	// ServersAtATime is the number of virtual servers that a check compares in full. They account for most of the
+	// check's cost. With one check per second, comparing 10,000 virtual servers takes 42 minutes.
 	ServersAtATime = 4
 	// minDistance is the initial time between two audits without findings; each further audit without findings doubles it.
 	minDistance = 2 * time.Second
@@ -78,8 +78,8 @@ type Known struct {
 	IPv4Servers int
 }
 
-// Compare returns the mismatches between the known state and a check of the given virtual servers. It omits the parts
-// for which skip is true.
+// Compare returns the mismatches between the known state and the summary that a check read. asked are the virtual
+// servers in the summary. The result omits the parts for which skip is true.
 func Compare(known Known, asked []kernel.ServerKey, read *kernel.Summary, skip [Parts]bool) Mismatches {
 	found := Mismatches{}
 	if !skip[Servers] {
@@ -151,8 +151,8 @@ func (m Mismatches) sysctls(known, read map[string]string) {
 	}
 }
 
-// Judge records the findings of a check and reports whether an audit must explain them. It accepts the first value of
-// the rules, because the agent has just read or written them.
+// Judge records the findings of a check and reports whether an audit must explain them. It accepts the rules that the
+// first check finds, because the agent has just read or written them.
 func (c *Checks) Judge(now time.Time, found Mismatches, skipped [Parts]bool) bool {
 	if c.accepted == nil {
 		c.accepted, c.suspected = Mismatches{}, Mismatches{}
@@ -212,7 +212,7 @@ func (c *Checks) AuditEnds(drift bool) {
 	c.audited = c.asked
 }
 
-// Distance returns the minimum time between two audits requested because of mismatches.
+// Distance returns the minimum time between two audits triggered by mismatches.
 func (c *Checks) Distance() time.Duration {
 	const doublings = 10
 	if c.vain < 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// A new mismatch requests an audit. A mismatch that an audit could not explain requests no further audit.
+// A new mismatch triggers an audit. A mismatch that an audit could not explain triggers no further audit.
 func TestJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c Checks

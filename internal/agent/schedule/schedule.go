@@ -36,8 +36,8 @@ type Schedule struct {
 	retryAt  time.Time
 	backoff  time.Duration
 	lastRead time.Time
-	// reading is true until the result of a full read has been compared. In that time, next is the requested time of
-	// the next read, and failed is true if a sync failed.
+	// reading is true until the result of a full read has been compared. Meanwhile, next is the requested time of the
+	// next read, and failed is true if a sync has failed.
 	reading, failed bool
 	next            time.Time
 	// notBefore is the earliest time for the next sync.
@@ -54,7 +54,7 @@ func (s *Schedule) Requested() bool { return s.requested }
 // Begin records the start of a sync.
 func (s *Schedule) Begin(now time.Time) { s.notBefore, s.requested = now.Add(s.Min), false }
 
-// Wait returns the time that the next sync must wait; zero or negative if it may start.
+// Wait returns how long the next sync must wait; zero or negative if it may start.
 func (s *Schedule) Wait(now time.Time) time.Duration { return s.notBefore.Sub(now) }
 
 // Started reports whether a sync has ended.
@@ -128,8 +128,7 @@ func (s *Schedule) Finish(o Outcome) {
 // AuditNow requests an immediate audit.
 func (s *Schedule) AuditNow(now time.Time) { s.auditAt, s.next = now, now }
 
-// AuditSoon moves the next audit forward, but to no earlier than a second, or the given distance, after the last full
-// read.
+// AuditSoon schedules the next audit earlier, but not within a second, or the given distance, of the last full read.
 func (s *Schedule) AuditSoon(distance time.Duration) {
 	soon := s.lastRead.Add(max(minBetweenReads, distance))
 	if s.reading && (s.next.IsZero() || soon.Before(s.next)) {
@@ -140,8 +139,8 @@ func (s *Schedule) AuditSoon(distance time.Duration) {
 	}
 }
 
-// RetrySoon moves the pending retry forward because a change waits for it, but to no earlier than a second after the
-// last full read.
+// RetrySoon schedules the pending retry earlier because a change is waiting for it, but not within a second of the last
+// full read.
 func (s *Schedule) RetrySoon() {
 	if soon := s.lastRead.Add(minBetweenReads); soon.Before(s.retryAt) {
 		s.retryAt = soon

@@ -35,14 +35,14 @@ func (q queue) Swap(i, j int) {
 	q[i].index, q[j].index = i, j
 }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (q *queue) Push(x any) {
 	s := x.(*rising)
 	s.index = len(*q)
 	*q = append(*q, s)
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	last := len(*q) - 1
 	s := (*q)[last]

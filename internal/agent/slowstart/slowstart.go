@@ -18,11 +18,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/want"
 )
 
-// Ramp contains the start times of the slow starts of one virtual server's destinations. It is immutable.
+// Ramp maps destinations of one virtual server to the times at which their slow starts began. It is immutable.
 type Ramp map[netip.AddrPort]time.Time
 
-// Weight returns the weight that a destination should have now. The first of the equal steps takes effect
-// immediately.
+// Weight returns the weight that a destination should have now. The weight rises in equal steps, and the first step
+// takes effect immediately.
 func (r Ramp) Weight(now time.Time, server *want.Server, d kernel.Destination) uint32 {
 	began, rising := r[d.Addr]
 	if !rising {
@@ -95,7 +95,7 @@ func (r *Ramps) UpdateAll(now time.Time, wanted iter.Seq2[kernel.ServerKey, *wan
 }
 
 // Update finds the destinations of a virtual server that are below their wanted weight. server is nil if the virtual
-// server is not wanted. In a new virtual server, all destinations start with their full weight.
+// server is not wanted. In a new virtual server, all destinations start at full weight.
 func (r *Ramps) Update(now time.Time, key kernel.ServerKey, server *want.Server, have *kernel.State) {
 	var ramp Ramp
 	observed, exists := have.Servers[key]

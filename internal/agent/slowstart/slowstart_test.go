@@ -137,8 +137,8 @@ func TestStepsAreTakenWhenDue(t *testing.T) {
 	})
 }
 
-// A sync evaluates only the ramps of virtual servers that it touches or whose next step is due. The other virtual
-// servers in this test would step immediately.
+// A sync evaluates only the ramps of virtual servers that it touches or whose next step is due. If the sync evaluated
+// the other virtual servers in this test, they would step immediately.
 func TestOtherRampsAreNotRead(t *testing.T) {
 	w, have, r := want.New(want.Base{}), &kernel.State{Servers: map[kernel.ServerKey]kernel.ObservedServer{}}, New()
 	touched, due := numbered(w, have, 0, 20*time.Second), numbered(w, have, 1, 20*time.Second)

@@ -128,8 +128,8 @@ func (s *Snapshot) complete(front *view.Frontend, endpoints []compile.Endpoint, 
 	front.State, front.Reason = f.state(front.State, front.Reason)
 }
 
-// state returns the state of the frontend and the reason for it. The arguments apply once the frontend is completely
-// written.
+// state returns the state of the frontend and the reason for it. The arguments are the state and the reason of a
+// frontend that is completely written.
 func (f Frontend) state(written view.FrontendState, reason string) (view.FrontendState, string) {
 	switch {
 	case written == view.Conflict:

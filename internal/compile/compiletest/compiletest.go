@@ -1,4 +1,4 @@
-// Package compiletest creates Services for tests: explicit ones in a few words, or random ones from so few values that Services collide.
+// Package compiletest creates Services for tests: explicit ones in a few words, or random ones drawn from so few values that they collide.
 //
 // Only tests import it.
 package compiletest
@@ -35,7 +35,7 @@ func Config() compile.Config {
 // Epoch is the creation time of the first Service.
 var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Service returns a Service with a TCP port 80 and ready endpoints on port 8080.
+// Service returns a Service with TCP port 80 and ready endpoints on port 8080.
 func Service(name, clusterIP string, endpoints ...string) *model.Service {
 	ip := netip.MustParseAddr(clusterIP)
 	slice := &model.EndpointSlice{

@@ -60,7 +60,7 @@ func (v view) missingGuards(key kernel.ServerKey) []string {
 	return missing
 }
 
-// guardStep is Step for guards, and for entries that let clients pass a guard.
+// guardStep is the part of Step that checks guards, and entries that let clients pass a guard.
 func (v view) guardStep(m kernel.Member, deleted bool) string {
 	if v.want == nil || !deleted {
 		return ""

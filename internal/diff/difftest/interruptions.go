@@ -17,7 +17,7 @@ func (c *Checker) Since(before *kernel.State) *Checker {
 	return &since
 }
 
-// interruptions lists missing set entries. Packets to ports that answered before need these entries once our rules exist.
+// interruptions lists missing set entries. Once our rules exist, packets to ports that answered before need these entries.
 func (v view) interruptions() []string {
 	if v.want == nil || v.before == nil {
 		return nil
@@ -49,7 +49,7 @@ func (v view) hasOwnServer(m kernel.Member, allPorts kernel.ServerKey) bool {
 
 // Interrupted returns the violation for a wrong entry that affects packets that were served before.
 func Interrupted(m kernel.Member) string {
-	return fmt.Sprintf("packets that were served see a wrong set entry: %s", m)
+	return fmt.Sprintf("a wrong set entry affects packets that were served before: %s", m)
 }
 
 func (v view) needed(server *want.Server) []kernel.Member {

@@ -82,7 +82,7 @@ func serveExec(w http.ResponseWriter, r *http.Request, run func(pod string, line
 	<-conn.CloseChan()
 }
 
-// streamsOf returns the number of streams that a request opens. The API server and a kubelet spell its parameter differently.
+// streamsOf returns the number of streams that a request opens. The API server and the kubelet use different query parameters.
 func streamsOf(r *http.Request) int {
 	if q := r.URL.Query(); q.Get("stdin") == "true" || q.Get("input") == "1" {
 		return 4

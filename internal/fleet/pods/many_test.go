@@ -50,7 +50,7 @@ func manyServices() string {
 	return `{"kind": "ServiceList", "agent": true, "items": [` + strings.Join(items, ",") + "]}"
 }
 
-// TestManyNodes: only a few nodes are queried at the same time, and the memory does not grow with the number of
+// TestManyNodes: only a few nodes are queried at the same time, and memory use does not grow with the number of
 // answers.
 func TestManyNodes(t *testing.T) {
 	document := manyServices()
@@ -78,7 +78,7 @@ func TestManyNodes(t *testing.T) {
 	if len(r.Rows) != 200 || len(r.Rows[0].Nodes) != 1000 || r.Rows[0].Sums[0] != 1000 || len(r.Disagreements) != 0 || r.ExitStatus != 0 {
 		t.Errorf("%d rows, the first %+v", len(r.Rows), r.Rows[:1])
 	}
-	// The fake API server runs in this process, and its buffers also count.
+	// The fake API server runs in this process, so its buffers also count.
 	all, end := uint64(1000*len(document)), live()
 	if t.Logf("answers of %d bytes; bytes in use after every 100 answers: %d, at the end: %d", all, inUse, end); slices.Max(inUse) > all/2 || end > all/10 {
 		t.Error("too many bytes are in use")

@@ -147,8 +147,8 @@ func find(ctx context.Context, client kubernetes.Interface, namespace string) (m
 		}
 	}
 	if len(agents) == 0 {
-		return nil, fmt.Errorf("namespace %s has no pod of kube-ipvs (label %s); name the agents' namespace with --agent-namespace; "+
-			"where kube-ipvs is not installed, use preflight --image", namespace, agentLabels)
+		return nil, fmt.Errorf("namespace %s has no kube-ipvs pod (label %s); set --agent-namespace to the agents' namespace; "+
+			"if kube-ipvs is not installed, use preflight --image", namespace, agentLabels)
 	}
 	return agents, nil
 }

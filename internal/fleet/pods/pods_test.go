@@ -238,7 +238,7 @@ func TestRealAPIServer(t *testing.T) {
 	}
 }
 
-// testStream runs a command that echoes its input: lines arrive while both directions are open, and the command ends with its input.
+// testStream runs a command that echoes its input. Lines arrive while both directions are open, and the command ends when its input ends.
 func testStream(t *testing.T, cfg Config) {
 	names, err := Agents(t.Context(), cfg)
 	if err != nil || !slices.Equal(names, []string{"node-1", "node-2"}) {

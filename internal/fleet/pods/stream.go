@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// Agents returns the nodes with an agent, or those of cfg.Nodes.
+// Agents returns cfg.Nodes, or all nodes with an agent if cfg.Nodes is empty.
 func Agents(ctx context.Context, cfg Config) ([]string, error) {
 	if len(cfg.Nodes) > 0 {
 		return slices.Compact(slices.Sorted(slices.Values(cfg.Nodes))), nil
@@ -28,8 +28,8 @@ func Agents(ctx context.Context, cfg Config) ([]string, error) {
 	return slices.Sorted(maps.Keys(agents)), err
 }
 
-// Stream runs a command in the agent's pod of a node, with the given input and output, until the command or ctx ends. The command ends with
-// its input.
+// Stream runs a command in the agent's pod on a node, with the given input and output, until the command or ctx ends. The
+// command must end when its input ends.
 func Stream(ctx context.Context, cfg Config, node string, line []string, in io.Reader, out io.Writer) error {
 	client, err := kubernetes.NewForConfig(&cfg.Client)
 	if err != nil {

@@ -41,7 +41,7 @@ func nodeNames(ctx context.Context, client kubernetes.Interface) (names []string
 	return names, nil
 }
 
-// removeLeftovers deletes ended pods that earlier commands could not delete.
+// removeLeftovers deletes finished pods that earlier commands left behind.
 func (cfg *Config) removeLeftovers(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(cfg.Namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: temporaryLabel + "=" + temporaryName})

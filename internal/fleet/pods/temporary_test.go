@@ -113,7 +113,7 @@ func TestTemporaryPods(t *testing.T) {
 	noneLeft(t, client)
 }
 
-// createNodes also creates a Windows node, which must not be queried.
+// createNodes creates the nodes, including a Windows node that must not be queried.
 func createNodes(t *testing.T, client kubernetes.Interface, kubelet string, outcomes map[string]outcome) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(kubelet)

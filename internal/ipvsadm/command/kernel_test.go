@@ -278,7 +278,7 @@ func randomDestination(r *rand.Rand, v6 bool, port int) string {
 	return d
 }
 
-// randomAddress returns a random address, or one close to other addresses: both affect the order.
+// randomAddress returns a random address, or an address that differs little from others, because both affect the order.
 func randomAddress(r *rand.Rand, v6 bool, port int) string {
 	if v6 {
 		return fmt.Sprintf("[%s:%x:%x::%s]:%d", oneOf(r, "fd00", "2001", "2a00", "8000", "1"), r.Uint32N(1<<16), r.Uint32N(2),

@@ -28,7 +28,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return explain(err, stderr)
 }
 
-// errNoService has ipvsadm's text.
+// errNoService uses ipvsadm's error text.
 var errNoService = errors.New("No such service")
 
 const cannotStart = "Can't initialize ipvs: %s\nAre you sure that IP Virtual Server is built in the kernel or as module?\n"

@@ -61,7 +61,7 @@ type tuple struct {
 	source, destination netip.AddrPort
 }
 
-// entry is a tracked connection. Its slices are parts of the kernel's message.
+// entry is a tracked connection. Its slices point into the kernel's message.
 type entry struct {
 	original, reply  []byte
 	id, status, info []byte
@@ -153,7 +153,7 @@ func (e entry) deletion(f inet.Family) nlbatch.Request {
 // reading returns a request for the entry that now has this tuple.
 func (e entry) reading(f inet.Family) nlbatch.Request { return request(cmdGet, f, e.name()) }
 
-// name returns the attributes by which the kernel finds an entry outside all zones.
+// name returns the attributes that identify an entry outside all zones.
 func (e entry) name() []byte {
 	return nlbatch.AppendAttr(nil, attrOriginal|unix.NLA_F_NESTED, e.original)
 }

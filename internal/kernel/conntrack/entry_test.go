@@ -162,11 +162,11 @@ func TestUnreadableIsLeftAlone(t *testing.T) {
 		}
 	}
 	if deletion, err := w.judge(whole, inet.SCTP); err != nil || deletion == nil {
-		t.Errorf("a whole entry: %v, %v", deletion, err)
+		t.Errorf("a whole entry: deletion %v, error %v", deletion, err)
 	}
 	w.protocols = []inet.Protocol{inet.UDP}
 	if deletion, err := w.judge(whole, inet.SCTP); err != nil || deletion != nil {
-		t.Errorf("an entry of another protocol: %v, %v", deletion, err)
+		t.Errorf("an entry of another protocol: deletion %v, error %v", deletion, err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestKernelThatSendsEverything(t *testing.T) {
 	w := &walk{protocols: []inet.Protocol{inet.UDP, inet.SCTP}, stale: func(kernel.Flow) bool { return true }}
 	for _, asked := range []inet.Protocol{inet.SCTP, inet.UDP} {
 		if deletion, err := w.judge(message(there, back), asked); err != nil || deletion == nil || w.unfiltered != (asked != inet.SCTP) {
-			t.Errorf("asked for %s, got SCTP: %v, %v; unfiltered: %t", asked, deletion, err, w.unfiltered)
+			t.Errorf("the walk for %s received SCTP: deletion %v, error %v, unfiltered %t", asked, deletion, err, w.unfiltered)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		w := &walk{protocols: []inet.Protocol{inet.UDP}, stale: func(flow kernel.Flow) bool {
 			if !flow.Key.Addr.IsValid() || !flow.Client.IsValid() || !flow.Endpoint.IsValid() || flow.Key.Protocol != inet.UDP {
-				t.Errorf("asked about %+v", flow)
+				t.Errorf("stale was called with %+v", flow)
 			}
 			return true
 		}}

@@ -7,9 +7,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// A walk can request only some of the entries. Since Linux 5.8 the kernel compares the fields that a filter names
-// (net/netfilter/nf_internals.h) between the request's tuple and the entry's; since 5.15 it also compares the status. Older kernels ignore
-// unknown filters and send more entries. Address filters are not used, because the kernel compared IPv6 addresses incorrectly for years.
+// A walk can request only some of the entries. Since Linux 5.8, a filter names the fields in which an entry's tuple must equal the
+// request's (net/netfilter/nf_internals.h). Since 5.15, a request can also select entries by their status. Older kernels ignore unknown
+// filters and send more entries. Address filters are not used, because the kernel compared IPv6 addresses incorrectly for years.
 const (
 	attrStatusMask   = 26
 	attrFilter       = 25

@@ -354,7 +354,7 @@ func TestWatch(t *testing.T) {
 	flow := kernel.Flow{Key: kernel.ServerKey{Addr: server, Protocol: inet.UDP}, Client: conn.LocalAddr().(*net.UDPAddr).AddrPort(), Endpoint: server}
 	ask(t, conn)
 	if e := next(t, events); e.Ended || e.Flow != flow {
-		t.Errorf("the beginning: %+v, want %+v", e, flow)
+		t.Errorf("the first event is %+v, want the beginning of %+v", e, flow)
 	}
 	if n := b.end(t, func(f kernel.Flow) bool { return f == flow }); n != 1 {
 		t.Fatalf("ended %d connections", n)

@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 		s.close()
 		for _, n := range s.Fields {
 			if n < 0 || n > lengthOfRegisters {
-				t.Errorf("a field of %d bytes", n)
+				t.Errorf("decoded a field of %d bytes", n)
 			}
 		}
 	})

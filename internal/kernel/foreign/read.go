@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxElements bounds the number of elements read from a set, and maxTotal that of all rules and elements. Larger sets are not evaluated.
+// maxElements limits the elements read from one set, and maxTotal all rules and elements together. Larger sets are not evaluated.
 const (
 	maxElements = 1 << 16
 	maxTotal    = 1 << 19
@@ -48,7 +48,7 @@ func Read(ctx context.Context, chains []kernel.BaseChain) (kernel.NFTables, erro
 		}
 	}
 	for _, t := range tables {
-		if err := r.table(ctx, t); err != nil && !errors.Is(err, unix.ENOENT) { // it may be deleted meanwhile
+		if err := r.table(ctx, t); err != nil && !errors.Is(err, unix.ENOENT) { // it may have been deleted meanwhile
 			return all, fmt.Errorf("read table %s %s of nftables: %w", t.Family, t.Table, err)
 		}
 	}

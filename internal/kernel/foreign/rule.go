@@ -71,7 +71,7 @@ func (e *expression) number(attr uint16) uint32 {
 	return n
 }
 
-// register returns the word at which a register begins.
+// register returns the index of the 4-byte word at which a register begins.
 func (e *expression) register(attr uint16) int {
 	n := int(e.number(attr))
 	if n >= unix.NFT_REG32_00 {

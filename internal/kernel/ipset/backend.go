@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Backend talks to the ipset of the network namespace in which it was opened. It is not safe for concurrent use.
+// Backend talks to ipset in the network namespace in which it was opened. It is not safe for concurrent use.
 type Backend struct {
 	conn *nlbatch.Conn
 }

@@ -72,7 +72,7 @@ func ranged(prefix string) kernel.Element {
 	return e
 }
 
-// The decoder adds prefix lengths that the kernel omitted, ignores attributes of other types, and skips exceptions.
+// The decoder adds prefix lengths that the kernel omitted, ignores attributes of other types, and skips elements with the flag nomatch.
 func TestDecodeRange(t *testing.T) {
 	listing := func(e kernel.Element, flags uint32) []byte {
 		return nlbatch.AppendNest(make([]byte, nfgenHeaderLen), nl.IPSET_ATTR_ADT, func(b []byte) []byte {

@@ -20,14 +20,14 @@ const (
 
 var hashErrors = map[syscall.Errno]string{
 	errHashFull:         "hash is full",
-	errHashElement:      "no element of this set (a null address?)",
+	errHashElement:      "not a valid element of this set (possibly a zero address)",
 	errInvalidProtocol:  "invalid protocol",
 	errMissingProtocol:  "protocol is missing",
 	errRangeUnsupported: "range is not supported",
 	errRange:            "invalid range",
 }
 
-// refusal adds the text for ipset's own error numbers, which are above the system's.
+// refusal adds a description to ipset's own error numbers, which are higher than all errno values.
 func refusal(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno <= nl.IPSET_ERR_PRIVATE {

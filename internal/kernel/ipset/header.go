@@ -23,7 +23,7 @@ func (h header) baseType() kernel.SetType {
 	return kernel.SetType(base)
 }
 
-// decodeHeader appends parameters other than type, family and maxelem to the type, so that the type differs from every owned set's. A
+// decodeHeader appends parameters other than type, family and maxelem to the type, so that the set never equals one of the agent's sets. A
 // timeout, for example, would make members expire.
 func decodeHeader(payload []byte) (header, error) {
 	var h header

@@ -107,7 +107,7 @@ func randomElement(r *rand.Rand, s kernel.Set) kernel.Element {
 	return e
 }
 
-// Written objects read back the same through this package, the library and the command.
+// This package, the library and the command all read objects back as they were written.
 func TestRoundTrip(t *testing.T) {
 	b := open(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -215,7 +215,7 @@ func TestMembersAreIdempotent(t *testing.T) {
 	}
 }
 
-// Every refused member has an error, and all other members are added.
+// Every refused member gets an error, and all other members are added.
 func TestMemberErrorsAreAttributed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []float64{0, 0.001, 0.1, 0.9, 1} {

@@ -85,5 +85,5 @@ func swap(a, b string) error {
 	return withLibrary(func(h *netlink.Handle) error { return h.IpsetSwap(a, b) })
 }
 
-// isLibraryError compares the library's own error type, which errors.Is compares by value.
+// isLibraryError reports whether err is the library's own error with this code. errors.Is compares such errors by value.
 func isLibraryError(err error, code uintptr) bool { return errors.Is(err, nl.IPSetError(code)) }

@@ -39,8 +39,8 @@ type lines struct {
 	index []int
 }
 
-// The kernel stops a message at the first member that it rejects. applyMembers sends the members after it again in smaller messages, so
-// that even a message full of rejected members needs only a few rounds.
+// The kernel stops a message at the first member that it rejects. applyMembers resends the remaining members in smaller messages, so that
+// even a message full of rejected members needs only a few rounds.
 func (b *Backend) applyMembers(ctx context.Context, ops []kernel.Op, errs []error) {
 	m := &memberApply{ops: ops, errs: errs}
 	for open := m.messages(); len(open) > 0; {

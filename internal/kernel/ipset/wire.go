@@ -9,7 +9,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// The protocol: include/uapi/linux/netfilter/ipset/ip_set.h. The numbers come from the netlink library if it defines them.
+// The protocol is defined in include/uapi/linux/netfilter/ipset/ip_set.h. The numbers come from the netlink library if it defines them.
 const (
 	cmdProtocol = nl.IPSET_CMD_PROTOCOL
 	cmdList     = nl.IPSET_CMD_LIST
@@ -20,7 +20,7 @@ const (
 	// attrBitmask extends the netmask. The netlink library does not define it.
 	attrBitmask = 27
 
-	// flagHeaderOnly asks for sets without members.
+	// flagHeaderOnly requests sets without their members.
 	flagHeaderOnly = 1 << 2
 
 	nfgenHeaderLen = nl.SizeofNfgenmsg

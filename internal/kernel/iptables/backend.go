@@ -98,7 +98,7 @@ func (b *Backend) apply(ctx context.Context, op kernel.Op) error {
 	return errors.ErrUnsupported
 }
 
-// ensure reads before it writes: iptables-restore cannot insert a jump only if it is missing.
+// ensure reads before it writes, because iptables-restore would insert an existing jump a second time.
 func (b *Backend) ensure(ctx context.Context, r kernel.Ruleset) error {
 	s, err := b.save(ctx, r.Family, b.tables)
 	if err != nil {

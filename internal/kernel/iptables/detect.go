@@ -23,9 +23,8 @@ type Detection struct {
 	Variant Variant
 	// Why is the reason for choosing the variant, for the log.
 	Why string
-	// Families lists the families that work; Without gives the reason for each of the others. Unsure contains failures
-	// that may be temporary: the programs of a family failed or hung, or the kernel did not answer. Such a family
-	// counts as working.
+	// Families lists the families that work; Without gives the reason why each of the others does not. Unsure contains failures that may be
+	// temporary: the programs of a family failed or hung, or the kernel did not answer. Such a family counts as working.
 	Families []inet.Family
 	Without  map[inet.Family]error
 	Unsure   map[inet.Family]error
@@ -37,8 +36,7 @@ type Detection struct {
 // https://kubernetes.io/docs/reference/networking/virtual-ips/ (iptables chains made by kubelet)
 var hints = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// detectLimit bounds the time of the programs that Detect starts. The agent waits for them before it does anything
-// else.
+// detectLimit is how long the programs that Detect starts may run in total. The agent waits for them before it does anything else.
 const detectLimit = 10 * time.Second
 
 // Detect determines whether the host uses iptables-nft or iptables-legacy. Rules of both variants on one host interfere, so Detect follows
@@ -104,7 +102,7 @@ const Install = "install package iptables, version 1.8 or newer (RHEL: iptables-
 type detector struct {
 	runner runner
 	tried  map[attempt]error // results of tryRestore
-	// unasked is the reason why the agent could not determine whether nftables contains kubelet's chains of a family.
+	// unasked contains, by family, the reason why the agent could not determine whether nftables contains kubelet's chains.
 	unasked map[inet.Family]error
 }
 
@@ -167,9 +165,8 @@ func isIn(chain string, f inet.Family, v Variant) string {
 	return fmt.Sprintf("kubelet's chain %s is in the %s rules of iptables-%s", chain, f, v)
 }
 
-// hintInLegacy treats the table itself as a hint if its program has just failed. Otherwise, the agent could use the
-// wrong variant until a restart. kubelet creates its chains in both families, so the answer of one family's program
-// applies to both.
+// hintInLegacy treats an existing mangle table as a hint if iptables-legacy-save fails to read it. Otherwise, the agent could use the wrong
+// variant until a restart. kubelet creates its chains in both families, so the answer of one family's program applies to both.
 func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	answered := false
 	for _, f := range inet.Families {
@@ -195,8 +192,8 @@ func (d *detector) hintInLegacy(ctx context.Context) (hint string) {
 	return hint
 }
 
-// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If permission is
-// missing, tryRestore returns the error.
+// hintInNFT looks the chains up by name. iptables-nft-save would print all rules of the node. If the agent lacks permission,
+// tryRestore returns the error.
 func (d *detector) hintInNFT(ctx context.Context, f inet.Family) string {
 	objects := make([]nftObject, len(hints))
 	for i, name := range hints {

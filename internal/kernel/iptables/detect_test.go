@@ -171,7 +171,7 @@ func TestDetectWhileOneFamilyFails(t *testing.T) {
 			fakeCommands(t, scripts)
 			listTables(t, "mangle\n")
 			if d := detectHere(t); d.Variant != want {
-				t.Errorf("%s fails, the other has %q: detected %s because %q, want %s", failing, table, d.Variant, d.Why, want)
+				t.Errorf("%s fails and the other family has %q: detected %s because %q, want %s", failing, table, d.Variant, d.Why, want)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestDetectStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// Only an answer of the kernel proves that kubelet's chains are not in nftables.
+// Only an answer from the kernel proves that kubelet's chains are not in nftables.
 func TestDetectWithoutAnAnswer(t *testing.T) {
 	for _, kubelet := range []bool{false, true} {
 		scripts, table := family(NFT, "", ""), ""

@@ -151,7 +151,8 @@ func lockHolder() string {
 	return fmt.Sprintf(" (%s, process %s)", strings.TrimSpace(string(name)), pid)
 }
 
-// holderOf finds the process in lines like "1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF"; waiting processes have "->" after the number.
+// holderOf finds the process that holds the lock in lines like "1: FLOCK  ADVISORY  WRITE 1234 00:19:5678 0 EOF"; waiting processes
+// have "->" after the number.
 func holderOf(locks string, inode uint64) string {
 	suffix := ":" + strconv.FormatUint(inode, 10)
 	for line := range strings.Lines(locks) {

@@ -41,12 +41,12 @@ func TestExplainRestore(t *testing.T) {
 			err := explainRestore(&processError{command: "iptables-nft-restore", stderr: tc.stderr, err: errors.New("exit status 2")}, refusedText)
 			for _, want := range tc.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("error %q does not contain %q", err, want)
 				}
 			}
 			for _, sentinel := range []error{kernel.ErrUnavailable, errLocked} {
 				if errors.Is(err, sentinel) != errors.Is(tc.is, sentinel) {
-					t.Errorf("error %q: is %v: %t", err, sentinel, errors.Is(err, sentinel))
+					t.Errorf("error %q: errors.Is(%v) returns %t", err, sentinel, errors.Is(err, sentinel))
 				}
 			}
 		})

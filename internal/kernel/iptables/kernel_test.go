@@ -17,7 +17,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// node is a new network namespace with a backend for one variant and family, which tests compare with go-iptables.
+// node is a new network namespace with a backend for one variant and family. Tests compare the backend with go-iptables.
 type node struct {
 	*testing.T
 	*Backend
@@ -243,14 +243,14 @@ func TestProcessesAreCounted(t *testing.T) {
 	onEveryVariant(t, func(n *node) {
 		n.Apply(context.Background(), nil)
 		if got := n.Processes(); got != 0 {
-			n.Errorf("%d processes without work", got)
+			n.Errorf("started %d processes without any work", got)
 		}
 		n.must(n.apply(kernel.Ensure, n.ruleset())) // from now on there are tables to read
 		before := n.Processes()
 		n.view()
 		n.must(n.apply(kernel.Ensure, n.ruleset()))
 		if got := n.Processes() - before; got != 3 {
-			n.Errorf("%d processes for a read and an Ensure, want 3", got)
+			n.Errorf("started %d processes for a read and an Ensure, want 3", got)
 		}
 	})
 }

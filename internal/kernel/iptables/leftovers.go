@@ -19,14 +19,13 @@ var leftoverTables = map[string]bool{"nat": true, "filter": true, "mangle": true
 type leftovers struct {
 	rules  []kernel.SavedRule
 	chains []kernel.ChainID
-	// kept describes the chains that stay because other programs use them. sets maps each ipset of kube-proxy that a remaining rule
-	// matches to one such rule.
+	// kept describes the chains that stay because other programs use them. For each ipset of kube-proxy that remaining rules use, sets
+	// contains one of these rules.
 	kept []string
 	sets map[string]string
 }
 
-// FindLeftovers lists what kube-proxy has left in this variant, and kube-proxy's ipsets that the remaining rules
-// match. It loads no table.
+// FindLeftovers lists what kube-proxy has left in this variant, and kube-proxy's ipsets that the remaining rules use. It loads no table.
 func (b *Backend) FindLeftovers(ctx context.Context) (found kernel.Leftovers, sets map[string]string, err error) {
 	sets = map[string]string{}
 	for _, f := range inet.Families {
@@ -77,8 +76,8 @@ func (b *Backend) hasHidden(ctx context.Context, f inet.Family) error {
 		"which has them", f, b.variant)
 }
 
-// leftovers finds what is kube-proxy's. The agent uses some of the same chain names. A chain is the agent's if a rule
-// in it has the agent's tag. An empty chain is the agent's if the agent has any rule.
+// leftovers finds kube-proxy's rules and chains. The agent uses some of the same chain names. A chain is the agent's if a rule in it has
+// the agent's tag. An empty chain is the agent's if the agent has any rules.
 func (s saved) leftovers(ours map[kernel.ChainID]bool) leftovers {
 	parsed, tagged := make([]kernel.SavedRule, len(s.rules)), map[kernel.ChainID]bool{}
 	used := map[kernel.ChainID]bool{}
@@ -129,7 +128,7 @@ func (p *proxyChains) keepUsed() {
 			p.keep(to)
 		}
 	}
-	if p.kept[markMasq] { // it masquerades the packets that KUBE-MARK-MASQ marks
+	if p.kept[markMasq] { // KUBE-POSTROUTING masquerades the packets that KUBE-MARK-MASQ marks
 		p.keep(postrouting)
 	}
 }
@@ -235,7 +234,7 @@ func (b *Backend) removeLeftovers(ctx context.Context, f inet.Family, table stri
 	return explainRestore(err, text)
 }
 
-// removal writes the input of `restore --noflush` that deletes the objects that are still leftovers. All chains are emptied before any is
+// removal writes the input for `restore --noflush` that deletes the objects that are still leftovers. All chains are emptied before any is
 // deleted, because they jump to each other.
 func (l leftovers) removal(table string, objects []kernel.Leftover) string {
 	var declare, remove strings.Builder

@@ -15,13 +15,13 @@ var withoutOptions = map[string][]kernel.Condition{
 	"frag": {kernel.NotOurs("-m frag")}, "unclean": {kernel.NotOurs("-m unclean")},
 }
 
-// notOurs lists extensions whose options never match a packet to a Service: such a packet is not ICMP, has no fragments or extension headers, and is not
-// addressed to a socket of this node.
+// notOurs lists extensions whose options never match a packet to a Service: such a packet is not ICMP, is not a fragment, has no extension
+// headers, and is not addressed to a socket of this node.
 var notOurs = map[string]bool{"socket": true, "icmp": true, "icmp6": true, "ah": true, "esp": true, "frag": true, "unclean": true, "mh": true, "dccp": true,
 	"rt": true, "hbh": true, "dst": true, "ipv6header": true,
 }
 
-// extras lists options that are not conditions or that match every packet, some of them after the name of their extension.
+// extras lists options that are not conditions or that match every packet, some of them preceded by the name of their extension.
 var extras = map[string]bool{
 	"--comment": true, "--nfacct-name": true, "limit --limit-burst": true, "recent --set": true, "recent --name": true, "recent --mask": true,
 	"recent --rsource": true, "recent --rdest": true, "set --return-nomatch": true, "rpfilter --validmark": true, "rpfilter --loose": true,
@@ -136,7 +136,7 @@ func parseInterface(text string) kernel.Arrives {
 	return kernel.Arrives{Interface: name, Prefix: isPrefix}
 }
 
-// parseProtocol returns protocol 0, which matches no packet to a Service, for protocols that Services cannot have.
+// parseProtocol returns protocol 0, which matches no packet to a Service, for protocols that Services cannot use.
 func parseProtocol(name string) (kernel.Condition, bool) {
 	protocol, err := inet.ParseProtocol(name)
 	if n, numeric := strconv.ParseUint(name, 10, 8); err != nil && numeric == nil {

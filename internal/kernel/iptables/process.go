@@ -34,8 +34,8 @@ const LockWait = lockWait * time.Second
 type runner struct {
 	started atomic.Uint64
 	limits  killLimits
-	// left contains the programs with a process that survived being killed, and whether that process has ended. Before
-	// that, the program is not started again.
+	// left maps each program with a process that survived being killed to whether that process has ended. Until it has, the
+	// program is not started again.
 	left sync.Map
 }
 
@@ -101,9 +101,9 @@ func (e *processError) Error() string {
 
 func (e *processError) Unwrap() error { return e.err }
 
-// save prints all tables of a variant in one command. With -t, iptables-legacy-save would create the table that it
-// prints. If this thread's network namespace has no legacy tables, which is the normal case, save starts no program.
-// It returns an error if a table or its COMMIT line is missing from the output.
+// save runs one command that prints all tables of a variant. With -t, iptables-legacy-save would create the table that it prints. If this
+// thread's network namespace has no legacy tables, which is the normal case, save starts no program. It returns an error if a table or its
+// COMMIT line is missing from the output.
 func (r *runner) save(ctx context.Context, v Variant, f inet.Family) (result, error) {
 	tables, err := kernelTables(ctx, v, f)
 	if err != nil || v == Legacy && len(tables) == 0 {
@@ -169,7 +169,7 @@ var legacyTables = map[inet.Family]string{
 	inet.IPv6: "/proc/thread-self/net/ip6_tables_names",
 }
 
-// maxOutput bounds the output of a program. It is enough for 400,000 rules.
+// maxOutput limits the output of a program. It is enough for 400,000 rules.
 const maxOutput = 64 << 20
 
 type output struct {

@@ -127,12 +127,12 @@ func TestUnkillableProcess(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if _, err := b.Read(t.Context(), inet.IPv4); !errors.Is(err, errUnkillable) || !strings.Contains(err.Error(), save) || b.Processes() > 0 {
-			t.Errorf("while it is left: %v, %d processes", err, b.Processes())
+			t.Errorf("before the process ended: error %v, %d processes started", err, b.Processes())
 		}
 		close(blocked)
 		synctest.Wait()
 	})
 	if _, err := b.Read(t.Context(), inet.IPv4); err != nil {
-		t.Errorf("after its end: %v", err)
+		t.Errorf("after the process ended: %v", err)
 	}
 }

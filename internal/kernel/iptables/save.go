@@ -7,7 +7,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// builtIn lists the chains that the kernel calls itself. Only they have owned jumps.
+// builtIn lists the chains that the kernel calls itself. Owned jumps exist only in these chains.
 var builtIn = map[string]bool{"PREROUTING": true, "INPUT": true, "FORWARD": true, "OUTPUT": true, "POSTROUTING": true}
 
 // tagOf returns the tag of an owned rule; it is empty for a foreign one. A rule in a foreign chain is foreign, regardless of its comment.
@@ -46,7 +46,7 @@ func parseSave(text string, tables map[string]bool) (saved, error) {
 		case line == "COMMIT":
 			table = ""
 		case strings.HasPrefix(line, ":"):
-			// Such as ":INPUT ACCEPT [0:0]". User-defined chains have "-" as the policy.
+			// For example, ":INPUT ACCEPT [0:0]". User-defined chains have "-" as the policy.
 			name, rest, _ := strings.Cut(line[1:], " ")
 			id := kernel.ChainID{Table: table, Chain: name}
 			s.chains[id] = true
@@ -98,7 +98,7 @@ func (s saved) view(ours map[kernel.ChainID]bool) kernel.RulesView {
 	return v
 }
 
-// ahead lists the rules that accept packets before an owned jump if order matters; nil if there are none.
+// ahead lists the rules that accept packets before an owned jump, for the chains in which order matters; nil if there are none.
 func (s saved) ahead(ours map[kernel.ChainID]bool) (ahead map[kernel.ChainID][]string) {
 	accepting := map[kernel.ChainID][]string{}
 	for _, r := range s.rules {

@@ -174,7 +174,7 @@ func FuzzParseSave(f *testing.F) {
 		}
 		for id, tags := range v.Jumps {
 			if ourNames[id] || !tables[id.Table] {
-				t.Errorf("jumps of %s: %q", id, tags)
+				t.Errorf("%s must not have owned jumps, but has %q", id, tags)
 			}
 		}
 		s.jumps(ourNames, testRuleset().Jumps)

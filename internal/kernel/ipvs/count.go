@@ -14,8 +14,8 @@ const (
 	infoSize = 3 * 4
 )
 
-// CountIPv4 counts the IPv4 virtual servers, including those by firewall mark. Netlink has no request for the count, and the kernel does
-// not count IPv6 virtual servers.
+// CountIPv4 counts the IPv4 virtual servers, including firewall-mark servers. Netlink has no request for the count, and the kernel does not
+// count IPv6 virtual servers.
 func CountIPv4(s *sockopt.Socket) (int, error) {
 	buf := make([]byte, infoSize)
 	if err := s.Get(optionInfo, buf); err != nil {

@@ -64,7 +64,7 @@ func encodeServer(s kernel.Server) ([]byte, error) {
 	}), nil
 }
 
-// flagsAndMask sets all flags: those not given are cleared.
+// flagsAndMask sets the given flags and clears all others.
 func flagsAndMask(flags uint32) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, flags)
 	return binary.NativeEndian.AppendUint32(b, allFlags)

@@ -12,7 +12,7 @@ func TestEncodingAllocatesLittle(t *testing.T) {
 		}
 	})
 	if n > float64(4*len(ops)) {
-		t.Errorf("%d operations take %.0f allocations", len(ops), n)
+		t.Errorf("%d operations need %.0f allocations", len(ops), n)
 	}
 }
 

@@ -152,9 +152,9 @@ type procMemory struct {
 	lines *bufio.Reader
 	seed  maphash.Seed
 
-	// text contains the lines of the virtual server that is being read; stable is text without the counters that are not followed.
+	// text contains the lines of the virtual server that is being read; stable contains its destination lines, after withoutCounters.
 	text, stable []byte
-	// header is the length of its first line; 0 if there is none.
+	// header is the length of the first line of text; 0 if text is empty.
 	header int
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Traffic returns the traffic of every virtual server except firewall-mark servers. It takes one dump and, with endpoints, one more dump
-// per virtual server.
+// Traffic returns the traffic of every virtual server except firewall-mark servers. It requests one dump and, if endpoints is true, another
+// one for each virtual server.
 func (b *Backend) Traffic(ctx context.Context, endpoints bool) (map[kernel.ServerKey]kernel.Traffic, error) {
 	if err := b.resolve(ctx); err != nil {
 		return nil, fmt.Errorf("count traffic: %w", err)

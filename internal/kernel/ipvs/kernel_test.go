@@ -374,7 +374,7 @@ func TestRequestsAreBatched(t *testing.T) {
 	before = b.Stats()
 	readAll(t, b)
 	if want := (nlbatch.Stats{Requests: before.Requests + 1, Sends: before.Sends + 1, Dumps: before.Dumps + 1}); b.Stats() != want {
-		t.Errorf("Read took %+v, want %+v", b.Stats(), want)
+		t.Errorf("after Read, the counts are %+v, want %+v", b.Stats(), want)
 	}
 }
 

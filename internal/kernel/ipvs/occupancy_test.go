@@ -22,6 +22,6 @@ FWM  00000001 rr
 		t.Errorf("without virtual servers: %+v, %v", got, err)
 	}
 	if _, err := parseOccupancy(strings.NewReader("something else\n")); err == nil {
-		t.Error("a file without the size of the table is no error")
+		t.Error("a file without the size of the table was accepted")
 	}
 }

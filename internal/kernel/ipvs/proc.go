@@ -21,9 +21,9 @@ import (
 //	UDP  [fd00:0010:0096:0000:0000:0000:0000:000a]:0035 rr
 //	FWM  00000001 rr
 //
-// Numbers in addresses are hexadecimal, the others decimal. The file lacks some fields that netlink reports for a server. However,
-// netlink reports the destinations of only one server at a time. For 100,000 destinations, reading this file takes a sixth of the
-// time.
+// Addresses, ports, masks and firewall marks are hexadecimal; all other numbers are decimal. The file lacks some fields that netlink
+// reports for a server. However, netlink reports the destinations of only one server at a time. For 100,000 destinations, reading this file
+// takes a sixth of the time.
 const procFile = "/proc/thread-self/net/ip_vs"
 
 var (
@@ -33,7 +33,7 @@ var (
 
 const procTitleLines = 3
 
-// Every server in the file has an entry.
+// destinations has an entry for every server in the file.
 type destinations map[kernel.ServerKey][]kernel.ObservedDestination
 
 // parseProc reads the file, except for firewall-mark servers and their destinations.
@@ -109,7 +109,7 @@ func (p *procParser) line(line []byte) error {
 
 var procProtocols = map[string]inet.Protocol{"TCP": inet.TCP, "UDP": inet.UDP, "SCTP": inet.SCTP}
 
-// skip accepts lines that kernel.ServerKey cannot represent.
+// skip accepts firewall-mark servers, which kernel.ServerKey cannot represent.
 func (*procParser) skip(name []byte) error {
 	if string(name) != "FWM" {
 		return errors.New("neither a virtual server nor a destination")

@@ -8,8 +8,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, have no injected faults, and call no
-// hook.
+// The admin's operations on the fake follow the same rules as the agent's, but they are not counted, never hit injected faults, and do not
+// call the hook.
 var _ Admin = (*Fake)(nil)
 
 func (f *Fake) admin(verb kernel.Verb, objects ...kernel.Object) error {
@@ -62,10 +62,10 @@ func (f *Fake) SetForwarding(d kernel.ServerDestination, how kernel.Forwarding) 
 	return nil
 }
 
-// AddDestination is ipvsadm -a.
+// AddDestination does what ipvsadm -a does.
 func (f *Fake) AddDestination(d kernel.ServerDestination) error { return f.admin(kernel.Create, d) }
 
-// DelDestination is ipvsadm -d.
+// DelDestination does what ipvsadm -d does.
 func (f *Fake) DelDestination(d kernel.ServerDestination) error { return f.admin(kernel.Delete, d) }
 
 // CreateSet implements Admin. The set may have an unknown type or extensions ("hash:ip comment"); reads then omit its members.
@@ -75,10 +75,10 @@ func (f *Fake) CreateSet(s kernel.Set) error {
 	return f.makeSet(s)
 }
 
-// AddMember is ipset add.
+// AddMember does what ipset add does.
 func (f *Fake) AddMember(m kernel.Member) error { return f.admin(kernel.Create, m) }
 
-// DelMember is ipset del.
+// DelMember does what ipset del does.
 func (f *Fake) DelMember(m kernel.Member) error { return f.admin(kernel.Delete, m) }
 
 // FlushSet implements Admin.
@@ -100,7 +100,7 @@ func (f *Fake) DestroySet(name string) error {
 // DelDevice implements Admin.
 func (f *Fake) DelDevice() error { return f.admin(kernel.Delete, kernel.DummyDevice{}) }
 
-// AddAddress is ip addr add.
+// AddAddress does what ip addr add does.
 func (f *Fake) AddAddress(a kernel.BoundAddress) error { return f.admin(kernel.Create, a) }
 
 // DelAddress implements Admin.

@@ -10,9 +10,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Commands is the admin of a running kernel. It runs the commands that operations print, in the network namespace of the calling thread.
+// Commands implements Admin for a running kernel. It runs the usual tools in the network namespace of the calling thread.
 type Commands struct {
-	// IPTables are the programs per family; nil means iptables and ip6tables.
+	// IPTables names the program for each family; nil means iptables and ip6tables.
 	IPTables map[inet.Family]string
 }
 

@@ -33,7 +33,7 @@ func run(t *testing.T, open Open, parts []part) {
 	}
 }
 
-// ipvsOnly lists the parts of the suite that do not apply if nftables balances.
+// ipvsOnly lists the parts of the suite that do not apply if nftables does the load balancing.
 var ipvsOnly = []string{"ForeignServers", "Timeouts"}
 
 type part struct {
@@ -139,8 +139,8 @@ func (b *bench) exists(creation kernel.Op) {
 	b.unchanged("a creation of what exists", before)
 }
 
-// whatExists returns the meaning of the error for an object that already exists. If no other program can create virtual servers, the
-// operation succeeds.
+// whatExists returns the expected meaning of creating a virtual server that already exists. If nftables does the load balancing, the
+// creation succeeds.
 func (b *bench) whatExists() string {
 	if b.Balanced {
 		return meaning(nil)

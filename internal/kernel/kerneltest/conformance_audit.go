@@ -36,7 +36,7 @@ func audits(b *bench) {
 	b.tells(kernel.Audit{}, false, nil, web.Key)
 }
 
-// tells checks which objects an audit returns, and that they agree with a read.
+// tells checks which objects an audit returns, and that they match a read.
 func (b *bench) tells(asked kernel.Audit, addresses bool, sets []string, servers ...kernel.ServerKey) {
 	b.Helper()
 	d, err := b.Audit(context.Background(), asked)

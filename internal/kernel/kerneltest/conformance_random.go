@@ -41,8 +41,8 @@ func randomOps(b *bench) {
 	})
 }
 
-// withoutSingles removes single addresses for sets of ranges. The kernel accepts a single address but returns another element, so the
-// model rejects it.
+// withoutSingles drops operations that put a single address into a set of ranges. The kernel accepts the address but returns a different
+// element, so the model rejects it.
 func (b batch) withoutSingles(sets map[string]kernel.Set) batch {
 	ofRanges := func(name string) bool {
 		return sets[name].Type == kernel.HashIPPortNet || slices.ContainsFunc(b, func(op kernel.Op) bool {
@@ -56,7 +56,7 @@ func (b batch) withoutSingles(sets map[string]kernel.Set) batch {
 	})
 }
 
-// The model begins with the objects that empty does not remove.
+// The model starts with the kernel's sysctls and timeouts, because they exist even in an empty kernel.
 func newModel(s *kernel.State) *Fake {
 	model := New(Chains...)
 	model.sysctls, model.timeouts = maps.Clone(s.Sysctls), s.Timeouts

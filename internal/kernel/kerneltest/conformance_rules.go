@@ -80,7 +80,7 @@ func holdsRules(b *bench, what string, want kernel.Ruleset) {
 	b.Helper()
 	have := b.read().Rules[want.Family]
 	if !have.Holds(want.View()) {
-		b.Errorf("%s: the ruleset is not in the kernel", what)
+		b.Errorf("%s: the kernel does not contain the ruleset", what)
 	}
 	holds(b, what, want.View(), have)
 }
@@ -159,7 +159,7 @@ func rulesByOthers(b *bench) {
 	}
 }
 
-// A ruleset with other jumps replaces all old jumps.
+// A ruleset with different jumps replaces all old jumps.
 func rulesChanged(b *bench) {
 	for _, family := range inet.Families {
 		old, next := typical(family, 0), typical(family, 1)

@@ -89,14 +89,14 @@ func ruleSummaries(b *bench) {
 			b.byAdmin(b.Admin.FlushChain(family, id))
 			now := b.summary().Rules
 			if now[family] == before[family] {
-				b.Errorf("%s %s flushed: not detected", family, id)
+				b.Errorf("%s: the flush of %s was not detected", family, id)
 			}
 			before = now
 			same("no writes")
 		}
 		b.byAdmin(b.Admin.AppendRule(family, filterChain, "-p", "tcp", "-j", "DROP"))
 		if now := b.summary().Rules; now[family] == before[family] {
-			b.Errorf("%s: a foreign rule in our chain: not detected", family)
+			b.Errorf("%s: a foreign rule in our chain was not detected", family)
 		}
 		before = b.summary().Rules
 	}

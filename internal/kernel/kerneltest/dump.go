@@ -13,11 +13,11 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// ourMark separates a rule of ours from its reason.
+// ourMark separates one of our rules from its reason.
 const ourMark = " # "
 
-// Dump prints the kernel as the sorted commands that would create it, sysctls first and addresses last. It omits sysctls and timeouts
-// with the value of a fresh kernel. A # precedes the reason of a rule of ours, and the connections of a destination.
+// Dump prints the kernel as the sorted commands that would create it, sysctls first and addresses last. It omits sysctls and timeouts that
+// have the same value as in a new kernel. A # precedes the reason for one of our rules, and the connection counts of a destination.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +105,7 @@ func (f *Fake) dumpServers() []string {
 	return out
 }
 
-// ipvsadm has no flag for the method Local, so --local is an invention of Dump.
+// ipvsadm has no flag for the method Local, so Dump invents --local.
 var forwardings = map[kernel.Forwarding]string{
 	kernel.ForwardMasq: "-m", kernel.ForwardLocal: "--local", kernel.ForwardTunnel: "-i", kernel.ForwardRoute: "-g",
 }
@@ -138,7 +138,7 @@ func (f *Fake) dumpAddresses() []string {
 	return out
 }
 
-// parseDump splits words that are not quoted.
+// quoteAll quotes the words that parseDump would otherwise split or misread.
 func quoteAll(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

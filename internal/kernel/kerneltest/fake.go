@@ -12,8 +12,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// Fake is a kernel in memory. It rejects what a kernel rejects, prints itself (Dump), can be created from text (parseDump), and fails on
-// demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). It is safe for concurrent use.
+// Fake is a kernel in memory. It rejects what a real kernel rejects, prints itself (Dump), can be created from text (parseDump), and fails
+// on demand (SetFaults, FailNext, Refuse, CrashAfter, DumpMisses). It is safe for concurrent use.
 type Fake struct {
 	mu sync.Mutex
 
@@ -49,8 +49,8 @@ type Fake struct {
 	hook   func(kernel.Op, error)
 }
 
-// New returns an empty kernel with every module. Read treats these chains as ours. If none are given, it treats all chains except
-// built-in ones as ours.
+// New returns an empty kernel with every module. Read treats the given chains as ours, or all chains except built-in ones if none are
+// given.
 func New(chains ...kernel.ChainID) *Fake {
 	return &Fake{
 		chains:    chains,
@@ -90,7 +90,7 @@ func (f *Fake) Read(ctx context.Context) (*kernel.State, error) {
 	return s, nil
 }
 
-// State returns what Read returns without faults, plus the connection limits of destinations. Tests use it for assertions: it is not
+// State returns what Read would return without faults, plus the connection limits of destinations. Tests use it for assertions: it is not
 // counted and never fails.
 func (f *Fake) State() *kernel.State {
 	f.mu.Lock()
@@ -251,7 +251,7 @@ type Counts struct {
 	Reads int
 	// Lookups counts calls to Lookup. LookedUp counts their keys.
 	Lookups, LookedUp int
-	// NodeReads counts calls to NodeAddresses, SocketLists calls to Listeners, FlowWalks calls to EndFlows.
+	// NodeReads counts calls to NodeAddresses, SocketLists counts calls to Listeners, and FlowWalks counts calls to EndFlows.
 	NodeReads, SocketLists, FlowWalks int
 	Summaries                         int
 	// Batches counts calls to Apply. Ops counts their operations by kind, including failed operations.

@@ -108,7 +108,7 @@ func TestParseDumpRefuses(t *testing.T) {
 
 var created = regexp.MustCompile(`(?:link add|ipset create|-N|ipvsadm -A (?:-t|-u|--sctp-service)) (\S+)`)
 
-// small splits the dump of world into small dumps. Each contains one line, and the lines that create the objects that this line names.
+// small splits world into small dumps. Each contains one line of world, and the lines that create the objects it refers to.
 func small() []string {
 	var dumps []string
 	makers := map[string]string{}
@@ -133,8 +133,8 @@ func TestSmallDumps(t *testing.T) {
 	}
 }
 
-// The seeds are small, because the fuzzer minimizes each interesting input with a number of runs that is quadratic in its length. With
-// world as the seed, the fuzzer ran only two inputs in 15 seconds.
+// The seeds are small, because the fuzzer minimizes each interesting input, which takes a number of runs quadratic in the input's length.
+// With world as the seed, it tried only two inputs in 15 seconds.
 func FuzzParseDump(f *testing.F) {
 	for _, text := range small() {
 		f.Add(text)

@@ -87,5 +87,5 @@ func (Commands) AddFlow(flow kernel.Flow) error {
 	return nil
 }
 
-// tcpStates contains the kernel's state of a tracked connection, by Flow.Unanswered.
+// tcpStates maps Flow.Unanswered to the kernel's state of a tracked TCP connection.
 var tcpStates = map[bool]uint8{true: 1 /* SYN_SENT */, false: 3 /* ESTABLISHED */}

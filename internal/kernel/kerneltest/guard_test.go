@@ -15,7 +15,7 @@ import (
 )
 
 // The tests TestEveryFieldOf... change each field of each type of package kernel. The change must appear in the dump, and in a kernel
-// created from the dump. The tests fail if a type gains a field that Dump, parseDump and Diff lack.
+// created from the dump. The tests fail if a type gains a field that Dump, parseDump or Diff does not handle.
 
 func TestEveryFieldOfServersIsKnown(t *testing.T) {
 	server := persistent(plain(tcp("10.96.0.1:80")), 60, 32)
@@ -189,7 +189,7 @@ func guard[T any](t *testing.T, value T, changes map[string]func(*T), put func(*
 	}
 	slices.Sort(fields)
 	if known := slices.Sorted(maps.Keys(changes)); !slices.Equal(fields, known) {
-		t.Errorf("%s has the fields %v, Dump and parseDump know %v", kind, fields, known)
+		t.Errorf("%s has the fields %v, but Dump and parseDump handle %v", kind, fields, known)
 	}
 	base := holding(t, value, put)
 	for name, change := range changes {
@@ -213,10 +213,10 @@ func holding[T any](t *testing.T, value T, put func(*Fake, T) error) *Fake {
 	}
 	again, err := parseDump(f.Dump())
 	if err != nil {
-		t.Fatalf("%T: its dump: %v\n%s", value, err, f.Dump())
+		t.Fatalf("%T: parsing its dump: %v\n%s", value, err, f.Dump())
 	}
 	if diff := Diff(f.State(), again.State()); diff != "" {
-		t.Errorf("%T: changed by its dump (-before +after):\n%s", value, diff)
+		t.Errorf("%T: the value changed after Dump and parseDump (-before +after):\n%s", value, diff)
 	}
 	return again
 }

@@ -32,7 +32,7 @@ type Kernel interface {
 	Network(ctx context.Context) (kernel.Network, error)
 	// Listeners returns the sockets on which the node's processes receive packets.
 	Listeners(ctx context.Context) (kernel.Listeners, error)
-	// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not
+	// Schedulers reports which of these schedulers are available, and loads their modules if possible. Schedulers that it could not
 	// check are absent from the result.
 	Schedulers(ctx context.Context, names []string) map[string]bool
 	// FindOldRules returns rules that a previous run of the agent left in the other iptables variant.
@@ -61,7 +61,7 @@ type Admin interface {
 	SetSysctl(kernel.SysctlSetting) error
 	SetTimeouts(kernel.Timeouts) error
 	AddFlow(kernel.Flow) error
-	// AddNodeAddress adds an address to an interface of the node, DelNodeAddress removes it.
+	// AddNodeAddress adds an address to an interface of the node, and DelNodeAddress removes it.
 	AddNodeAddress(netip.Addr) error
 	DelNodeAddress(netip.Addr) error
 }
@@ -70,10 +70,10 @@ type Admin interface {
 type Subject struct {
 	Kernel
 	Admin Admin
-	// OwnTable is true if sets and rules are in the agent's own nftables table. Other programs add no rules there, and no range of a set
-	// is inside another range.
+	// OwnTable is true if sets and rules are in the agent's own nftables table. Other programs add no rules there, and the ranges of a set
+	// are not nested.
 	OwnTable bool
-	// Balanced is true if virtual servers are also in that table. No other program has virtual servers there, and there are no IPVS
+	// Balanced is true if virtual servers are also in that table. Other programs have no virtual servers there, and there are no IPVS
 	// timeouts.
 	Balanced bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// NFTCommands is the admin of a running kernel whose sets and rules are in the agent's own nftables table.
+// NFTCommands implements Admin for a running kernel whose sets and rules are in the agent's own nftables table.
 type NFTCommands struct {
 	Commands
 	Table string
@@ -23,7 +23,7 @@ func (c NFTCommands) nft(verb, object, name string, rest ...string) error {
 	return command("nft", append([]string{verb, object, "inet", c.Table, name}, rest...)...)
 }
 
-// CreateSet implements Admin, for sets of addresses.
+// CreateSet implements Admin, but only for sets of addresses.
 func (c NFTCommands) CreateSet(s kernel.Set) error {
 	if err := command("nft", "add", "table", "inet", c.Table); err != nil {
 		return err
@@ -46,12 +46,12 @@ func (c NFTCommands) FlushChain(f inet.Family, id kernel.ChainID) error {
 	return c.nft("flush", "chain", nftChain(f, id))
 }
 
-// AppendRule implements Admin, for rules "[-p PROTOCOL] -j VERDICT".
+// AppendRule implements Admin, but only for rules of the form "[-p PROTOCOL] -j VERDICT".
 func (c NFTCommands) AppendRule(f inet.Family, id kernel.ChainID, args ...string) error {
 	return c.writeRule("add", f, id, args)
 }
 
-// InsertRule implements Admin, for the same rules.
+// InsertRule implements Admin, but only for the rules that AppendRule accepts.
 func (c NFTCommands) InsertRule(f inet.Family, id kernel.ChainID, args ...string) error {
 	return c.writeRule("insert", f, id, args)
 }
@@ -67,11 +67,11 @@ func (c NFTCommands) writeRule(verb string, f inet.Family, id kernel.ChainID, ar
 	return c.nft(verb, "rule", nftChain(f, id), append(words, strings.ToLower(args[1]))...)
 }
 
-// Disturber returns a function that starts another writer. The writer adds and removes these objects between the messages of a list.
+// Disturber returns a function that starts another writer. The writer adds and removes these objects between the messages of a dump.
 func Disturber(t *testing.T, write func(context.Context, []kernel.Op) []error, toggled ...kernel.Object) func() func() {
 	n := 0
 	return func() func() {
-		last := n + 300 // the kernel does not finish a list while the number of elements changes
+		last := n + 300 // the kernel does not finish a dump while the number of elements changes
 		return func() {
 			if n >= last {
 				return

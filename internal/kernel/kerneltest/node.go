@@ -63,7 +63,7 @@ func (f *Fake) SetListeners(keys ...kernel.ServerKey) {
 	}
 }
 
-// SetNetwork replaces the addresses that the node's networks use themselves.
+// SetNetwork replaces the gateways and the first and broadcast addresses that Network returns.
 func (f *Fake) SetNetwork(network kernel.Network) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func (f *Fake) DelNodeAddress(a netip.Addr) error {
 
 const nodeInterface = "node0"
 
-// AddNodeAddress implements Admin. Without duplicate address detection, the address is usable immediately.
+// AddNodeAddress implements Admin. It skips duplicate address detection, so that the address is usable immediately.
 func (Commands) AddNodeAddress(a netip.Addr) error {
 	if command("ip", "link", "show", "dev", nodeInterface) != nil {
 		if err := command("ip", "link", "add", nodeInterface, "type", "dummy"); err != nil {

@@ -27,7 +27,7 @@ func parseDump(text string, chains ...kernel.ChainID) (*Fake, error) {
 	return f, nil
 }
 
-// MustParseDump is parseDump for constant texts; it panics on errors.
+// MustParseDump is like parseDump, but panics on errors. Use it for constant texts.
 func MustParseDump(text string, chains ...kernel.ChainID) *Fake {
 	f, err := parseDump(text, chains...)
 	if err != nil {
@@ -174,7 +174,7 @@ func (f *Fake) parseRule(family inet.Family, w *words) error {
 	table, command, chain := w.next(), w.next(), w.next()
 	id := kernel.ChainID{Table: table, Chain: chain}
 	if builtin[table] == nil || chain == "" || strings.ContainsAny(chain, " \t\n\"'#\\") {
-		return fmt.Errorf("%s: must name a built-in table, and a chain without blanks and quotes", id)
+		return fmt.Errorf("%s: must name a built-in table, and a chain without blanks or quotes", id)
 	}
 	switch command {
 	case "-N":
@@ -220,7 +220,7 @@ func (f *Fake) parseServer(w *words) error {
 	return f.AddServer(s)
 }
 
-// An IPv6 mask is a length; an IPv4 mask has the form 255.255.255.0.
+// An IPv6 mask is a prefix length; an IPv4 mask has the form 255.255.255.0.
 func parseMask(text string, f inet.Family) (uint8, error) {
 	if f == inet.IPv6 {
 		n, err := strconv.ParseUint(text, 10, 8)

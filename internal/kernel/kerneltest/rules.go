@@ -27,7 +27,7 @@ var targets = []string{
 	"TCPMSS",
 }
 
-// line is a rule in the kernel, as iptables arguments. Only a rule of ours has a reason and a tag.
+// line is a rule in the kernel, as iptables arguments. Only our rules have a reason and a tag.
 type line struct {
 	args    []string
 	why     string
@@ -309,7 +309,7 @@ func (f *Fake) SetOldRules(rules ...kernel.OldRules) {
 	f.oldRules = rules
 }
 
-// AdoptRecords implements Kernel: an earlier start has left no records.
+// AdoptRecords adopts nothing, because no earlier run has left records in the fake.
 func (f *Fake) AdoptRecords(ctx context.Context) error { return ctx.Err() }
 
 // FindOldRules implements Kernel.

@@ -144,15 +144,15 @@ func (s *server) checkDestination(d kernel.Destination) error {
 		return fmt.Errorf("weight %d: %w", d.Weight, syscall.ERANGE)
 	}
 	if d.Upper > math.MaxInt32 { // as in Linux 7.2; 6.12 accepts it
-		return fmt.Errorf("limit of %d connections: %w", d.Upper, syscall.EINVAL)
+		return fmt.Errorf("connection limit %d: %w", d.Upper, syscall.EINVAL)
 	}
 	if d.Lower > d.Upper {
-		return fmt.Errorf("limit of %d connections, to resume below %d: %w", d.Upper, d.Lower, syscall.ERANGE)
+		return fmt.Errorf("connection limit %d is below its resume threshold %d: %w", d.Upper, d.Lower, syscall.ERANGE)
 	}
 	return nil
 }
 
-// routable is the kernel's inet_addr_type and ipv6_addr_type test for a new destination.
+// routable repeats the kernel's inet_addr_type and ipv6_addr_type test for a new destination.
 func routable(a netip.Addr) bool {
 	if a.Is4() {
 		b := a.As4()

@@ -59,7 +59,7 @@ func (f *Fake) makeSet(want kernel.Set) error {
 	return nil
 }
 
-// replaceSet changes the parameters of a set. If rules refer to the set, this needs a swap, which the kernel allows only between sets of
+// replaceSet changes the parameters of a set. If rules refer to the set, this requires a swap, which the kernel allows only between sets of
 // the same type and family. Members stay if the new set has room for all of them.
 func (f *Fake) replaceSet(want kernel.Set) error {
 	if err := checkSet(want); err != nil {
@@ -141,7 +141,7 @@ func (s *set) add(e kernel.Element) error {
 }
 
 // check rejects an element that does not match the set's type or family. It also rejects a single address as a range, which the kernel
-// accepts but returns as another element.
+// accepts but returns as a different element.
 func (s *set) check(e kernel.Element) error {
 	if isNet := s.Type == kernel.HashIPPortNet; !hasShape(e, s.Type) || !e.Addr.IsValid() || !isNet && e.Bits2 != 0 {
 		return fmt.Errorf("%s is not an element of a %s: %w", e, s.Type, syscall.EINVAL)
@@ -169,8 +169,7 @@ func hasShape(e kernel.Element, typ kernel.SetType) bool {
 	return false
 }
 
-// isRange reports whether the second address and its length form a range that a set can store. A set cannot store the range of all
-// addresses.
+// isRange reports whether the second address and its length form a range that a set can store. A set cannot store a range with length 0.
 func isRange(e kernel.Element) bool {
 	r := netip.PrefixFrom(e.Addr2, int(e.Bits2))
 	return r.IsValid() && r.Bits() > 0 && r == r.Masked()

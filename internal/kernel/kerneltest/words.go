@@ -10,7 +10,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// words contains the unread words of a command. A missing word is empty.
+// words contains the words of a command that have not been read yet. Reading past the end returns an empty word.
 type words struct {
 	list      []string
 	comment   string

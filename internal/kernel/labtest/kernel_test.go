@@ -33,7 +33,7 @@ func TestNetNSIsNewAndItsLoopbackUp(t *testing.T) {
 		}
 	})
 	if after := namespaceID(t); after != outside {
-		t.Errorf("the namespace is %s after the test, was %s before", after, outside)
+		t.Errorf("the namespace is %s after the test, but was %s before", after, outside)
 	}
 }
 

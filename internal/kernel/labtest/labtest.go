@@ -21,7 +21,7 @@ const (
 	labEnv = "KUBE_IPVS_LAB"
 	// recordEnv names the file that records the tests whose needs were met.
 	recordEnv = "KUBE_IPVS_LAB_RECORD"
-	// dataPlaneEnv is "nftables" if the agents of this run balance with nftables, which needs no IPVS.
+	// dataPlaneEnv is "nftables" if the agents of this run use nftables for load balancing, which needs no IPVS.
 	dataPlaneEnv = "KUBE_IPVS_DATA_PLANE"
 	// ipvsFile exists in every network namespace of a kernel that has loaded IPVS. The path must use thread-self,
 	// because a test is in the namespace of its thread.
@@ -56,7 +56,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Opened fails the test if opening c failed, and closes c at the end.
+// Opened fails the test if opening c failed, and closes c when the test ends.
 func Opened(t testing.TB, c io.Closer, err error) {
 	t.Helper()
 	if err != nil {
@@ -114,8 +114,7 @@ func hasIPVS() bool {
 	return err == nil
 }
 
-// record tells kernel-test that the needs of the test were met. If it cannot write, it fails the test, because kernel-test would count
-// wrongly.
+// record tells kernel-test that the needs of the test were met. If it cannot write, it fails the test, because kernel-test would miscount.
 func record(t testing.TB) {
 	t.Helper()
 	path := os.Getenv(recordEnv)

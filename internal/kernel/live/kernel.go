@@ -25,7 +25,7 @@ type Config struct {
 	// Chains are the agent's own chains. Other chains are not read.
 	Chains  []kernel.ChainID
 	Sysctls []string
-	// Families are the families in which this iptables variant works (iptables.Detect).
+	// Families are the families for which this iptables variant works (iptables.Detect).
 	Variant  iptables.Variant
 	Families []inet.Family
 	// Unsure contains the families whose programs have just hung or failed.
@@ -42,7 +42,7 @@ type Config struct {
 type Kernel struct {
 	reader
 	families   []inet.Family
-	iptables   *iptables.Backend        // nil with rules in nftables
+	iptables   *iptables.Backend        // nil if rules are in nftables
 	patients   map[inet.Family]*patient // wait for iptables; nil if rules are in nftables
 	nft        *nft.Backend             // of the rules; nil if rules are in iptables
 	old        *old
@@ -50,7 +50,7 @@ type Kernel struct {
 	conntrack  *conntrack.Backend
 	auditor    *auditor
 	summarizer *summarizer
-	forgetter  *balance.Forgetter // nil with IPVS
+	forgetter  *balance.Forgetter // nil if IPVS does the load balancing
 }
 
 // Open connects to the kernel. If the node lacks something, the error is kernel.ErrUnavailable with the remedy. Several such errors are
@@ -148,7 +148,7 @@ func (k *Kernel) NodeAddresses(ctx context.Context) ([]netip.Addr, error) {
 	return k.netdev.NodeAddresses(ctx)
 }
 
-// Network lists addresses that this node's networks use themselves, such as gateways. On error, it returns none.
+// Network returns the gateways of the node's routes and the first and broadcast addresses of its subnets. On error, it returns none.
 func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 	return k.netdev.Network(ctx)
 }
@@ -156,15 +156,15 @@ func (k *Kernel) Network(ctx context.Context) (kernel.Network, error) {
 // Listeners returns the sockets on which the node's processes receive packets. On error, it returns none.
 func (k *Kernel) Listeners(context.Context) (kernel.Listeners, error) { return k.netdev.Listeners() }
 
-// Schedulers reports which of these schedulers are in the kernel, and loads their modules if possible. Schedulers that it could not check
+// Schedulers reports which of these schedulers are available, and loads their modules if possible. Schedulers that it could not check
 // are absent from the result.
 func (k *Kernel) Schedulers(ctx context.Context, names []string) map[string]bool {
 	return k.balancer.Schedulers(ctx, names)
 }
 
 // EndFlows deletes stale tracked connections of these protocols and returns their number. It deletes a TCP connection only if it is
-// unanswered. If nftables balances, EndFlows also deletes records of clients whose endpoint was removed. Like Audit, it may be called
-// while another method runs.
+// unanswered. If nftables does the load balancing, EndFlows also deletes records of clients whose endpoint was removed. Like Audit, it may
+// be called while another method runs.
 func (k *Kernel) EndFlows(ctx context.Context, protocols []inet.Protocol, stale func(kernel.Flow) bool) (int, error) {
 	n, err := k.conntrack.EndFlows(ctx, protocols, k.families, stale)
 	if k.forgetter != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// leftovers finds and removes kube-proxy's objects in ipset, nftables and both iptables variants. It opens each backend on demand,
-// because only commands use it.
+// leftovers finds and removes kube-proxy's objects in ipset, nftables and both iptables variants. It opens each backend on demand, because
+// only commands look for leftovers.
 type leftovers struct{ chains []kernel.ChainID }
 
 // FindLeftovers returns what kube-proxy has left on this node. chains lists chains that may belong to the agent.
@@ -98,7 +98,7 @@ func (l *leftovers) remove(ctx context.Context, place string, ops []kernel.Op) [
 
 func openNFT() (*nft.Backend, error) { return nft.New(inet.Families, nil) }
 
-// If the kernel does not support the backend, with does nothing.
+// with opens a backend for one call of use. It does nothing if the kernel does not support the backend.
 func with[B interface{ Close() error }](open func() (B, error), use func(B) error) error {
 	b, err := open()
 	if errors.Is(err, kernel.ErrUnavailable) {

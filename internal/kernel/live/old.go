@@ -22,7 +22,7 @@ type Records struct {
 	Seal              kernel.Member
 }
 
-// old is the rule layer that the node does not use now, but that an earlier start may have used. Its programs run in a separate thread,
+// old is the rule layer that the agent does not use now, but that an earlier run may have used. Its programs run in a separate thread,
 // because a hung program may run for a long time.
 type old struct {
 	cfg    Config
@@ -32,7 +32,7 @@ type old struct {
 	ipset *ipset.Backend
 	// tables contains the iptables backends by variant. Each backend looks for old rules in the other variant.
 	tables map[iptables.Variant]*iptables.Backend
-	// sets and members are the old rule layer's records when the kernel was opened.
+	// sets and members are the old rule layer's records, read when the kernel was opened.
 	sets    map[string]kernel.Set
 	members map[string]map[kernel.Element]struct{}
 }
@@ -63,7 +63,7 @@ func openOld(ctx context.Context, cfg Config) (*old, error) {
 		err = nil // the kernel does not support it, so nothing is left there
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("find leftovers of an earlier start: %w", err), o.close())
+		return nil, errors.Join(fmt.Errorf("find leftovers of an earlier run: %w", err), o.close())
 	}
 	return o, nil
 }
@@ -107,8 +107,8 @@ func (o *old) hasRecords() bool {
 	})
 }
 
-// records lists the operations that write the records of the other rule layer to the current rule layer. The seal comes last, so that a
-// killed agent continues at its next start.
+// records lists the operations that write the records of the other rule layer to the current rule layer. The seal comes last, so that an
+// agent that is killed halfway continues at its next start.
 func (o *old) records(have *kernel.State) []kernel.Op {
 	var sets, members, seals []kernel.Op
 	for _, r := range o.cfg.Records {
@@ -163,7 +163,8 @@ func (o *old) processes() (n uint64) {
 	return n
 }
 
-// oldLimit bounds a search and a removal. A removal starts a program for each rule, and each program may wait for the xtables lock.
+// oldLimit is the time limit for a search or a removal. A removal starts a program for each rule, and each program may wait for the xtables
+// lock.
 const oldLimit = 10 * time.Minute
 
 // Apply removes old rules and sets.
@@ -203,7 +204,7 @@ func (o *old) remove(ctx context.Context, op kernel.Op) error {
 	}
 }
 
-// removeSets deletes the records first, so that a later start does not inherit outdated records. It empties sets that rules still use,
+// removeSets deletes the records first, so that a later run does not inherit outdated records. It empties sets that rules still use,
 // the set of virtual addresses first: the rules reject packets to virtual addresses that are in no other set.
 func (o *old) removeSets(ctx context.Context) error {
 	sets, members, err := o.ipset.Read(ctx, o.cfg.SetPrefix)
@@ -230,8 +231,8 @@ func (o *old) removeSets(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	if len(used) > 0 {
-		errs = append(errs, fmt.Errorf("iptables rules use %s, and the programs that could delete these rules are not installed, or the rules are another "+
-			"program's; the sets are empty now, so the rules match nothing. Run `kube-ipvs cleanup` of an image with iptables, or restart the node", used[0]))
+		errs = append(errs, fmt.Errorf("iptables rules still use %s: either the programs that could delete these rules are not installed, or another program "+
+			"owns the rules. The sets are empty now, so the rules match nothing. Run `kube-ipvs cleanup` from an image with iptables, or restart the node", used[0]))
 	}
 	return errors.Join(errs...)
 }
@@ -260,12 +261,12 @@ func (k *Kernel) AdoptRecords(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("adopt the owner records of an earlier start: %w", err)
+		return fmt.Errorf("adopt the owner records of an earlier run: %w", err)
 	}
 	return nil
 }
 
-// Read is like reader.Read, but before AdoptRecords, the state also contains the records of an earlier start.
+// Read is like reader.Read, but before AdoptRecords, the state also contains the records of an earlier run.
 func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	s, err := k.reader.Read(ctx)
 	if err == nil {
@@ -274,15 +275,15 @@ func (k *Kernel) Read(ctx context.Context) (*kernel.State, error) {
 	return s, err
 }
 
-// FindOldRules returns what an earlier start left in the other rule layer. FindOldRules, and an Apply that removes old rules, may be
-// called while another method runs. Even if a program hangs, neither method waits much longer than its context lasts.
+// FindOldRules returns what an earlier run left in the other rule layer. FindOldRules, and an Apply that removes old rules, may be called
+// while another method runs. Even if a program hangs, both return soon after their context ends.
 func (k *Kernel) FindOldRules(ctx context.Context) ([]kernel.OldRules, error) {
 	ctx, cancel := context.WithTimeout(ctx, oldLimit)
 	defer cancel()
 	var found []kernel.OldRules
 	var failure error
 	if err := k.old.thread.doFor(ctx, func() { found, failure = k.old.find(ctx) }); err != nil {
-		return nil, fmt.Errorf("find leftovers of an earlier start: %w", err)
+		return nil, fmt.Errorf("find leftovers of an earlier run: %w", err)
 	}
 	return found, failure
 }

@@ -74,7 +74,8 @@ func TestNothingToAdopt(t *testing.T) {
 	}
 }
 
-// An agent that changes the rule layer finds the previous agent's owner records, adopts them once, and removes everything old.
+// After a change of the rule layer, the agent finds the previous agent's owner records, adopts them once, and removes the old sets and
+// rules.
 func TestMoves(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -140,7 +141,7 @@ func quiet(t *testing.T, line string) {
 	}
 }
 
-// A set that another program's rule uses is emptied, so that the rule matches nothing. The error reports the set. A later start ignores
+// The agent empties a set that another program's rule uses, so that the rule matches nothing. The error names the set. A later run ignores
 // the set's records.
 func TestOldSetsInUse(t *testing.T) {
 	labtest.NetNS(t)

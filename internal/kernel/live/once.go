@@ -9,10 +9,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft"
 )
 
-// Each function in this file is for commands: it opens a backend, reads its objects once, and closes it.
+// The functions in this file are for commands. Each opens a backend, reads its objects once, and closes it.
 
-// FindMode returns the mode of the agent that wrote this node's kernel state. It ignores nftables errors: either the node has no nftables
-// state of an agent, or the functions below return a better error.
+// FindMode returns the mode of the agent that wrote this node's kernel state. It ignores nftables errors: either no agent has used nftables
+// on this node, or the functions below return a better error.
 func FindMode(ctx context.Context) kernel.Mode {
 	b, err := nft.New(inet.Families, nil)
 	if err != nil {

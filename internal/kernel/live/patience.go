@@ -291,7 +291,7 @@ func (p *patient) ending(ctx context.Context, what string, err error) error {
 	return kernel.StuckError{Part: kernel.Programs(p.family), Doing: what, Since: p.troubleSince, Cause: err}
 }
 
-// Until ctx ends, watch calls ended whenever a call ends after its caller has stopped waiting.
+// watch runs until ctx ends. It calls ended whenever a call ends after its caller has stopped waiting.
 func (p *patient) watch(ctx context.Context, ended func()) {
 	for {
 		select {

@@ -79,7 +79,7 @@ func (k hanging) readsTheRest() {
 	s := k.read()
 	for _, f := range inet.Families {
 		if stuck := (kernel.StuckError{}); !errors.As(s.RulesErr[f], &stuck) || stuck.Part != kernel.Programs(f) {
-			k.t.Errorf("%s: got error %v, want an error that its programs are stuck", f, s.RulesErr[f])
+			k.t.Errorf("%s: got error %v, want an error for stuck programs", f, s.RulesErr[f])
 		}
 	}
 	if s.Servers == nil || s.Sets == nil {

@@ -85,7 +85,7 @@ func (w waiting) succeeds(takes time.Duration) {
 	w.t.Helper()
 	w.slow.become(takes, nil)
 	if took, stuck := w.read(); stuck.Part != "" || took != takes {
-		w.t.Errorf("a read of %s: after %s %v", takes, took, stuck)
+		w.t.Errorf("a read that takes %s returned after %s: %v", takes, took, stuck)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestPatienceFollowsTheNode(t *testing.T) {
 	})
 }
 
-// A hung program is killed repeatedly. A killed program does not count as a success, so the program has been stuck since the first call.
+// A hung program is killed repeatedly. A kill does not count as a success, so the program counts as stuck since the first call.
 func TestStuckUntilASuccess(t *testing.T) {
 	impatient(t, func(w waiting) {
 		w.succeeds(time.Second)
@@ -153,11 +153,11 @@ func TestLateResult(t *testing.T) {
 		if took, stuck := w.read(); took != iptables.LockWait || stuck.Part == "" {
 			w.t.Errorf("after %s: %v", took, stuck)
 		}
-		if took, stuck := w.read(); took != shortWait || stuck.Part == "" { // the other call still runs
+		if took, stuck := w.read(); took != shortWait || stuck.Part == "" { // the other call is still running
 			w.t.Errorf("after %s: %v", took, stuck)
 		}
 		if at := <-ended; at.Sub(began) != 40*time.Second {
-			w.t.Errorf("told after %s", at.Sub(began))
+			w.t.Errorf("the notification came after %s", at.Sub(began))
 		}
 		if took, stuck := w.read(); took != 0 || stuck.Part != "" {
 			w.t.Errorf("the result was lost: after %s: %v", took, stuck)
@@ -286,7 +286,7 @@ func (o oneHangs) Apply(_ context.Context, ops []kernel.Op) []error {
 	return []error{o.call(ops[0].Object.(kernel.Ruleset).Family)}
 }
 
-// I16: while the programs of one family hang or fail, the rules of the other family are read and written.
+// I16: while the programs of one family hang or fail, the rules of the other family can be read and written.
 func TestFamiliesFailAlone(t *testing.T) {
 	for _, broken := range inet.Families {
 		for _, fails := range []error{nil, errors.New("exit status 1")} {

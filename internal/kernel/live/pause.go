@@ -22,7 +22,7 @@ import (
 const (
 	pauseAfterWrite = 25 * time.Millisecond
 
-	// killAfter names the variable with the number of the write after which the process kills itself.
+	// killAfter names the environment variable with the number of the write after which the process kills itself.
 	killAfter = "KUBE_IPVS_KILL_AFTER"
 )
 

@@ -94,7 +94,7 @@ func (t *taken) Apply(ctx context.Context, ops []kernel.Op) []error {
 }
 
 // Read returns everything that the agent owns, and all virtual servers. On error, the state is nil. Otherwise it is complete, except that
-// the rules of a family may be missing, with a reason.
+// the rules of a family may be missing; RulesErr then contains the reason.
 func (r *reader) Read(ctx context.Context) (*kernel.State, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read the kernel: %w", err)

@@ -24,7 +24,7 @@ type servers interface {
 
 type readServers func(context.Context) (map[kernel.ServerKey]kernel.ObservedServer, error)
 
-// openServers also returns a function that lists virtual servers repeatedly.
+// openServers also returns a function for callers that list virtual servers repeatedly.
 func openServers(cfg Config) (servers, readServers, error) {
 	if cfg.Mode.NFTablesBalances() {
 		b, err := balance.New(cfg.Families)

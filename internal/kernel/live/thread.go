@@ -26,7 +26,7 @@ func newThread() (thread, error) {
 }
 
 func (t thread) work(ns *os.File, ready chan<- error) {
-	runtime.LockOSThread() // never unlocked: the thread may be in another namespace than the rest of the process
+	runtime.LockOSThread() // never unlocked: the thread may be in a different namespace than the rest of the process
 	if err := enter(ns); err != nil {
 		ready <- err
 		return
@@ -56,7 +56,7 @@ func (t thread) doFor(ctx context.Context, job func()) error {
 	select {
 	case t <- func() { defer close(done); job() }:
 	case <-ctx.Done():
-		return fmt.Errorf("an earlier program has not ended: %w", ctx.Err())
+		return fmt.Errorf("an earlier program is still running: %w", ctx.Err())
 	}
 	select {
 	case <-done:

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// dumpAttempts bounds the attempts of a dump. A dump is repeated if an object changed during it.
+// dumpAttempts is the maximum number of attempts for a dump. A dump is repeated if an object changed during it.
 const dumpAttempts = 10
 
 // ReadDevice reports whether kube-ipvs0 exists and which addresses it has, without IPv6 link-local addresses added by
@@ -60,7 +60,7 @@ func (b *Backend) dumpAddresses(ctx context.Context, family uint8) ([][]byte, er
 	return b.dump(ctx, nlbatch.Request{Type: unix.RTM_GETADDR, Payload: addressHeader(family, 0, 0, 0)})
 }
 
-// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because it equals a new one.
+// applyAddresses applies operations on addresses in one batch. Creating an existing address succeeds, because the result is the same.
 func (b *Backend) applyAddresses(ctx context.Context, ops []kernel.Op, errs []error) {
 	link, err := b.link()
 	if link == nil {
@@ -97,7 +97,7 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 	addr := op.Object.(kernel.BoundAddress).Addr
 	family, flags := uint8(unix.AF_INET), uint8(0)
 	if inet.FamilyOf(addr) == inet.IPv6 {
-		// An address on a dummy device has no duplicates. Without duplicate address detection, it is usable immediately.
+		// An address on a dummy device cannot have duplicates. Without duplicate address detection, it is usable immediately.
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
 	}
 	payload := addressHeader(family, uint8(addr.BitLen()), flags, index)
@@ -109,7 +109,7 @@ func addressRequest(op kernel.Op, index int) nlbatch.Request {
 		}
 		return nlbatch.Request{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, Payload: payload}
 	}
-	// Without IFA_ADDRESS the kernel deletes an IPv4 address of any prefix length: another program may have added it as a /24.
+	// Without IFA_ADDRESS, the kernel would ignore the prefix length and also delete an IPv4 address that another program added as a /24.
 	return nlbatch.Request{Type: unix.RTM_DELADDR, Payload: payload}
 }
 
@@ -149,9 +149,9 @@ type address struct {
 	index  int
 	addr   netip.Addr
 	prefix uint8
-	// broadcast is the corresponding broadcast address of the interface, if any.
+	// broadcast is the broadcast address that belongs to addr, if there is one.
 	broadcast netip.Addr
-	// tentative is true if duplicate address detection has not ended, or has found a duplicate.
+	// tentative is true if duplicate address detection has not finished, or has found a duplicate.
 	tentative bool
 }
 

@@ -28,7 +28,7 @@ func FuzzParseAddress(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if a, err := parseAddress(b); err == nil && !a.addr.IsValid() {
-			t.Errorf("parsed %x as no address", b)
+			t.Errorf("parsed %x as an invalid address", b)
 		}
 		_, _, _ = parseLink(b)
 	})

@@ -121,7 +121,7 @@ func (b *Backend) renamed() (netlink.Link, error) {
 	return nil, nil
 }
 
-// giveNameBack marks the device first, because otherwise events under its new name would look like another program's.
+// giveNameBack marks the device first, because events under its new name would otherwise look like another program's changes.
 func (b *Backend) giveNameBack(link netlink.Link) error {
 	if !marked(link) {
 		b.mark(link)

@@ -25,12 +25,12 @@ func FuzzRoute(f *testing.F) {
 		hops, err := parseGateways(b)
 		for _, hop := range hops {
 			if !hop.IsValid() {
-				t.Errorf("%x has the next hops %v", b, hops)
+				t.Errorf("%x was parsed as the next hops %v", b, hops)
 			}
 		}
 		if err == nil { // the message has a header
 			if addr, is := broadcastOf(b); is && !addr.IsValid() {
-				t.Errorf("%x is not the route of a broadcast address", b)
+				t.Errorf("%x was parsed as the route of an invalid broadcast address", b)
 			}
 		}
 	})
@@ -46,7 +46,7 @@ func FuzzListeners(f *testing.F) {
 		}
 		for key := range listeners {
 			if !key.Addr.IsValid() {
-				t.Errorf("%q has a listener at %v", b, key)
+				t.Errorf("%q was parsed as a listener on %v", b, key)
 			}
 		}
 	})
@@ -57,7 +57,7 @@ func FuzzLink(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, name, err := parseLink(b); err == nil && len(name) > max(0, len(b)-16) {
-			t.Errorf("%x has the name %q", b, name)
+			t.Errorf("%x was parsed as a link with the name %q", b, name)
 		}
 	})
 }

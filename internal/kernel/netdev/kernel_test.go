@@ -22,7 +22,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/labtest"
 )
 
-// node is a new network namespace with a backend, which tests compare with vishvananda/netlink and ip.
+// node is a new network namespace with a backend. Tests compare the backend with vishvananda/netlink and ip.
 type node struct {
 	testing.TB
 	*Backend
@@ -231,7 +231,7 @@ func TestSysctlOfTheWholeMachine(t *testing.T) {
 	err = n.apply(kernel.Ensure, kernel.SysctlSetting{Name: name, Value: "123456"})
 	for _, text := range []string{"whole machine", "hostNetwork: true", "sysctl -w net.netfilter.nf_conntrack_max=123456"} {
 		if !errors.Is(err, kernel.ErrUnavailable) || !strings.Contains(err.Error(), text) {
-			t.Errorf("error %v does not say %q", err, text)
+			t.Errorf("error %v does not contain %q", err, text)
 		}
 	}
 	if values[name] == "" || values[name] == "123456" {

@@ -8,11 +8,10 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
-// knownDevice records the device and the gateways as the backend's own reads and writes showed them. It distinguishes
-// the events of the backend's own changes from those of other programs. An event that agrees with the recorded state
-// is not a change. Any other event is a change and is recorded. A read may overlap with events, because anything that
-// the read missed is reported as a change. An address that the backend adds and removes in quick succession may be
-// reported, too.
+// knownDevice records the state of the device and the gateways after the backend's own reads and writes. It distinguishes the events of the
+// backend's own changes from those of other programs. An event that agrees with the recorded state is not a change. Any other event is a
+// change and is recorded. A read may overlap with events, because anything that the read missed is reported as a change. An address that
+// the backend adds and removes in quick succession may be reported, too.
 type knownDevice struct {
 	mu    sync.Mutex
 	index int                     // of kube-ipvs0; 0 if it does not exist
@@ -36,7 +35,7 @@ func (k *knownDevice) forget() {
 	k.addrs = nil
 }
 
-// beginRead is called before a read of the kernel. Its result is an argument of the function read.
+// Call beginRead before reading from the kernel, and pass its result to read.
 func (k *knownDevice) beginRead() (writes uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

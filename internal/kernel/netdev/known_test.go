@@ -75,10 +75,10 @@ func TestEventsAreRecorded(t *testing.T) {
 	a := address{index: 7, addr: bound("10.0.0.1").Addr, prefix: 32}
 	for i, present := range []bool{true, false, true} {
 		if b.address(a, present) != deviceChanged {
-			t.Errorf("event %d changes nothing", i)
+			t.Errorf("event %d does not count as a change", i)
 		}
 		if b.address(a, present) != 0 {
-			t.Errorf("event %d is a change twice", i)
+			t.Errorf("the repeated event %d counts as a change", i)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (f *resolverFile) take(now resolved) {
 	}
 }
 
-// addNameservers adds the files' nameservers that have no other role.
+// addNameservers adds the nameservers from the files, except addresses that already have a role.
 func addNameservers(network kernel.Network, files []*resolverFile) {
 	for _, file := range files {
 		for _, addr := range file.nameservers() {

@@ -28,9 +28,8 @@ func (b *Backend) Network(ctx context.Context) (kernel.Network, error) {
 	return network, nil
 }
 
-// addRoutes adds the gateways of the routes in all tables, except link-local ones, which Services cannot use, and
-// broadcast addresses. Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address,
-// too.
+// addRoutes adds the broadcast addresses and gateways from the routes in all tables, except link-local gateways, which Services cannot use.
+// Before Linux 5.14, the kernel treats the first address of each subnet as a broadcast address, too.
 func (b *Backend) addRoutes(ctx context.Context, network kernel.Network) (gateways map[netip.Addr]struct{}, err error) {
 	gateways = map[netip.Addr]struct{}{}
 	see := func(payload []byte) error { // a node may have more routes than fit into memory
@@ -193,7 +192,7 @@ func (b *Backend) dump(ctx context.Context, req nlbatch.Request) (payloads [][]b
 	return payloads, err
 }
 
-// walk is dump for a list of any length. If the walk is repeated, it visits objects again.
+// walk is like dump, but the list can have any length. If the walk is repeated, it visits objects again.
 func (b *Backend) walk(ctx context.Context, req nlbatch.Request, visit func([]byte) error) error {
 	return uninterrupted(func() error { return b.addrs.Walk(ctx, req, visit) })
 }

@@ -66,7 +66,7 @@ func (b *Backend) nodeAddresses(ctx context.Context) (addrs []netip.Addr, stable
 	return slices.Compact(addrs), before == after, err
 }
 
-// ourIndex is the index of kube-ipvs0; 0 if it does not exist or is foreign, because the addresses of a foreign device are the node's.
+// ourIndex returns the index of kube-ipvs0; 0 if it does not exist or is foreign, because the addresses of a foreign device are the node's.
 func (b *Backend) ourIndex() (int, error) {
 	index, err := b.device()
 	if errors.Is(err, errForeign) {

@@ -18,8 +18,8 @@ func subscribe() (*nlbatch.Subscription, error) {
 	return nlbatch.Subscribe(unix.NETLINK_ROUTE, groups, eventBuffer, withoutLocalRoutes())
 }
 
-// withoutLocalRoutes drops the events of routes that are not unicast. The kernel creates such routes for every address on kube-ipvs0, so
-// they would double the events of the backend's own batches.
+// withoutLocalRoutes returns a filter that drops the events of routes that are not unicast. The kernel creates such routes for every
+// address on kube-ipvs0, so they would double the events of the backend's own batches.
 func withoutLocalRoutes() *unix.SockFprog {
 	const accept, drop = 1<<32 - 1, 0
 	newRoute, delRoute := inHostOrder(unix.RTM_NEWROUTE), inHostOrder(unix.RTM_DELROUTE)

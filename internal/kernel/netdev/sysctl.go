@@ -72,7 +72,7 @@ func (t sysctlTree) write(s kernel.SysctlSetting) error {
 	if err != nil {
 		return err
 	}
-	// The kernel returns values of several words with different white space.
+	// The kernel may separate the words of a value with different white space.
 	if !slices.Equal(strings.Fields(value), strings.Fields(s.Value)) {
 		return fmt.Errorf("set sysctl %s: value is %q after writing %q", s.Name, value, s.Value)
 	}
@@ -98,17 +98,17 @@ func (t sysctlTree) fixed(name string) bool {
 func explainSysctl(s kernel.SysctlSetting, fixed bool, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission) && fixed:
-		return fmt.Errorf("set sysctl %s: it applies to the whole machine, and only the host's network namespace may set it; "+
+		return fmt.Errorf("set sysctl %s: it applies to the whole machine, and can be set only in the host's network namespace; "+
 			"run the agent there (hostNetwork: true), or run on the host: sysctl -w %s=%s: %w: %w",
 			s.Name, dotted(s.Name), s.Value, kernel.ErrUnavailable, err)
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("set sysctl %s: not writable in this container; mount the host's /proc/sys/net writable at %s, "+
 			"or run on the host: sysctl -w %s=%s: %w", s.Name, mountedSysctls.path("net"), dotted(s.Name), s.Value, err)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/ipv4/vs/"):
-		return fmt.Errorf("set sysctl %s: the kernel has no IPVS, or one without this sysctl (run `modprobe ip_vs` on the host): %w: %w",
+		return fmt.Errorf("set sysctl %s: the kernel has no IPVS, or its IPVS lacks this sysctl (run `modprobe ip_vs` on the host): %w: %w",
 			s.Name, kernel.ErrUnavailable, err)
 	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(s.Name, "net/netfilter/nf_conntrack"):
-		return fmt.Errorf("set sysctl %s: the kernel has no connection tracking, or one without this sysctl "+
+		return fmt.Errorf("set sysctl %s: the kernel has no connection tracking, or its connection tracking lacks this sysctl "+
 			"(run `modprobe nf_conntrack` on the host): %w: %w", s.Name, kernel.ErrUnavailable, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("set sysctl %s: %w: %w", s.Name, kernel.ErrUnavailable, err)

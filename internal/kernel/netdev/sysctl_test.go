@@ -82,7 +82,7 @@ func TestReadOnlySysctlSaysWhatToRun(t *testing.T) {
 	} {
 		err := explainSysctl(kernel.SysctlSetting{Name: name, Value: "1"}, false, &os.PathError{Op: "open", Err: unix.EROFS})
 		if !strings.Contains(err.Error(), command) {
-			t.Errorf("error %q does not say %q", err, command)
+			t.Errorf("error %q does not contain %q", err, command)
 		}
 	}
 }
@@ -94,6 +94,6 @@ func TestMountedSysctlsArePreferred(t *testing.T) {
 		t.Errorf("chose %s, want the mounted tree %s", got, mounted)
 	}
 	if got := chooseSysctls(sysctlTree(t.TempDir()), own); got != own {
-		t.Errorf("chose %s, want %s: nothing is mounted in the other", got, own)
+		t.Errorf("chose %s, want %s: nothing is mounted at the other path", got, own)
 	}
 }

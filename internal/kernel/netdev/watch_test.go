@@ -82,8 +82,7 @@ func (w *watching) handleAll() {
 	}
 }
 
-// takeDisturbed waits for all events so far, and returns the number of calls of disturbed since the last
-// takeDisturbed.
+// takeDisturbed waits for all events so far, and returns the number of calls to disturbed since the last takeDisturbed.
 func (w *watching) takeDisturbed() int64 {
 	w.Helper()
 	w.handleAll()
@@ -129,7 +128,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%d notifications of the backend's own deletions", c)
 	}
 	if c := w.takeMoved(); c != 0 {
-		t.Errorf("%d notifications of node addresses for addresses on kube-ipvs0", c)
+		t.Errorf("addresses on kube-ipvs0 caused %d notifications about node addresses", c)
 	}
 	for _, command := range []string{
 		"ip addr del 10.96.0.1/32 dev kube-ipvs0",

@@ -16,14 +16,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxMembers is the largest number of members in a transaction. A member takes at most 200 bytes, so the transaction fits into one send.
+// maxMembers is the largest number of members in a transaction. A member needs at most 200 bytes, so the transaction fits into one send.
 const maxMembers = 400
 
-// maxName is ipset's limit, so that a set can have the same name in both.
+// maxName is ipset's limit, so that a set can have the same name in ipset and nftables.
 const maxName = 31
 
-// Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive
-// members share transactions. Creating an existing member succeeds, and so does deleting a missing member.
+// Apply executes the operations on sets, members and rules in order, and returns a result for each. Consecutive operations on members share
+// transactions. Creating an existing member succeeds, and so does deleting a missing member.
 func (b *Backend) Apply(ctx context.Context, ops []kernel.Op) []error {
 	errs := make([]error, len(ops))
 	deleted := false
@@ -304,7 +304,7 @@ func (w *writer) request(i int, verb kernel.Verb, s kernel.Set, e kernel.Element
 	return err
 }
 
-// memberError returns nil if the set is already as the operation requests.
+// memberError returns nil if the set is already in the state that the operation requests.
 func memberError(sets map[string]kernel.Set, op kernel.Op, err error) error {
 	if op.Verb == kernel.Delete && errors.Is(err, unix.ENOENT) {
 		return nil

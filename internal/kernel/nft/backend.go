@@ -41,7 +41,7 @@ func (b *Backend) Close() error { return b.conn.Close() }
 // Stats counts the requests since New.
 func (b *Backend) Stats() nlbatch.Stats { return b.conn.Stats() }
 
-// Table is the name of the table, of family inet.
+// Table is the name of the agent's table, in the family inet.
 const Table = wire.TableName
 
 // Exists reports whether the table exists.

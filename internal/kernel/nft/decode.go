@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nft/wire"
 )
 
-// List reads the rules of every family in the format of iptables. Other programs' rules are listed with a condition of an unknown kind.
+// List reads the rules of every family in the format of iptables. Other programs' rules are listed with an unknown condition.
 func (b *Backend) List(ctx context.Context) (map[inet.Family]kernel.RuleListing, error) {
 	listings := map[inet.Family]kernel.RuleListing{}
 	for _, f := range b.families {

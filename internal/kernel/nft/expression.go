@@ -190,7 +190,7 @@ func (e *expressions) mark(mask, xor uint32) {
 	})
 }
 
-// icmpCodes maps rejections to codes of ICMP "destination unreachable".
+// icmpCodes maps rejections to codes of ICMP "destination unreachable" messages.
 var icmpCodes = map[kernel.Reject]uint8{kernel.ProtocolUnreachable: 2, kernel.PortUnreachable: 3, kernel.PortUnreachable6: 4}
 
 func (e *expressions) reject(v kernel.Reject) error {

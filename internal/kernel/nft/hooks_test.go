@@ -89,7 +89,7 @@ func TestAlteredHooks(t *testing.T) {
 		nft(t, command)
 		now, sumsNow := a.read(t)
 		if cmp.Equal(before[f], now[f], opaque) || sums[f] == sumsNow[f] {
-			t.Errorf("%s: rules are equal: %t, summaries: %t", command, cmp.Equal(before[f], now[f], opaque), sums[f] == sumsNow[f])
+			t.Errorf("%s: rules are equal: %t, summaries are equal: %t", command, cmp.Equal(before[f], now[f], opaque), sums[f] == sumsNow[f])
 		}
 		apply(t, a.rules, kernel.Op{Verb: kernel.Ensure, Object: a.sets[f]})
 		now, _ = a.read(t)
@@ -105,7 +105,7 @@ func TestAlteredHooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left, err := a.rules.altered(t.Context(), chains); err != nil || left.family(f) || len(chains) != len(all) {
-			t.Errorf("%s leaves %v, %v, %d of %d chains", command, left, err, len(chains), len(all))
+			t.Errorf("after the repair of %s: altered %v, error %v, %d of %d chains", command, left, err, len(chains), len(all))
 		}
 	}
 }
@@ -115,6 +115,6 @@ func TestSummaryIgnoresOtherTables(t *testing.T) {
 	_, before := a.read(t)
 	nft(t, "add table inet other")
 	if _, now := a.read(t); !cmp.Equal(before, now) {
-		t.Errorf("sums before %v, now %v", before, now)
+		t.Errorf("hashes before %v, now %v", before, now)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // replaceSet changes the parameters of a set. The kernel cannot do that, so one transaction deletes the set and creates it again with the
-// members that fit. It also recreates the rules that look the set up, from the expressions that the kernel returned. Each packet sees
+// members that fit. It also recreates the rules that look up the set, from the expressions that the kernel returned. Each packet sees
 // either the old or the new set and rules.
 func (b *Backend) replaceSet(ctx context.Context, want kernel.Set) error {
 	sets, err := b.named(ctx, []string{want.Name})
@@ -58,7 +58,7 @@ func (b *Backend) keeping(ctx context.Context, have, want kernel.Set, replace []
 	return slices.Concat(flushes, replace, rules), err
 }
 
-// users returns the requests that empty each chain with a rule that looks a set up, and the requests that refill the chain.
+// users finds the chains with rules that look up a set. It returns the requests that empty these chains, and the requests that refill them.
 func (b *Backend) users(ctx context.Context, set string) (flushes, rules []nlbatch.Request, err error) {
 	chains, err := b.conn.Chains(ctx)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// baseChains correspond to the built-in chains of iptables. A nat chain runs right before the nat chain of iptables (-100 and 100), because the first
-// translation of a connection counts. A filter chain runs right before the filter chains of firewalls (0), so that it sees all packets.
+// baseChains correspond to the built-in chains of iptables. A nat chain runs right before the nat chain of iptables (-100 and 100),
+// because only the first translation of a connection takes effect. A filter chain runs right before the filter chains of firewalls (0),
+// so that it sees all packets.
 var baseChains = map[kernel.ChainID]wire.Hook{
 	{Table: "mangle", Chain: "PREROUTING"}: {Type: "filter", Number: unix.NF_INET_PRE_ROUTING, Priority: -150},
 	{Table: "mangle", Chain: "INPUT"}:      {Type: "filter", Number: unix.NF_INET_LOCAL_IN, Priority: -150},

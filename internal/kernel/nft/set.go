@@ -27,8 +27,8 @@ func keyOf(s kernel.Set) (wire.Key, error) {
 	return nil, fmt.Errorf("type %q is not supported", s.Type)
 }
 
-// flagsOf sets EVAL for hash tables, although no rule adds elements. Only with this flag does a table grow as needed, up to its size.
-// Without the flag, the kernel allocates memory for the maximum size up front.
+// flagsOf sets EVAL for hash tables, although no rule adds elements. With this flag, a table grows as needed, up to its maximum size.
+// Without it, the kernel allocates memory for the maximum size up front.
 func flagsOf(t kernel.SetType) uint32 {
 	if t == kernel.HashIPPortNet {
 		return unix.NFT_SET_INTERVAL
@@ -92,9 +92,9 @@ func checkElement(s kernel.Set, e kernel.Element) error {
 	case !ofFamily(e.Addr):
 		return fmt.Errorf("its address is not %s", s.Family)
 	case (e.Protocol != 0) != (s.Type != kernel.HashIP) || e.Protocol == 0 && e.Port != 0:
-		return fmt.Errorf("its port does not fit a set %s", s.Type)
+		return fmt.Errorf("its port does not fit a set of type %s", s.Type)
 	case e.Addr2.IsValid() != second || second && !ofFamily(e.Addr2) || (e.Bits2 != 0) != (s.Type == kernel.HashIPPortNet):
-		return fmt.Errorf("its second address does not fit a set %s", s.Type)
+		return fmt.Errorf("its second address does not fit a set of type %s", s.Type)
 	case s.Type == kernel.HashIP && e.Addr.IsUnspecified():
 		return errors.New("it has a null address")
 	}
@@ -139,7 +139,7 @@ func decodeElement(s kernel.Set, listed wire.Element) (e kernel.Element, err err
 	return e, errElement
 }
 
-// elementRequest returns one request for elements of one set, at most wire.MaxElements.
+// elementRequest returns one request for at most wire.MaxElements elements of one set.
 func elementRequest(msg, flags uint16, s kernel.Set, elements ...kernel.Element) (nlbatch.Request, error) {
 	var errs []error
 	encoded := make([]wire.Element, len(elements))

@@ -85,7 +85,7 @@ func (s *Summarizer) findSets(ctx context.Context) error {
 }
 
 // sumRules hashes the chains and rules of each family, in order. A changed rule has a new handle. The hash skips the netfilter header of
-// each message: its generation number also changes with other tables.
+// each message: its generation number also changes when other tables change.
 func (s *Summarizer) sumRules(ctx context.Context) (map[inet.Family]uint64, error) {
 	chains, err := s.readable(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestMembersWhileOthersWrite(t *testing.T) {
 		t.Errorf("found %d of %d, %t: %v", len(found), len(unseen), exists, err)
 	}
 	for range 250 {
-		b.conn.Meanwhile() // the other program does not write forever
+		b.conn.Meanwhile() // the other program stops writing
 	}
 	if _, members, err := b.ReadSets(t.Context(), "S"); err != nil || len(members["S"]) < many {
 		t.Errorf("read %d of %d members: %v", len(members["S"]), many, err)

@@ -17,7 +17,7 @@ type Request struct {
 	Payload []byte
 }
 
-// Message is one response of the kernel, without its netlink header.
+// Message is one response from the kernel, without its netlink header.
 type Message struct {
 	Type    uint16
 	Payload []byte
@@ -72,7 +72,7 @@ func (c *Conn) Do(ctx context.Context, reqs []Request) []error {
 	return c.all(ctx, reqs, ackCost, func(int, Message) {})
 }
 
-// Get sends requests, other than dumps, whose responses are messages.
+// Get sends requests, other than dumps, and returns the messages of each response.
 func (c *Conn) Get(ctx context.Context, reqs []Request) ([][]Message, []error) {
 	answers := make([][]Message, len(reqs))
 	errs := c.all(ctx, reqs, answerCost, func(i int, m Message) {

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table
-// changed during the dump: the result is unusable, and the caller may retry. The kernel does not detect this for
-// every table, for example not for IPVS.
+// Dump sends one dump request and returns the payloads of the response. ErrDumpInterrupted means that the table changed during the dump:
+// the result is unusable, and the caller may retry. The kernel cannot detect this for some tables, such as the IPVS table.
 func (c *Conn) Dump(ctx context.Context, req Request) ([][]byte, error) {
 	var all copies
 	if err := c.Walk(ctx, req, all.keep); err != nil {

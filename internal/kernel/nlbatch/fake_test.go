@@ -82,7 +82,7 @@ func datagram(typ, flags uint16, seq uint32, payload []byte) []byte {
 	return appendPadding(b, len(payload))
 }
 
-// ack is an acknowledgement, or a refusal with an explanation, as the kernel sends it under NETLINK_CAP_ACK.
+// ack is an acknowledgement, or a refusal with an explanation, as the kernel sends it with NETLINK_CAP_ACK.
 func ack(h header, errno unix.Errno, text string) []byte {
 	payload := binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno)))
 	payload = append(payload, make([]byte, unix.SizeofNlMsghdr)...)

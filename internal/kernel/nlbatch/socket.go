@@ -75,7 +75,7 @@ func (s *netlinkSocket) send(b []byte) error {
 	return nil
 }
 
-// makeRoom makes the send buffer large enough for one message: a transaction cannot be divided. The kernel doubles the number.
+// makeRoom makes the send buffer large enough for one message: a transaction cannot be divided. The kernel doubles the requested size.
 func (s *netlinkSocket) makeRoom(size int) error {
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size) == nil {
 		return nil

@@ -18,8 +18,8 @@ type Subscription struct {
 	buf  []byte
 }
 
-// Subscribe subscribes to the groups of a bit mask, in the network namespace of the calling thread. filter drops events in the kernel; nil drops
-// none. The receive buffer has this size if the process has CAP_NET_ADMIN; otherwise more events are lost.
+// Subscribe subscribes to the groups of a bit mask, in the network namespace of the calling thread. filter drops events in the kernel; nil
+// drops none. Without CAP_NET_ADMIN, the receive buffer is smaller than requested, and more events are lost.
 func Subscribe(protocol int, groups uint32, buffer int, filter *unix.SockFprog) (*Subscription, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package node answers the questions of the page about one node: it joins the agent's view with the kernel's counters, and remembers the
+// Package node answers the page's questions about one node. It combines the agent's view with the kernel's counters, and records the
 // traffic of the last hour while the command runs.
 //
 // May import: doctor, explain, finding, inspect, kernel, ui and view.

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// minutes is how many minutes an hour remembers.
+	// minutes is how many minutes a series covers.
 	minutes = 60
-	// maxSeries bounds the memory to 40 MB. Idle virtual servers and endpoints need no series.
+	// maxSeries limits memory use to 40 MB. Idle virtual servers and endpoints need no series.
 	maxSeries = 50_000
 )
 
@@ -34,13 +34,13 @@ type place struct {
 	endpoint netip.AddrPort
 }
 
-// series is a ring of minutes. Minute n is at n%minutes; those from last-minutes+1 to last are valid.
+// series is a ring of minutes. Minute n is at index n%minutes. The minutes from last-minutes+1 to last are valid.
 type series struct {
 	last int64
 	ring [minutes]Minute
 }
 
-// advance makes now the last minute.
+// advance moves the last minute to now.
 func (s *series) advance(now int64) {
 	for s.last = max(s.last, now-minutes); s.last < now; {
 		s.last++
@@ -48,17 +48,17 @@ func (s *series) advance(now int64) {
 	}
 }
 
-// hour remembers the traffic of the last hour, minute by minute.
+// hour records the traffic of the last hour, minute by minute.
 type hour struct {
 	now    int64 // the current minute
 	series map[place]*series
-	// left counts the places that had traffic but no room.
+	// left counts the places that had traffic but got no series, because maxSeries was reached.
 	left int
 }
 
 func newHour() *hour { return &hour{series: map[place]*series{}} }
 
-// add adds the traffic between two readings to the minute of the second.
+// add adds the traffic between two readings to the minute of the second reading.
 func (h *hour) add(at time.Time, before, now inspect.Counts) {
 	if minute := at.Unix() / 60; minute != h.now {
 		h.now = minute
@@ -68,7 +68,7 @@ func (h *hour) add(at time.Time, before, now inspect.Counts) {
 	for key, traffic := range now {
 		was, known := before[key]
 		if !known {
-			continue // when its traffic began is unknown
+			continue // the start of its traffic is unknown
 		}
 		h.addTo(place{server: key}, was.Counters, traffic.Counters)
 		for addr, d := range traffic.Endpoints {
@@ -104,7 +104,7 @@ func (h *hour) prune() {
 	}
 }
 
-// of returns the last hour of a place, the oldest minute first.
+// of returns the traffic of a place in the last hour, the oldest minute first.
 func (h *hour) of(at place) [minutes]Minute {
 	var out [minutes]Minute
 	s := h.series[at]

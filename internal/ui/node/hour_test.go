@@ -21,8 +21,8 @@ func endpoint(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 8080)
 }
 
-// TestHourIsTheSumOfItsMinutes: whatever the pauses between readings, and whichever virtual servers come, go and restart their counters, the
-// hour of each place has the traffic of its last 60 minutes and nothing older.
+// TestHourIsTheSumOfItsMinutes: an hour contains exactly the traffic of the last 60 minutes, even if readings are irregular, and if virtual
+// servers appear, disappear or restart their counters.
 func TestHourIsTheSumOfItsMinutes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHour()
@@ -73,7 +73,7 @@ func add(model map[place]map[int64]float32, at place, minute int64, n uint64) {
 	model[at][minute] += float32(n)
 }
 
-// TestHourIsBounded: a node with more busy endpoints than there is room for keeps the first ones, counts the others, and forgets idle ones.
+// TestHourIsBounded: if there are more busy endpoints than series, the rest are only counted. Endpoints that are idle for an hour lose their series.
 func TestHourIsBounded(t *testing.T) {
 	h := newHour()
 	reading := func(first, n int, connections uint64) inspect.Counts {

@@ -28,14 +28,14 @@ type Sources struct {
 }
 
 const (
-	// While somebody looks at the page, the counters are read every few seconds, otherwise every minute.
+	// The counters are read every few seconds while the page is in use, and every minute otherwise.
 	watchedInterval = 5 * time.Second
 	idleInterval    = time.Minute
-	// watchedFor is the time after a question for which somebody looks.
+	// watchedFor is how long the page counts as in use after a request.
 	watchedFor = 30 * time.Second
-	// effort is the largest share of the time that reading may take, 1 in 20.
+	// Reading may use at most 1/effort of the time.
 	effort = 20
-	// keepView is how long a view of all Services is used, because the agent's answer may be large.
+	// keepView is how long a view of all Services is reused, because the agent's response may be large.
 	keepView = 10 * time.Second
 )
 
@@ -44,11 +44,11 @@ type Node struct {
 	src Sources
 	now func() time.Time
 
-	asked chan struct{} // a question wakes the reader
+	asked chan struct{} // a request wakes the reader
 
 	mu      sync.Mutex
 	started time.Time
-	watched time.Time // the time of the last question
+	watched time.Time // the time of the last request
 	before  inspect.Counts
 	latest  inspect.Counts
 	at      time.Time
@@ -60,7 +60,7 @@ type Node struct {
 	all     *whole
 }
 
-// whole is what the node knows of all Services.
+// whole is the state of all Services at one time.
 type whole struct {
 	view     *view.View
 	silence  string
@@ -69,7 +69,7 @@ type whole struct {
 	took     time.Duration
 }
 
-// New returns a Node. Run reads its counters.
+// New returns a Node that reads no counters until Run is called.
 func New(src Sources) *Node {
 	return &Node{src: src, now: time.Now, asked: make(chan struct{}, 1), started: time.Now(), hour: newHour()}
 }
@@ -85,7 +85,7 @@ func (n *Node) Run(ctx context.Context) {
 	}
 }
 
-// pause waits for the time of the next reading, at least for the given time.
+// pause waits until the next reading is due, but at least for the given time.
 func (n *Node) pause(ctx context.Context, least time.Duration) {
 	idle := time.NewTimer(max(idleInterval, least))
 	defer idle.Stop()
@@ -109,7 +109,7 @@ func (n *Node) pause(ctx context.Context, least time.Duration) {
 	}
 }
 
-// take takes a reading.
+// take processes a reading.
 func (n *Node) take(counts inspect.Counts, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,10 +154,10 @@ func (n *Node) document(ctx context.Context, q ui.Question) (any, error) {
 	case "doctor":
 		return n.src.Doctor(ctx)
 	}
-	return nil, fmt.Errorf("%q is not a question; ask for overview, service, changes, explain or doctor", q.Ask)
+	return nil, fmt.Errorf("unknown request %q; use overview, service, changes, explain or doctor", q.Ask)
 }
 
-// everything returns all Services. It asks the agent again after a time that grows with the time that the answer takes.
+// everything returns all Services. It reuses the last result for a while, and longer if the agent is slow to respond.
 func (n *Node) everything(ctx context.Context) (*whole, error) {
 	n.viewing.Lock()
 	defer n.viewing.Unlock()

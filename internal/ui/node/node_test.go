@@ -21,8 +21,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// world is a node with Services s0, s1, ... of two endpoints each. Between two readings, service i gets i connections, of which endpoint 1 gets
-// all but one.
+// world is a node with Services s0, s1, ... with two endpoints each. Between two readings, Service i receives i connections, all but one of
+// them on endpoint 1.
 type world struct {
 	services, views int
 	readings        atomic.Int64
@@ -109,7 +109,7 @@ func names(rows []Row) string {
 	return strings.Join(all, " ")
 }
 
-// TestOverview: rows are filtered by words, sorted and limited, and the agent is not asked again for each question.
+// TestOverview: rows are filtered by words, sorted and limited. Not every request queries the agent again.
 func TestOverview(t *testing.T) {
 	w := &world{services: 12}
 	n := w.node()
@@ -141,7 +141,7 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// TestTraffic: the traffic of a Service and of the node is that of the latest two readings, and of the last hour.
+// TestTraffic: the overview shows the traffic between the latest two readings and in the last hour, for each Service and for the node.
 func TestTraffic(t *testing.T) {
 	w := &world{services: 12}
 	n := w.node()
@@ -158,11 +158,11 @@ func TestTraffic(t *testing.T) {
 		t.Errorf("all: %+v", o.Measured)
 	}
 	if w.views > 2 {
-		t.Errorf("the agent was asked for all Services %d times at once", w.views)
+		t.Errorf("the agent was asked for all Services %d times", w.views)
 	}
 }
 
-// TestService: an endpoint's share is that of the last hour's connections, beside its share of the weights.
+// TestService: the answer contains each endpoint's share of the last hour's connections and its share of the weights.
 func TestService(t *testing.T) {
 	w := &world{services: 12}
 	n := w.node()
@@ -189,7 +189,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestSilence: without an agent, or without counters, the overview says so, and is not well.
+// TestSilence: if the agent does not respond or the counters cannot be read, the overview reports it, and its verdict is not well.
 func TestSilence(t *testing.T) {
 	w := &world{services: 2, silence: "no kube-ipvs agent responds", unread: "not permitted"}
 	n := w.node()
@@ -205,7 +205,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestReadsOftenWhileWatched: the counters are read every minute, and every five seconds while somebody looks; a slow reading is repeated less often.
+// TestReadsOftenWhileWatched: the counters are read every minute, and every five seconds while the page is in use. Slow readings are less frequent.
 func TestReadsOftenWhileWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{services: 1}
@@ -227,7 +227,7 @@ func TestReadsOftenWhileWatched(t *testing.T) {
 			got += rest(5 * time.Second)
 		}
 		if got < 11 || got > 13 {
-			t.Errorf("%d readings in a minute in which somebody looked", got)
+			t.Errorf("%d readings in a minute in which the page was in use", got)
 		}
 		w.slow.Store(int64(3 * time.Second))
 		if got := rest(10 * time.Minute); got > 11 {
@@ -237,7 +237,7 @@ func TestReadsOftenWhileWatched(t *testing.T) {
 	})
 }
 
-// TestStages: the latency of changes is that of incremental syncs only.
+// TestStages: only incremental syncs count toward the latency of changes.
 func TestStages(t *testing.T) {
 	var entries []*view.PastSync
 	for i := range 100 {

@@ -19,12 +19,12 @@ import (
 const (
 	maxChanges  = 200
 	maxProblems = 200
-	// maxRows is the largest number of Services in an answer, defaultRows the usual one.
+	// maxRows is the maximum number of Services in an answer, and defaultRows the default.
 	maxRows     = 1000
 	defaultRows = 100
 )
 
-// Overview is the document of the question overview.
+// Overview is the answer to the question "overview".
 type Overview struct {
 	view.Header
 	Time time.Time `json:"time"`
@@ -44,10 +44,10 @@ type Overview struct {
 
 // Measured describes the readings of the counters, and the node's traffic.
 type Measured struct {
-	// Since is when the command began to read. Error is the reason why the counters cannot be read.
+	// Since is the time at which the command started reading them. Error is the reason why the counters cannot be read.
 	Since time.Time `json:"since"`
 	Error string    `json:"error,omitempty"`
-	// Left counts the virtual servers and endpoints whose last hour is not remembered, because there are too many.
+	// Left counts the virtual servers and endpoints whose traffic is not recorded, because there are too many.
 	Left int             `json:"left,omitempty"`
 	Now  inspect.Traffic `json:"now"`
 	Hour []Minute        `json:"hour"`
@@ -60,7 +60,7 @@ type Rows struct {
 	Items    []Row `json:"items"`
 }
 
-// Row is a Service.
+// Row describes one Service.
 type Row struct {
 	Service   string             `json:"service"`
 	Kinds     []view.Kind        `json:"kinds"`
@@ -170,7 +170,7 @@ func rowOf(s view.Service) Row {
 	return row
 }
 
-// orders compare rows, the more interesting one first. Rows that are equal are sorted by name.
+// orders contains the sort orders of rows. Rows that compare equal are sorted by name.
 var orders = map[string]func(a, b Row) int{
 	"connections": func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Traffic.Connections, a.Traffic.Connections), cmp.Compare(b.Active, a.Active))
@@ -194,7 +194,7 @@ func compare(a, b bool) int {
 	return -1
 }
 
-// choose filters, sorts and limits the rows, and adds the last hour to the rest.
+// choose filters, sorts and limits the rows, and adds the last hour to the remaining rows.
 func (r *Rows) choose(filter string, order func(a, b Row) int, limit int, n *Node) {
 	r.Count = len(r.Items)
 	words := strings.Fields(strings.ToLower(filter))

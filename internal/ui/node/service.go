@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ServiceDocument is the document of the question service.
+// ServiceDocument is the answer to the question "service".
 type ServiceDocument struct {
 	view.Header
 	Time      time.Time      `json:"time"`
@@ -23,12 +23,12 @@ type ServiceDocument struct {
 	Frontends []FrontendLoad `json:"frontends"`
 }
 
-// FrontendLoad is a frontend with its traffic.
+// FrontendLoad is a frontend and its traffic.
 type FrontendLoad struct {
 	view.Frontend
 	Now  inspect.Traffic `json:"now"`
 	Hour []Minute        `json:"hour"`
-	// Flows lead to the endpoints of the frontend, in the same order.
+	// Flows contains a flow for each endpoint of the frontend, in the same order.
 	Flows []Flow `json:"flows"`
 }
 
@@ -36,7 +36,8 @@ type FrontendLoad struct {
 type Flow struct {
 	Address netip.AddrPort  `json:"address"`
 	Now     inspect.Traffic `json:"now"`
-	// Total is the traffic of the last hour. Share is the share of its new connections, WeightShare the share of the weights; from 0 to 1.
+	// Total is the traffic of the last hour. Share is the endpoint's share of the new connections in that hour, and WeightShare its share
+	// of the weights. Both range from 0 to 1.
 	Total       Minute   `json:"total"`
 	Share       float64  `json:"share"`
 	WeightShare float64  `json:"weightShare"`
@@ -49,7 +50,7 @@ func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error
 	case err != nil:
 		return ServiceDocument{}, err
 	case v == nil:
-		return ServiceDocument{}, fmt.Errorf("only the agent knows Services: %s", silence)
+		return ServiceDocument{}, fmt.Errorf("the agent is needed to show a Service: %s", silence)
 	}
 	list, err := n.src.Services(ctx, v)
 	if err != nil {

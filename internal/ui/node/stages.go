@@ -15,7 +15,7 @@ type Stage struct {
 	Max    float64 `json:"max"`
 }
 
-// stages returns the latency of each stage of the syncs that changes in the cluster caused.
+// stages returns the latency of each stage, for the syncs that changes in the cluster caused.
 func stages(entries []*view.PastSync) []Stage {
 	parts := []struct {
 		name string

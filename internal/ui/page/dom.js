@@ -1,8 +1,8 @@
-// Elements, and the form of numbers. Text from the cluster becomes text nodes only, never HTML.
+// Elements and number formats. Text from the cluster becomes text nodes, never HTML.
 
 const svgTags = new Set(['svg', 'path', 'rect', 'circle', 'line', 'text', 'g', 'title']);
 
-// h returns an element. Attributes whose value is null are left out; functions listen to the event of that name.
+// h returns an element. Attributes whose value is null are left out; a function becomes the listener for the event of that name.
 export function h(tag, attributes = {}, ...children) {
   const element = svgTags.has(tag) ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -37,7 +37,7 @@ export function seconds(s) {
 
 export const percent = (share) => (share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0) + ' %';
 
-// ago returns how long before now a time is.
+// ago returns how long ago a time was.
 export function ago(time, now = Date.now()) {
   const s = Math.max(0, (now - new Date(time)) / 1000);
   for (const [size, unit] of [[86400, 'd'], [3600, 'h'], [60, 'min']]) if (s >= size) return Math.floor(s / size) + ' ' + unit + ' ago';

@@ -1,4 +1,4 @@
-// Pictures: the traffic of an hour, the flows of a frontend, and the way of a packet.
+// Pictures: the traffic of an hour, the flows of a frontend, and the path of a packet.
 import { h, count, bytes, percent } from './dom.js';
 
 // curve returns the points of a series in a rectangle.
@@ -14,7 +14,7 @@ export function spark(minutes) {
     h('path', { class: 'area', d: 'M0,20 L' + points.join(' ') + ' L118,20 Z' }), h('path', { class: 'curve', d: 'M' + points.join(' L') }));
 }
 
-// hour draws one quantity of an hour with a scale.
+// hour draws one quantity over the last hour, with a scale.
 export function hour(minutes, of, title, show) {
   const values = minutes.map(of), most = Math.max(...values), width = 560, height = 110;
   const points = curve(values, width, height, most);
@@ -55,7 +55,7 @@ export function flows(frontend) {
 const dots = { Ready: '', Served: '', SlowStart: 'warn', Serving: 'warn', Draining: 'warn', Stopped: 'warn', Pending: 'warn', Excluded: 'warn' };
 const dot = (state) => dots[state] ?? 'idle';
 
-// stagesOf groups the steps of an explanation by the place where the kernel decides.
+// stagesOf groups the steps of an explanation by the place in the kernel.
 export function stagesOf(explanation) {
   const stages = [];
   for (const step of explanation.steps) {
@@ -67,14 +67,14 @@ export function stagesOf(explanation) {
   return stages;
 }
 
-// way draws the stages as stations of a line that ends where the packet stops.
+// way draws the stages as stations on a line that ends where the packet stops.
 export function way(explanation) {
   const stations = [{ at: explanation.from || 'any client', verdict: 'passes' }, ...stagesOf(explanation)];
   const stop = stations.findIndex((s) => s.verdict === 'stops');
   const ends = explanation.endpoints.length;
   stations.push({ at: ends === 1 ? '1 endpoint' : ends + ' endpoints', verdict: ends > 0 && explanation.verdict !== 'stops' ? 'passes' : 'idle' });
   const step = 118, width = stations.length * step;
-  return h('div', { class: 'scroll' }, h('svg', { viewBox: `0 0 ${width} 92`, width, height: 92, role: 'img', 'aria-label': `the way of the packet: ${stations.map((s) => s.at + ' ' + s.verdict).join(', ')}` },
+  return h('div', { class: 'scroll' }, h('svg', { viewBox: `0 0 ${width} 92`, width, height: 92, role: 'img', 'aria-label': `the path of the packet: ${stations.map((s) => s.at + ' ' + s.verdict).join(', ')}` },
     stations.slice(1).map((s, i) => h('line', { class: 'way' + (explanation.verdict === 'stops' && (stop < 0 || i >= stop) ? ' cut' : ''), x1: i * step + 59, x2: (i + 1) * step + 59, y1: 30, y2: 30 })),
     stations.map((s, i) => {
       const x = i * step + 59, name = short(s.at, 17);

@@ -1,10 +1,10 @@
-// Routes, questions and keys.
+// Routes, requests and keys.
 import { h } from './dom.js';
 import * as views from './views.js';
 
 const $ = (id) => document.getElementById(id);
 const tabs = ['overview', 'services', 'explain', 'changes', 'problems'];
-const every = 5000; // milliseconds between two questions
+const every = 5000; // milliseconds between two requests
 const list = { filter: '', sort: 'connections', limit: 100 };
 let node = '', chosen = -1, diagnosis = null, round = 0;
 
@@ -31,7 +31,7 @@ function setVerdict(o) {
   document.title = `${o.node ? o.node.name : node} ${o.verdict} - kube-ipvs`;
 }
 
-// pages draw a view. first is true if the user has just come to it.
+// Each page draws a view. first is true if the user has just opened it.
 const pages = {
   async overview() { const o = await ask('overview'); return () => { setVerdict(o); show(views.overview(o)); }; },
   async services(_, first) {
@@ -56,7 +56,7 @@ async function draw(first) {
   for (const a of document.querySelectorAll('nav a')) a.toggleAttribute('aria-current', a.hash === '#/' + (view === 'service' ? 'services' : view));
   try {
     const update = await (pages[view] || pages.overview)(argument, first);
-    if (current !== round) return; // the user has gone on
+    if (current !== round) return; // the user has opened another view
     $('error').hidden = true;
     const y = scrollY;
     update();

@@ -1,4 +1,4 @@
-// The views. Each is a function of answers and returns an element.
+// The views. Each one is a function that turns answers into an element.
 import { h, pill, table, count, bytes, seconds, percent, ago, clock } from './dom.js';
 import { spark, hour, flows, stagesOf, way } from './pictures.js';
 
@@ -74,7 +74,7 @@ export function oneService(d) {
 }
 
 function endpoints(f) {
-  return table([['Endpoint', 'wide'], ['State', ''], ['Weight', 'number'], ['Active', 'number'], ['Conn/s', 'number'], ['Connections', 'number'], ['In', 'number'], ['Out', 'number'], ['Share of the connections, and of the weights', 'wide']],
+  return table([['Endpoint', 'wide'], ['State', ''], ['Weight', 'number'], ['Active', 'number'], ['Conn/s', 'number'], ['Connections', 'number'], ['In', 'number'], ['Out', 'number'], ['Share of connections and of weights', 'wide']],
     f.endpoints.map((e, i) => {
       const flow = f.flows[i];
       return { cells: [h('div', {}, e.pod || e.address, h('div', { class: 'soft mono' }, `${e.address} ${e.node || ''} ${e.zone || ''}`)), h('span', {}, pill(e.state), e.since ? ' ' + ago(e.since) : ''),
@@ -88,7 +88,7 @@ export function explanation(list) {
     h('p', {}, pill(e.verdict), ' ', e.kind || '', e.connection ? ', the connection from ' + e.connection : ''), e.reasons.length > 0 && h('ul', {}, e.reasons.map((r) => h('li', {}, r))), way(e),
     stagesOf(e).map((stage) => h('div', {}, h('h3', {}, stage.at), stage.steps.map((s) => h('div', { class: 'step ' + s.verdict }, h('p', {}, s.message), h('p', { class: 'mono soft' }, s.object))))),
     e.endpoints.length > 0 && h('h3', {}, 'Endpoints'),
-    e.endpoints.length > 0 && table([['Endpoint', 'wide'], ['Node', ''], ['Weight', 'number'], ['It sees the client as', '']], e.endpoints.map((p) => ({ cells: [h('div', {}, p.pod || p.address, p.pod && h('div', { class: 'soft mono' }, p.address)), p.node || '', p.weight, p.source] }))))));
+    e.endpoints.length > 0 && table([['Endpoint', 'wide'], ['Node', ''], ['Weight', 'number'], ['Sees the client as', '']], e.endpoints.map((p) => ({ cells: [h('div', {}, p.pod || p.address, p.pod && h('div', { class: 'soft mono' }, p.address)), p.node || '', p.weight, p.source] }))))));
 }
 
 const names = (some) => some.items.slice(0, 3).join(', ') + (some.count > 3 ? ` and ${some.count - 3} more` : '');
@@ -111,14 +111,14 @@ function result(e) {
 }
 
 export function problems(o, diagnosis, runDoctor) {
-  return h('div', {}, card('Findings', o.findings.length ? o.findings.map(finding) : h('p', { class: 'soft' }, 'The agent is well.')),
+  return h('div', {}, card('Findings', o.findings.length ? o.findings.map(finding) : h('p', { class: 'soft' }, 'None.')),
     card('Problems of objects', o.problems.items.length ? h('ul', {}, o.problems.items.map((p) => h('li', {}, p))) : h('p', { class: 'soft' }, 'None.'), o.problems.count > o.problems.items.length && h('p', { class: 'soft' }, `${o.problems.count - o.problems.items.length} more are not shown.`)),
     card('Drift: what other programs changed, and the agent repaired', drift(o.agent)),
-    card('Doctor', h('p', { class: 'soft' }, 'doctor examines the node and follows packets to a sample of Services. It takes some seconds.'), h('button', { type: 'button', id: 'doctor', click: runDoctor }, 'Examine this node'), h('div', { id: 'diagnosis', 'aria-live': 'polite' }, diagnosis)));
+    card('Doctor', h('p', { class: 'soft' }, 'doctor examines the node and follows packets to a sample of Services. It takes a few seconds.'), h('button', { type: 'button', id: 'doctor', click: runDoctor }, 'Examine this node'), h('div', { id: 'diagnosis', 'aria-live': 'polite' }, diagnosis)));
 }
 
 function drift(agent) {
-  if (!agent) return h('p', { class: 'soft' }, 'Only the agent knows.');
+  if (!agent) return h('p', { class: 'soft' }, 'Unknown, because no agent responds.');
   return table([['Part', ''], ['Kind', ''], ['Differences', 'number'], ['Last', ''], ['Latest', 'wide']], agent.drifts.map((d) => ({ cells: [d.part, d.kind, d.count, ago(d.last), h('span', { class: 'mono' }, d.what.join('; '))] })), 'None since the agent started.');
 }
 

@@ -48,7 +48,7 @@ func newDirectory(path string, store *watch.Store, log *zap.Logger) *directory {
 	return &directory{path: path, log: log, reader: newManifestReader(store), files: make(map[string]*manifestFile)}
 }
 
-// If the directory cannot be read, all objects stay in force.
+// If the directory cannot be read, all objects remain in use.
 func (d *directory) scan() (changed bool, err error) {
 	names, err := manifestNames(d.path)
 	if err == nil && len(names) == 0 {
@@ -189,9 +189,9 @@ func (f *manifestFile) reject(name string, err error) (changed bool) {
 	return changed
 }
 
-// accept puts a new version of the file in force. Objects that a mistake may have removed keep their last good version:
+// accept makes a new version of the file take effect. Objects that a mistake may have removed keep their last good version:
 //
-//   - if a document cannot be parsed, all objects that the new version lacks, because that document may contain them
+//   - if a document cannot be parsed: all objects that the new version lacks, because that document may contain them
 //   - objects that have become unusable
 func (f *manifestFile) accept(parsed *manifest) {
 	current := make(map[model.ObjectRef]*watch.Record, len(parsed.records))
@@ -227,7 +227,7 @@ func noteKept(list []model.Problem, objects int) {
 	}
 }
 
-// If two files define one object, the first file by name wins.
+// If two files define the same object, the first file by name wins.
 func (d *directory) lists() map[model.Kind][]*watch.Record {
 	lists := map[model.Kind][]*watch.Record{model.KindService: nil, model.KindEndpointSlice: nil, model.KindNode: nil, model.KindFile: nil}
 	definedIn := make(map[model.ObjectRef]string)

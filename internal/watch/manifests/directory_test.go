@@ -39,7 +39,7 @@ func TestExtensionsInUpperCase(t *testing.T) {
 	}
 }
 
-// A file over the size limit is a Problem. Its size is determined without reading the file.
+// A file over the size limit is a Problem. The source checks the size without reading the file.
 func TestFileOverTheLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "huge.yaml")
 	write(t, path, "")

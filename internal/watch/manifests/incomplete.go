@@ -14,8 +14,8 @@ import (
 )
 
 // mayBeIncomplete reports whether the write of a version may still be in progress: the file was written in place, and the version lost
-// objects or parts of objects, or ends within a line. A file renamed over the old file is complete. If a document is invalid, accept
-// keeps the lost objects.
+// objects or parts of objects, or ends in the middle of a line. A file renamed over the old file is complete. If a document is invalid,
+// accept keeps the lost objects.
 func (f *manifestFile) mayBeIncomplete(parsed *manifest, data []byte, info fs.FileInfo) bool {
 	if f.info == nil || !os.SameFile(f.info, info) || len(parsed.problems) > 0 {
 		return false

@@ -69,7 +69,7 @@ func drawnManifest(random *rand.Rand, services int) string {
 }
 
 // TestPausingWriter writes random versions of a file in random pieces, with pauses. An object never loses anything that is in
-// both versions. Once the file is complete, its content is in force.
+// both versions. Once the file is complete, its content takes effect.
 func TestPausingWriter(t *testing.T) {
 	for seed := range uint64(30) {
 		follow(t, func(f *followed) {
@@ -132,7 +132,7 @@ func TestRemovalInPlace(t *testing.T) {
 	})
 }
 
-// TestRemovalByRename: a file renamed over another file is complete, so it takes effect without delay.
+// A file renamed over another file is complete, so it takes effect without delay.
 func TestRemovalByRename(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))
@@ -144,7 +144,7 @@ func TestRemovalByRename(t *testing.T) {
 	})
 }
 
-// TestUnreadableHeldVersion: the source retries the read at intervals, not continuously.
+// If a held version becomes unreadable, the source retries the read at intervals, not continuously.
 func TestUnreadableHeldVersion(t *testing.T) {
 	follow(t, func(f *followed) {
 		f.write(serviceYAML("api", "10.96.0.10") + "---\n" + serviceYAML("web", "10.96.0.20"))

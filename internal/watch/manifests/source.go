@@ -12,7 +12,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/watch"
 )
 
-// Source is the source that reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
+// Source reads Service, EndpointSlice and Node objects from the YAML and JSON files of a directory.
 //
 // Deleting a file deletes its objects, except for the last file: a directory without manifests looks like a volume that is not mounted,
 // so all objects stay. A file that contains only a comment means that there are no objects.
@@ -71,8 +71,8 @@ func (m *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads after notifications and at regular intervals until the context ends, one read at a time. A read that does not
-// end is a Problem. follow reports whether the last read has ended.
+// follow reads after notifications and at regular intervals until the context ends, one read at a time. A read that hangs is a Problem.
+// follow reports whether the last read has ended.
 func (m *Source) follow(ctx context.Context, events <-chan fsnotify.Event, lost <-chan error, read func() time.Duration) bool {
 	var settled, late <-chan time.Time
 	var ended chan time.Duration // nil while no read runs

@@ -122,7 +122,7 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// If poll is never, the source depends on notifications.
+// If poll is never, the source relies on notifications.
 func startManifests(t *testing.T, dir string, poll time.Duration) *Source {
 	t.Helper()
 	m := New(dir, "", zaptest.NewLogger(t))
@@ -265,7 +265,7 @@ func TestManifestsFollowConfigMap(t *testing.T) {
 	}
 }
 
-// A missing directory removes nothing. Polling finds the directory again when it exists.
+// A missing directory removes nothing. Polling finds the directory again once it exists.
 func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -286,7 +286,7 @@ func TestManifestsKeepObjectsOfMissingDirectory(t *testing.T) {
 	v.AwaitText(t, m, "directory exists again", "default/web [10.96.0.11] http=80/tcp")
 }
 
-// Until the directory has been read once, the source is not synced, because there may be objects.
+// Until the directory has been read once, the source is not synced, because the directory may contain objects.
 func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	m, v := startManifests(t, dir, 50*time.Millisecond), watchtest.NewView()
@@ -316,7 +316,7 @@ func TestManifestsNotSyncedWithoutDirectory(t *testing.T) {
 	v.AwaitText(t, m, "first manifest", "default/web [10.96.0.10] http=80/tcp")
 }
 
-// A change is found even if the size and the modification time stay the same.
+// A change is detected even if the size and the modification time stay the same.
 func TestManifestsFollowChangeWithinClockTick(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "web.yaml")
@@ -360,7 +360,7 @@ func TestLoadWithUnusualFiles(t *testing.T) {
 	}
 }
 
-// TestHungManifests: a read that does not end is a Problem until it ends. No other read starts, and Run does not wait for it.
+// A read that hangs is a Problem until it ends. No other read starts, and Run does not wait for it.
 func TestHungManifests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New("/manifests", "", zaptest.NewLogger(t))

@@ -18,11 +18,11 @@ mkdir -p /run/lock /run/netns
 mount --make-rshared / # volumes and network namespaces of pods are mounted by one program and used by others
 if grep -q 'User Mode Linux' /proc/cpuinfo; then
 	# This kernel has no clock speed, keyrings or BPF programs. The kubelet needs the clock speed and the limits of keyrings. runc
-	# restricts devices by BPF programs, unless it is rootless.
+	# restricts devices with BPF programs, unless it is rootless.
 	sed '/^bogomips/a cpu MHz\t\t: 1000.000' /proc/cpuinfo >/run/cpuinfo
 	mount --bind /run/cpuinfo /proc/cpuinfo
 	mkdir -p /run/sysctl/keys
-	cp -r /proc/sys/kernel/. /run/sysctl 2>/dev/null || true # some cannot be read
+	cp -r /proc/sys/kernel/. /run/sysctl 2>/dev/null || true # some files cannot be read
 	echo 1000000 >/run/sysctl/keys/root_maxkeys
 	echo 25000000 >/run/sysctl/keys/root_maxbytes
 	mount --bind /run/sysctl /proc/sys/kernel

@@ -72,7 +72,7 @@ func TestClientsLeaveAnEndpointThatIsGone(t *testing.T) {
 		t.Errorf("records %v, %v", records, err)
 	}
 	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
-		t.Errorf("the rule is left:\n%s", chain)
+		t.Errorf("the rule still exists:\n%s", chain)
 	}
 	mustApply(t, b, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: shop, Destination: endpoint(3, 1)}})
 	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
@@ -107,10 +107,10 @@ func TestForgetsWhileEndpointsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if chain := nft(t, "list", "chain", "inet", wire.TableName, affinity{key: shop}.name()); strings.Contains(chain, "gone") {
-		t.Errorf("rules are left:\n%s", chain)
+		t.Errorf("rules of removed endpoints still exist:\n%s", chain)
 	}
 	if records, err := f.records(t.Context(), kernel.ClientsMap(shop)); err != nil || len(records) > 0 {
-		t.Errorf("%d records are left, %v", len(records), err)
+		t.Errorf("%d records still exist, %v", len(records), err)
 	}
 	if have := mustRead(t, b)[shop]; have.Scheduler != "rr" || len(have.Destinations) != 2 {
 		t.Errorf("read %v", have)
@@ -262,7 +262,7 @@ func TestSharesOfConnections(t *testing.T) {
 		}
 	}
 	if few > 45 { // 15 on average; by chance, less than one run in a million exceeds this
-		t.Errorf("%d of %d connections, want 15", few, all)
+		t.Errorf("endpoints with a small weight got %d of %d connections, want about 15", few, all)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestPortBesideAllPorts(t *testing.T) {
 		mustApply(t, w.Balancer, kernel.Op{Verb: kernel.Create, Object: s}, kernel.Op{Verb: kernel.Create, Object: kernel.ServerDestination{Server: port, Destination: evil}})
 		for range 2 {
 			if a, b := w.ask("127.0.0.9", port), w.ask("127.0.0.9", wide); a != evil.Addr || b != theirs.Addr {
-				t.Errorf("flags %d: a client reaches %s, and at another port %s", flags, a, b)
+				t.Errorf("flags %d: a client reaches %s, and %s on another port", flags, a, b)
 			}
 		}
 		if have := mustRead(t, w.Balancer); have[port].Scheduler != "rr" || have[wide.AllPorts()].Scheduler != "rr" {
@@ -293,7 +293,7 @@ func TestFullMapOfClients(t *testing.T) {
 	w := newTown(t)
 	full, other := w.serve("10.96.0.1", 8), w.serve("10.96.0.2", 8)
 	if !w.keeps("127.0.0.9", full) {
-		t.Error("the first client moves")
+		t.Error("the first client changed its endpoint")
 	}
 	var all []entry
 	for i := range maxClients - 1 {

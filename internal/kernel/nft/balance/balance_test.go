@@ -66,15 +66,15 @@ func TestCostOfAnEndpoint(t *testing.T) {
 			from := (&frontend{}).with(server(c.persistent), endpoints(size, 100))
 			added := kernel.ServerDestination{Server: shop, Destination: endpoint(size+1, 100)}
 			if n, _ := written(t, from, kernel.Op{Verb: kernel.Create, Object: added}); n != c.add {
-				t.Errorf("affinity %t: %d operations to add an endpoint to %d, want %d", c.persistent, n, size, c.add)
+				t.Errorf("affinity %t: %d operations to add an endpoint to %d existing ones, want %d", c.persistent, n, size, c.add)
 			}
 			first := kernel.ServerDestination{Server: shop, Destination: endpoint(1, 100)}
 			if n, _ := written(t, from, kernel.Op{Verb: kernel.Delete, Object: first}); n != c.remove {
-				t.Errorf("affinity %t: %d operations to remove an endpoint of %d, want %d", c.persistent, n, size, c.remove)
+				t.Errorf("affinity %t: %d operations to remove one of %d endpoints, want %d", c.persistent, n, size, c.remove)
 			}
 			first.Weight = 0
 			if n, _ := written(t, from, kernel.Op{Verb: kernel.Update, Object: first}); n > 10 {
-				t.Errorf("affinity %t: %d operations to drain an endpoint of %d, want at most 10", c.persistent, n, size)
+				t.Errorf("affinity %t: %d operations to drain one of %d endpoints, want at most 10", c.persistent, n, size)
 			}
 		}
 	}
@@ -89,19 +89,19 @@ func TestGone(t *testing.T) {
 		t.Errorf("gone: %v, want %v", f.gone, want)
 	}
 	if read := goneIn(f.affinity().chains()[1].comments()); !slices.Equal(read, f.gone) {
-		t.Errorf("read from the chain: %v", read)
+		t.Errorf("removed endpoints read from the chain: %v", read)
 	}
 	if f = f.with(server(true), all[:1]); slices.Contains(f.gone, all[0].Addr) || f.forgetful {
-		t.Errorf("returned, but gone: %v", f.gone)
+		t.Errorf("an endpoint that was added again is still in gone: %v", f.gone)
 	}
 	if f = f.with(server(true), all).with(server(true), all[:1]); len(f.gone) > 0 || !f.forgetful {
 		t.Errorf("%d gone, forgetful %t", len(f.gone), f.forgetful)
 	}
 	if f = f.with(server(true), all[:2]); f.forgetful {
-		t.Error("forgets again")
+		t.Error("the frontend is still forgetful")
 	}
 	if f = f.with(server(false), all[2:]); len(f.gone) > 0 {
-		t.Errorf("without affinity: gone %v", f.gone)
+		t.Errorf("without affinity, gone is %v", f.gone)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestNamesOfChains(t *testing.T) {
 			t.Errorf("%s is mistaken for a chain of rules", name)
 		}
 		if !ownChain(f, name) || ownChain(other[f], name) {
-			t.Errorf("%s is not found again", name)
+			t.Errorf("%s is not recognized as a balancing chain of its family", name)
 		}
 	}
 	if ownChain(inet.IPv4, "nat-KUBE-SERVICES-4") {

@@ -14,7 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Balancer implements virtual servers and destinations with the maps of the table, for kernels without IPVS. It draws a random slot of the
+// Balancer implements virtual servers and destinations with the maps of the table, for kernels without IPVS. It picks a random slot of the
 // frontend, and conntrack translates the connection to the endpoint of that slot. It does not count connections.
 type Balancer struct {
 	conn     *wire.Conn
@@ -143,7 +143,8 @@ func (b *Balancer) reread(ctx context.Context, keys []kernel.ServerKey) (err err
 	return nil
 }
 
-// use changes the number of frontends that use the chains of f, and notifies the Forgetter if f has removed endpoints.
+// use changes the number of frontends that use the chains of f, and notifies the Forgetter if clients may still be assigned
+// to removed endpoints of f.
 func (b *Balancer) use(f *frontend, by int) {
 	if f == nil {
 		return
@@ -203,7 +204,7 @@ func keysOf(ops []kernel.Op) []kernel.ServerKey {
 	return slices.Collect(maps.Keys(keys))
 }
 
-// prepare computes the frontends after the operations. outdated is true if the known state does not fit an operation.
+// prepare computes the state of the frontends after the operations. outdated is true if an operation does not fit the known state.
 func (b *Balancer) prepare(ops []kernel.Op, chosen []int, errs []error) (changes []*change, outdated bool) {
 	byKey := map[kernel.ServerKey]*change{}
 	for _, i := range chosen {
@@ -267,7 +268,7 @@ func (w *change) old() *frontend {
 	return w.from.frontend
 }
 
-// maxTransaction is the largest size of a transaction, so that it fits into one send.
+// maxTransaction limits the size of a transaction, so that it fits into one send.
 const maxTransaction = 100 << 10
 
 // write writes the changes in transactions. If the kernel refuses some changes, it writes the others again.

@@ -27,7 +27,8 @@ func frontendsMap(f inet.Family) string { return fmt.Sprintf("frontends%d", f) }
 // slotsMap is the map from a frontend and a slot number to an endpoint.
 func slotsMap(f inet.Family) string { return fmt.Sprintf("slots%d", f) }
 
-// recordMap is the map from each frontend with affinity to the chain that records its clients. Other frontends return (see recordChain).
+// recordMap is the map from each frontend with affinity to the chain that records its clients. For some other frontends, it contains the
+// verdict "return" (see recordChain).
 func recordMap(f inet.Family) string { return fmt.Sprintf("record%d", f) }
 
 // Entrance returns the name of the chain to which rules send the packets of frontends.
@@ -54,8 +55,8 @@ func (c Chain) comments() []string {
 	return all
 }
 
-// picker describes the chain that draws a random endpoint, for all frontends with this number of slots. With 0 slots, it refuses
-// connections.
+// picker describes the chain that picks a random endpoint, for all frontends with this number of slots. With 0
+// slots, it refuses connections.
 type picker struct {
 	family inet.Family
 	slots  int
@@ -71,7 +72,7 @@ func (p picker) name() string {
 	return fmt.Sprintf("%s%d.%d", name, p.family, p.slots)
 }
 
-// affinity describes the chains of a frontend with session affinity, in which a client keeps its endpoint.
+// affinity describes the chains of a frontend with session affinity: each client keeps its endpoint.
 type affinity struct {
 	key     kernel.ServerKey
 	timeout uint32 // in seconds
@@ -95,18 +96,18 @@ func (k affinity) recordName() string {
 // clients is the prefix of the names of client maps.
 const clients = "clients"
 
-// maxClients is the size of a client map. Further clients get random endpoints.
+// maxClients is the size of a client map. If the map is full, new clients get random endpoints.
 const maxClients = 1 << 16
 
 type program struct{ wire.Program }
 
 func newProgram(f inet.Family) *program { return &program{wire.Program{Family: f}} }
 
-// The registers hold a key, from the first one on: address, protocol, port, and then a slot number or an endpoint.
+// The registers contain a key, starting with the first register: address, protocol, port, and then a slot number or an endpoint.
 func (p *program) words() uint32 { return wire.Address(p.Family).Length / 4 }
 func (p *program) third() uint32 { return wire.FirstKeyField + p.words() + 2 }
 
-// chosen is the register of the chosen endpoint. It comes after the largest key.
+// chosen is the register of the chosen endpoint. It follows the largest key.
 func (p *program) chosen() uint32 { return wire.FirstKeyField + 2*p.words() + 3 }
 
 func (p *program) frontend(allPorts bool) {
@@ -165,7 +166,7 @@ func (p *program) choose(by picker) {
 
 func (p *program) goTo(chain string) { p.Immediate(unix.NFT_GOTO, chain) }
 
-// portUnreachable contains codes of ICMP "destination unreachable".
+// portUnreachable contains codes of ICMP "destination unreachable" messages.
 var portUnreachable = map[inet.Family]uint8{inet.IPv4: 3, inet.IPv6: 4}
 
 func (p picker) chain() Chain {
@@ -185,10 +186,9 @@ func (p picker) chain() Chain {
 	}}
 }
 
-// chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a
-// random endpoint: nftables can neither look up the result of a map nor replace the data of an element. Later, the
-// agent deletes the elements and then these rules. No rule computes with the result of a map, because nft cannot
-// print that.
+// chains returns the chains of a frontend with affinity. One rule for each removed endpoint sends its clients to a random endpoint:
+// nftables can neither look up the result of a map nor replace the data of an element. Later, the agent deletes the elements and then these
+// rules. No rule computes with the result of a map, because nft cannot print such a rule.
 func (k affinity) chains() []Chain {
 	keep := Chain{Name: k.name()}
 	for _, a := range k.gone {

@@ -15,13 +15,13 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// firstIdle is the number of the first slot of endpoints with weight 0. The random numbers are smaller, so no packet gets these slots.
+// firstIdle is the number of the first slot of endpoints with weight 0. The random numbers are smaller, so these slots are never picked.
 const firstIdle = 1 << 31
 
-// sharedMaps creates the maps of a family that do not exist. They grow as needed.
+// sharedMaps creates the missing maps of a family. They grow as needed.
 func sharedMaps(f inet.Family) []nlbatch.Request {
 	frontend, chain := wire.Key{wire.Address(f), wire.Protocol, wire.Port}, wire.Key{{Type: unix.NFT_DATA_VERDICT}}
-	slot := append(slices.Clone(frontend), wire.Field{Type: 19, Length: 4}) // a mark: a number in host byte order
+	slot := append(slices.Clone(frontend), wire.Field{Type: 19, Length: 4}) // type mark: a number in host byte order
 	return []nlbatch.Request{
 		wire.Set(frontendsMap(f)).Create(0, wire.Layout{Key: frontend, Value: chain}),
 		wire.Set(recordMap(f)).Create(0, wire.Layout{Key: frontend, Value: chain}),
@@ -76,7 +76,7 @@ func parseFrontendKey(f inet.Family, b []byte) (k kernel.ServerKey, rest []byte,
 	return k, b[n+8:], nil
 }
 
-// Comments of elements hold data for which the maps have no fields.
+// Comments of elements contain data for which the maps have no fields.
 func frontendComment(f *frontend) string {
 	return fmt.Sprintf("%s %d %d %d %d %d", f.Scheduler, f.Flags, f.Timeout, f.MaskBits, len(f.slots), len(f.idle))
 }

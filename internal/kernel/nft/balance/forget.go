@@ -15,7 +15,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// maxRecords is the largest number of records in a transaction, so that it fits into one send.
+// maxRecords limits the number of records in a transaction, so that it fits into one send.
 const maxRecords = 400
 
 // left contains the frontends whose client maps may contain removed endpoints.

@@ -49,7 +49,7 @@ func TestBalancerRepairs(t *testing.T) {
 			}
 			mustApply(t, b, kernel.Op{Verb: kernel.Delete, Object: f.Server})
 			if left, err := b.conn.Table(t.Context()); err != nil || left.Exists {
-				t.Errorf("the table is left: %v", err)
+				t.Errorf("the table still exists: %v", err)
 			}
 		})
 	}

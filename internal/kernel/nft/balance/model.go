@@ -151,9 +151,9 @@ func (f *frontend) goneWithout(active []kernel.Destination) []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(gone), netip.AddrPort.Compare)
 }
 
-// apportion returns the number of slots of each destination: its weight, divided by the common divisor. If the sum is too large, apportion
-// scales the numbers down to the fewest slots with an error of at most a twentieth in each share. If that is not possible, it uses the
-// largest number of slots.
+// apportion returns the number of slots of each destination: its weight, divided by the greatest common divisor of all weights. If the sum
+// is too large, apportion scales the numbers down to the fewest slots with an error of at most a twentieth in each share. If that is not
+// possible, it uses the largest number of slots.
 func apportion(dests []kernel.Destination) []int {
 	weights, divisor, total := make([]int, len(dests)), uint32(0), 0
 	for _, d := range dests {
@@ -233,7 +233,7 @@ func place(have, dests []kernel.Destination, counts []int) []kernel.Destination 
 	return slots
 }
 
-// checkServer rejects what the kernel rejects with IPVS.
+// checkServer rejects what IPVS would reject.
 func checkServer(s kernel.Server) error {
 	if int(s.MaskBits) > s.Key.Family().Bits() {
 		return kernel.InvalidError{Reason: fmt.Errorf("the persistence mask has %d bits, but the address has %d", s.MaskBits, s.Key.Family().Bits())}

@@ -283,7 +283,7 @@ func (b *Balancer) getEntries(ctx context.Context, f inet.Family, asked []entry,
 	return nil
 }
 
-// CountIPv4 counts the IPv4 frontends, unless counting would cost too much now.
+// CountIPv4 counts the IPv4 frontends, unless counting is slow and the last count was recent.
 func (b *Balancer) CountIPv4(ctx context.Context) (int, error) {
 	name := frontendsMap(inet.IPv4)
 	sets, err := b.conn.Count(ctx, []string{name})

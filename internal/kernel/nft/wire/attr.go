@@ -68,7 +68,7 @@ func nested(b []byte) (Attrs, error) {
 // Text returns the value of a text attribute.
 func (a Attrs) Text(typ uint16) string { return nlbatch.String(a[typ]) }
 
-// number returns 0 without the attribute.
+// number returns 0 if the attribute is missing.
 func (a Attrs) number(typ uint16, err *error) uint32 {
 	v, has := a[typ]
 	if !has {

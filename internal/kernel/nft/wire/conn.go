@@ -76,7 +76,7 @@ func (c *Conn) dump(ctx context.Context, msg uint16, attrs []byte) ([][]byte, er
 	return tries[len(tries)-1], err
 }
 
-// Get looks single objects up. Objects that do not exist are absent from the result.
+// Get looks up single objects. Objects that do not exist are absent from the result.
 func (c *Conn) Get(ctx context.Context, reqs []nlbatch.Request) ([][]nlbatch.Message, error) {
 	answers, errs := c.conn.Get(ctx, reqs)
 	for _, err := range errs {
@@ -101,7 +101,7 @@ func (c *Conn) Generation(ctx context.Context) (generation uint32, err error) {
 	return generation, err
 }
 
-// Transact runs a transaction, and returns an error for each request. After any error, the kernel has changed nothing.
+// Transact runs a transaction, and returns an error for each request. If any request fails, the kernel changes nothing.
 func (c *Conn) Transact(ctx context.Context, reqs []nlbatch.Request) []error {
 	return c.conn.Transaction(ctx, begin, reqs, end)
 }
@@ -121,7 +121,7 @@ func (c *Conn) Commit(ctx context.Context, reqs []nlbatch.Request) error {
 	return nil
 }
 
-// TableName is the name of the table, of family inet.
+// TableName is the name of the agent's table, in the family inet.
 const TableName = "kube-ipvs"
 
 // Table is what the kernel reports about the table.

@@ -78,7 +78,7 @@ func (s Set) elements() []byte {
 	return nlbatch.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, string(s))
 }
 
-// Request adds, deletes or looks up elements, at most MaxElements.
+// Request adds, deletes or looks up at most MaxElements elements.
 func (s Set) Request(msg, flags uint16, elements ...Element) nlbatch.Request {
 	return request(msg, flags, nlbatch.AppendNest(s.elements(), unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
 		for _, e := range elements {

@@ -30,10 +30,10 @@ func TestCountingIsBounded(t *testing.T) {
 	began, later := time.Unix(1000, 0), time.Unix(1000, 500)
 	for took, want := range map[time.Duration]time.Time{countFree - 1: {}, 20 * time.Millisecond: began.Add(2 * time.Second)} {
 		if again := countAgain(began, took, time.Time{}); !again.Equal(want) {
-			t.Errorf("after %s: at %s", took, again)
+			t.Errorf("after a count of %s, the next count is at %s", took, again)
 		}
 	}
 	if again := countAgain(began, time.Second, later); again != later {
-		t.Errorf("nothing was counted; the next count is at %s", again)
+		t.Errorf("nothing was counted, but the next count was moved to %s", again)
 	}
 }

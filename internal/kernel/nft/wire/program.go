@@ -165,7 +165,7 @@ func (p *Program) Immediate(code int32, chain string) {
 	})
 }
 
-// Reject refuses a connection with a code of ICMP "destination unreachable".
+// Reject refuses a connection with an ICMP "destination unreachable" message that has this code.
 func (p *Program) Reject(code uint8) {
 	p.Add("reject", func(b []byte) []byte {
 		b = nlbatch.AppendBigUint32(b, unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)

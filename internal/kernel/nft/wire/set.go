@@ -13,8 +13,8 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/nlbatch"
 )
 
-// Field is a field of a key: its nft data type, which determines how nft prints elements, and its length in bytes, padded to
-// 4.
+// Field is a field of a key: its nft data type, which determines how nft prints elements, and its length in bytes,
+// padded to a multiple of 4.
 type Field struct{ Type, Length uint32 }
 
 // Protocol and Port are fields of keys.
@@ -151,7 +151,8 @@ const (
 	countFree = 5 * time.Millisecond
 )
 
-// Count looks sets and maps up. If the kernel does not report the number of elements, Count lists them, unless that would cost too much now.
+// Count looks up sets and maps. If the kernel does not report the number of elements, Count lists them, unless the
+// last slow count was recent.
 func (c *Conn) Count(ctx context.Context, names []string) (map[string]ListedSet, error) {
 	sets, err := c.LookupSets(ctx, names)
 	if err != nil {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +24,9 @@ const (
 	statusUnexamined = statusError(3)
 )
 
+// doctorPatience limits the wait for an agent that may hang. The agent answers from its previous view after ten seconds.
+const doctorPatience = 20 * time.Second
+
 func newDoctor(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	connect := true
@@ -31,8 +36,8 @@ func newDoctor(m *machine.Machine) *cobra.Command {
 		Short: "Diagnose this node and its agent",
 		Long: `Like explain, doctor traces packets to the Services that every pod needs and to a random sample of the
 others: from a pod, from this node and from outside. From this node, it also opens at most 20 TCP
-connections to Services with ready endpoints, for at most a second each, and closes them immediately;
---connect=false prevents that.
+connections, for at most a second each, to Services with ready endpoints and to ready endpoints on this
+node, and closes them immediately; --connect=false prevents that.
 
 doctor also examines this node: the agent and its ports, its sources, other proxies and data planes, foreign
 rules, the connection tables, kernel modules, sysctls, networks, certificates and tokens, the kernel's
@@ -50,7 +55,9 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			v, silence, err := l.askWhy(cmd, agent.Query{Sample: true})
+			asking, stop := context.WithTimeout(cmd.Context(), doctorPatience)
+			defer stop()
+			v, silence, err := l.askAgent(asking, agent.Query{Sample: true})
 			if err == nil && errors.Is(silence, fs.ErrPermission) {
 				err = silence
 			}

@@ -234,7 +234,7 @@ var someConnections = []kernel.Connection{
 func explained(fake *kerneltest.Fake, cfg compile.Config) *explain.Kernel {
 	k := &explain.Kernel{
 		State: fake.State(), Rules: map[inet.Family]kernel.RuleListing{}, NodeAddresses: []netip.Addr{nodeAddr}, Connections: someConnections,
-		Via: map[netip.Addr]string{netip.MustParseAddr("198.51.100.7"): "eth0"},
+		Routes: map[netip.Addr]kernel.Route{netip.MustParseAddr("198.51.100.7"): {Interface: "eth0"}},
 	}
 	for _, r := range compile.Base(cfg).Rulesets {
 		k.Rules[r.Family] = listing(r)

@@ -116,6 +116,9 @@ func (o *options) askNodes(ctx context.Context, q fleet.Question, show *progress
 // follow queries the nodes periodically until the command is interrupted. It prints what has changed, and keeps only
 // the latest report.
 func (o *options) follow(cmd *cobra.Command, q fleet.Question, report fleet.Report) error {
+	if q.Busiest() {
+		return o.repeat(cmd, q, report)
+	}
 	ctx := cmd.Context()
 	o.table.Widths = &[]int{fleet.EventWidth}
 	changes := fleet.Compare(fleet.Report{}, report)
@@ -142,6 +145,34 @@ func (o *options) follow(cmd *cobra.Command, q fleet.Question, report fleet.Repo
 					report = withoutDocuments(now)
 				}
 			}
+		}
+	}
+}
+
+// repeat queries the nodes periodically and prints each report.
+func (o *options) repeat(cmd *cobra.Command, q fleet.Question, report fleet.Report) error {
+	ctx := cmd.Context()
+	o.table.Widths = &[]int{}
+	for {
+		if err := o.print(cmd, report); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return statusOf(report)
+		case <-time.After(o.interval):
+		}
+		now, err := o.askNodes(ctx, q, nil)
+		switch {
+		case ctx.Err() != nil:
+			return statusOf(report)
+		case err != nil:
+			fmt.Fprintf(cmd.ErrOrStderr(), "kubectl-ipvs: %v; retrying in %s\n", err, o.interval)
+			continue
+		}
+		report = now
+		if o.output == asYAML {
+			fmt.Fprintln(cmd.OutOrStdout(), "---")
 		}
 	}
 }

@@ -146,3 +146,20 @@ func TestPageNamesCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestWatchTop: top prints its table again each time, because every number changes.
+func TestWatchTop(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	asked := 0
+	config := kubeconfigOf(t, func() corev1.PodPhase {
+		if asked++; asked == 3 {
+			stop()
+		}
+		return corev1.PodPending
+	})
+	var out, stderr strings.Builder
+	args := []string{"top", "--kubeconfig", config, "--context", "test", "--agent-namespace", "agents", "-w", "--watch-interval", "1s"}
+	if status := execute(ctx, args, &out, &stderr); status != 1 || strings.Count(out.String(), "NAMESPACE") != 2 {
+		t.Errorf("status %d, %q\n%s", status, stderr.String(), out.String())
+	}
+}

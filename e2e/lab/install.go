@@ -34,8 +34,8 @@ func programsOf(groups ...string) []program {
 
 // installCommand installs the host programs for a cluster with kubelets or for the tests of the chart.
 func installCommand(args []string) (int, error) {
-	if len(args) != 1 || !slices.Contains([]string{"nodes", "chart"}, args[0]) {
-		return 0, userErrorf("unexpected arguments; use lab install nodes or lab install chart")
+	if len(args) != 1 || !slices.Contains([]string{"nodes", "chart", "browser"}, args[0]) {
+		return 0, userErrorf("unexpected arguments; use lab install nodes, chart or browser")
 	}
 	addSbin()
 	return 0, ensurePrograms(args[0])

@@ -17,6 +17,7 @@ const usage = `usage: lab run [flags] [--] COMMAND [ARG...]   run a command wher
        lab kernel-test [flags]                 run the tests that need a kernel
        lab install nodes                       install the host programs that a cluster with kubelets needs
        lab install chart                       install promtool, for the chart's tests
+       lab install browser                     install Chromium, for the test of the page
 "lab run -h" lists the flags; see also docs/lab.md.
 `
 

@@ -133,7 +133,7 @@ func TestNothingIsInheritedFromALoadBalancer(t *testing.T) {
 	}
 }
 
-// If a load balancer has an address of the node's network, changes to its Service do not recompile the Services that name the address.
+// A change to a load balancer with an address in the node's network does not cause Services with that external IP to be compiled again.
 func TestBalancersCompileNoExternalIPs(t *testing.T) {
 	const unused = "192.0.2.77"
 	balancer, heir := at("balancer", 80, "", unused), at("heir", 80, unused, "")

@@ -86,7 +86,8 @@ var breakages = []breakage{
 	}, "", nil},
 	{"Services", func(_ *testing.T, n *node) { n.View.Problems = strings.Split("a b c d e f g", " ") }, finding.Warning, []string{"7 problems", "and 2 more"}},
 	{"one Service", func(_ *testing.T, n *node) { n.View.Problems = []string{"a"} }, finding.Warning, []string{"1 problem\n"}},
-	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning, []string{"another proxy is running", "kube-proxy (process 77)"}},
+	{"kube-proxy's process", func(_ *testing.T, n *node) { n.files["/proc/77/comm"] = "kube-proxy\n" }, finding.Warning,
+		[]string{"another proxy is running", "kube-proxy (process 77)"}},
 	{"kube-proxy's leftovers", func(_ *testing.T, n *node) {
 		n.left = []kernel.Leftover{itsJump, {Place: kernel.OldSets, Name: "KUBE-LOOP-BACK"}}
 	},
@@ -112,6 +113,13 @@ var breakages = []breakage{
 	{"conntrack nearly full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "220000\n" }, finding.Warning,
 		[]string{"nearly full", "nf_conntrack_count = 220000"}},
 	{"conntrack full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "262144\n" }, finding.Broken, []string{"the table is full"}},
+	{"endpoint on this node", func(_ *testing.T, n *node) {
+		n.Endpoints = []Reached{{Address: netip.MustParseAddrPort("10.244.0.7:8080"), Pod: "shop/web-1", Service: "shop/web", Failure: "i/o timeout"}}
+	}, finding.Warning, []string{"10.244.0.7:8080 (pod shop/web-1) of Service shop/web: i/o timeout"}},
+	{"reached endpoint", func(_ *testing.T, n *node) {
+		n.Endpoints = []Reached{{Address: netip.MustParseAddrPort("10.244.0.7:8080")}}
+	}, "", nil},
+	{"local route", func(_ *testing.T, n *node) { n.Unrouted = []netip.Addr{netip.MustParseAddr("10.96.0.1")} }, finding.Broken, []string{"local routes", "10.96.0.1"}},
 	{"IPVS table", func(_ *testing.T, n *node) { n.Connections = 100_000 }, finding.Warning, []string{"100000 connections in 4096 buckets", "conn_tab_bits"}},
 	{"IPVS table that grows", func(_ *testing.T, n *node) { n.Connections, n.Release = 100_000, "7.1.0" }, "", nil},
 	{"estimators", func(_ *testing.T, n *node) { n.Destinations = 60_000 }, finding.Warning, []string{"60000 virtual servers and destinations", "6.2"}},
@@ -166,7 +174,8 @@ var breakages = []breakage{
 		[]string{"eth0/arp_announce = 0, must be 2", "speaker (process 88)"}},
 	{"strictARP", func(_ *testing.T, n *node) { n.arp("1", "2") }, "", nil},
 	{"forwarded packets with IPVS", func(_ *testing.T, n *node) { n.forward() }, "", nil},
-	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, finding.Broken, []string{"IPv4: -P FORWARD DROP", "none of its rules (0) accepts", "--ctstate DNAT"}},
+	{"forwarded packets", func(_ *testing.T, n *node) { n.balance(); n.forward() }, finding.Broken,
+		[]string{"IPv4: -P FORWARD DROP", "none of its rules (0) accepts", "--ctstate DNAT"}},
 	{"forwarded packets of Docker", func(_ *testing.T, n *node) {
 		n.balance()
 		n.forward("-j DOCKER-USER", "-o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i docker0 ! -o docker0 -j ACCEPT",

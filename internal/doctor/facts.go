@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -68,6 +69,10 @@ type Facts struct {
 	Variant string
 	// Walks are the traced paths of packets to Services.
 	Walks []Walk
+	// Endpoints are the ready endpoints on this node to which doctor connected directly.
+	Endpoints []Reached
+	// Unrouted are the addresses on kube-ipvs0 without a local route.
+	Unrouted []netip.Addr
 	// Unread lists the facts that could not be read, with the reasons.
 	Unread []string
 

@@ -18,7 +18,7 @@ type Report struct {
 	Verdict string `json:"verdict"`
 	// Findings are sorted by severity, the most serious first.
 	Findings []finding.Finding `json:"findings"`
-	// Paths counts the traced paths of packets. Connected counts the paths on which this node also opened a connection.
+	// Paths counts the traced paths of packets. Connected counts the connections that this node opened, to Services and directly to endpoints.
 	Paths     int `json:"paths"`
 	Connected int `json:"connected"`
 	// Unchecked lists the subjects that could not be checked, with the reasons.
@@ -27,8 +27,8 @@ type Report struct {
 
 // checks run in this order, which is also the order of findings with the same severity.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkVital, checkPaths, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront, checkSysctls,
-	checkConntrack, checkModules, checkReversePath, checkCredentials,
+	checkPreflight, checkAgent, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront,
+	checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
 	checkManagers, checkDenials, checkLog,
 }
@@ -44,6 +44,7 @@ func Examine(f Facts) Report {
 			r.Connected++
 		}
 	}
+	r.Connected += len(f.Endpoints)
 	r.Unchecked = append(r.Unchecked, unfollowed(f)...)
 	for _, check := range checks {
 		r.Findings = append(r.Findings, check(f)...)

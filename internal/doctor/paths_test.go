@@ -115,10 +115,25 @@ func TestPathsAreBounded(t *testing.T) {
 		for _, i := range connects {
 			connected[walks[i].Service] = true
 		}
+		checkEndpointsToConnect(t, v, walks)
 		if len(walks) > MaxPaths || len(connects) > MaxConnects || len(connected) < min(len(services), MaxConnects) {
 			t.Fatalf("%d paths, %d connections to %d of %d Services", len(walks), len(connects), len(connected), len(services))
 		}
 	})
+}
+
+// checkEndpointsToConnect: endpoints get the connections that Services leave, and each gets at most one.
+func checkEndpointsToConnect(t *rapid.T, v *view.View, walks []Walk) {
+	seen := map[netip.AddrPort]bool{}
+	for _, e := range EndpointsToConnect(v, walks) {
+		if seen[e.Address] || e.Address.Addr() != netip.MustParseAddr("10.244.0.7") {
+			t.Fatalf("endpoint %+v", e)
+		}
+		seen[e.Address] = true
+	}
+	if n := len(ToConnect(walks)); n+len(seen) > MaxConnects {
+		t.Fatalf("%d connections to Services and %d to endpoints", n, len(seen))
+	}
 }
 
 // TestEveryVerdictIsJudged: a path has no finding only if explain traces the packet to an endpoint or a connection

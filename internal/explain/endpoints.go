@@ -104,6 +104,9 @@ func isTemplate(c kernel.Connection, key kernel.ServerKey, client netip.Addr) bo
 
 // reach follows the packet to one endpoint after IPVS has rewritten the destination, and then the endpoint's reply.
 func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
+	if !e.reachable(&p, d.Addr) {
+		return
+	}
 	p.to, p.out, p.translated = d.Addr, e.k.outInterface(d.Addr.Addr()), e.k.Mode.NFTablesBalances()
 	w := &walk{k: e.k}
 	if !e.through(w, &p, e.after(&p), "packets to") || e.bypass(w, &p, d) {
@@ -118,6 +121,26 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		shown.Pod, shown.Node = known.Pod, known.Node
 	}
 	e.out.Endpoints = append(e.out.Endpoints, shown)
+}
+
+// reachable checks the route to an endpoint.
+func (e *explaining) reachable(p *packet, endpoint netip.AddrPort) bool {
+	command, route := "ip route get "+endpoint.Addr().String(), e.k.Routes[endpoint.Addr()]
+	if mark := e.routingMark(p); mark != 0 {
+		marked := e.k.Arrivals[Arrival{To: endpoint.Addr(), Mark: mark}]
+		if command += fmt.Sprintf(" mark 0x%x", mark); marked.Failure == "" && marked != route {
+			e.unclear = true
+			e.reason("a routing rule may send marked packets to endpoint %s elsewhere; commands: ip rule, %s", endpoint, command)
+		}
+		route = marked
+	}
+	if route.Failure == "" {
+		return true
+	}
+	e.partly = true
+	e.step("route", command, "the kernel drops packets to the endpoint: "+route.Failure, Stops)
+	e.reason("packets to endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
+	return false
 }
 
 // through walks the hooks between the node and an endpoint. It returns false if the packet was stopped.

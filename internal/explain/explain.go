@@ -165,13 +165,13 @@ func (e *explaining) address(p *packet) bool {
 		return false
 	case e.k.isVirtual(addr):
 		e.step("address", "ip addr "+bound.String(), "local to this node; the packet is delivered here", Passes)
-		return true
+		return e.routed(p)
 	case addr.IsLoopback():
 		e.loopback(p)
 		return false
 	case e.k.isNode(addr):
 		e.step("address", addr.String(), "an address of this node", Passes)
-		return true
+		return e.routed(p)
 	case !e.k.Device:
 		e.absent("address", "ip link "+kernel.Device, "the device "+kernel.Device+" does not exist, so no virtual address is bound")
 		return false
@@ -184,6 +184,50 @@ func (e *explaining) address(p *packet) bool {
 	e.absent("address", "ip addr "+bound.String(),
 		fmt.Sprintf("the address %s is not bound to %s or another interface of this node; the packet is routed away", addr, kernel.Device))
 	return false
+}
+
+// routed checks that the kernel's routes and routing rules deliver the packet on this node, although they may send any packet elsewhere. IPVS
+// handles the node's own packets before they leave, so any route will do for these. nftables rewrites other packets before they are routed.
+func (e *explaining) routed(p *packet) bool {
+	addr := p.to.Addr()
+	object := "ip route get " + addr.String()
+	route, known := e.k.Routes[addr], true
+	if !p.sent {
+		object += " from " + p.from.String() + " iif " + p.in
+		mark := e.routingMark(p)
+		if mark != 0 {
+			object += fmt.Sprintf(" mark 0x%x", mark)
+		}
+		route, known = e.k.Arrivals[Arrival{p.from, addr, mark}]
+		known = known && p.from.IsValid() && !e.k.Mode.NFTablesBalances()
+	}
+	switch {
+	case !known && p.from.IsValid():
+		e.couldNotRead(Routes)
+	case !known:
+	case route.Failure != "":
+		e.fail("route", object, "the kernel drops packets to "+addr.String()+": "+route.Failure+"; inspect the routing rules and routes: ip rule, ip route show table all")
+		return false
+	case !p.sent && !route.Local:
+		e.fail("route", object, "the kernel forwards packets to "+addr.String()+" to "+route.Interface+" instead of delivering them here; inspect the routing rules "+
+			"and local routes: ip rule, ip route show table local")
+		return false
+	}
+	return true
+}
+
+// routingMark returns the mark of the first routing rule that the packet's mark matches, or 0.
+func (e *explaining) routingMark(p *packet) uint32 {
+	for _, rule := range e.k.Marks {
+		switch markIs(p.mark, p.markUnknown, rule.Mark, rule.Mask) {
+		case yes:
+			return rule.Mark
+		case maybe:
+			e.unclear = true
+			e.reason("a routing rule for the mark 0x%x may send the packet elsewhere, and explain cannot evaluate the packet's mark", rule.Mark)
+		}
+	}
+	return 0
 }
 
 // loopback explains the path of a packet to a loopback address.
@@ -265,7 +309,7 @@ func (e *explaining) beforeIPVS(p *packet) bool {
 		return false
 	}
 	e.add(w, "the packet")
-	return true
+	return p.sent || e.routingMark(p) == 0 || e.routed(p)
 }
 
 func (e *explaining) add(w *walk, what string) {

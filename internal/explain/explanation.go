@@ -25,10 +25,22 @@ type Kernel struct {
 	OtherSets map[string]kernel.OtherSet
 	// Indexes maps the names of the node's interfaces to their indexes.
 	Indexes map[string]int
-	// Via maps the client and each endpoint to the interface of the node's route to it.
-	Via     map[netip.Addr]string
-	Bridges []kernel.Bridge
-	Unread  map[Part]Unread
+	// Routes are the routes of the node's own packets to clients, frontends and endpoints. Arrivals are the routes of clients' packets.
+	Routes   map[netip.Addr]kernel.Route
+	Arrivals map[Arrival]kernel.Route
+	// Marks are the routing rules for marked packets.
+	Marks []kernel.MarkRule
+	// Unrouted are the addresses on kube-ipvs0 without a local route.
+	Unrouted []netip.Addr
+	Bridges  []kernel.Bridge
+	Unread   map[Part]Unread
+}
+
+// Arrival identifies packets of a client to a frontend, with a mark for which there is a routing rule, or without a mark.
+// Without From, they are packets that the node sends on to an endpoint.
+type Arrival struct {
+	From, To netip.Addr
+	Mark     uint32
 }
 
 // Part is a part of the kernel state that is read in one step.
@@ -44,6 +56,7 @@ const (
 	Servers     Part = "virtual servers"
 	Connections Part = "connections"
 	Sysctls     Part = "sysctls"
+	Routes      Part = "routes"
 )
 
 // Unread is the reason why a part could not be read.

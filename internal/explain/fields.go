@@ -306,7 +306,7 @@ func (p *packet) fib(k *Kernel, f kernel.NFTField) (b bits) {
 		b.name = name + " type"
 	case f.Flags&fibSaddr != 0 && f.Flags&fibIif != 0 && (f.Flags&fibExists != 0 || f.Key == fibOif): // a reverse path filter
 		b = exactly([]byte{1})
-		if back := k.Via[p.from]; !p.sent && p.in != "" && back != "" && back != p.in {
+		if back := k.Routes[p.from].Interface; !p.sent && p.in != "" && back != "" && back != p.in {
 			b = exactly([]byte{0})
 		}
 		b.name = name + " oif"
@@ -335,7 +335,7 @@ func (k *Kernel) typeBits(a netip.Addr) bits {
 		b.client = true
 		return b
 	}
-	if k.isLocal(a) {
+	if k.IsLocal(a) {
 		return exactly(native32(rtnLocal))
 	}
 	return exactly(native32(rtnUnicast))

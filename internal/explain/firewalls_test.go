@@ -14,6 +14,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/foreign"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipset"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
@@ -62,17 +63,17 @@ func (w *world) load(t *testing.T, program string) {
 }
 
 func (w *world) ways(pods string) {
-	w.kernel.Via = map[netip.Addr]string{}
+	w.kernel.Routes = map[netip.Addr]kernel.Route{}
 	for _, a := range []string{outside, outside6, "2001:db8:7::7"} {
-		w.kernel.Via[netip.MustParseAddr(a)] = "eth0"
+		w.kernel.Routes[netip.MustParseAddr(a)] = kernel.Route{Interface: "eth0"}
 	}
 	for _, s := range w.kernel.Servers {
 		for _, d := range s.Destinations {
-			w.kernel.Via[d.Addr.Addr()] = pods
+			w.kernel.Routes[d.Addr.Addr()] = kernel.Route{Interface: pods}
 		}
 	}
 	for _, a := range []string{somePod, somePod6} {
-		w.kernel.Via[netip.MustParseAddr(a)] = pods
+		w.kernel.Routes[netip.MustParseAddr(a)] = kernel.Route{Interface: pods}
 	}
 }
 

@@ -77,7 +77,7 @@ func (e *explaining) before(p *packet) []segment {
 // after returns the hooks that a packet passes with the endpoint as its destination. IPVS sends a packet to another
 // host through OUTPUT; nftables rewrites the destination before the packet is routed.
 func (e *explaining) after(p *packet) []segment {
-	local, output := e.k.isLocal(p.to.Addr()), segment{kernel.HookOutput, first, last}
+	local, output := e.k.IsLocal(p.to.Addr()), segment{kernel.HookOutput, first, last}
 	arriving := segment{kernel.HookInput, first, last}
 	leaving := segment{kernel.HookPostrouting, first, last}
 	balancing := e.k.Mode.NFTablesBalances()

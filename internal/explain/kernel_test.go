@@ -18,6 +18,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/compile/compiletest"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/inet"
+	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/foreign"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/iptables"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel/ipvs"
@@ -104,7 +105,7 @@ func (n *realNode) converge(t *testing.T) *view.View {
 
 func (n *realNode) read(t *testing.T) *explain.Kernel {
 	t.Helper()
-	k := &explain.Kernel{Via: map[netip.Addr]string{}}
+	k := &explain.Kernel{Routes: map[netip.Addr]kernel.Route{}}
 	var errs [7]error
 	k.State, errs[0] = n.kernel.Read(t.Context())
 	k.Rules, errs[1] = n.tables.List(t.Context())
@@ -118,7 +119,7 @@ func (n *realNode) read(t *testing.T) *explain.Kernel {
 	for _, client := range []string{outside, outside6} {
 		addr := netip.MustParseAddr(client)
 		var err error
-		k.Via[addr], err = n.routes.InterfaceTo(addr)
+		k.Routes[addr], err = n.routes.RouteTo(addr, 0)
 		errs[5] = errors.Join(errs[5], err)
 	}
 	if err := errors.Join(errs[:]...); err != nil {

@@ -195,9 +195,9 @@ func (k *Kernel) ofType(a netip.Addr, c kernel.AddrType) matchResult {
 		return yes
 	case !a.IsValid():
 		return maybe
-	case k.isLocal(a) && c.OfInterface && isLocal:
+	case k.IsLocal(a) && c.OfInterface && isLocal:
 		return maybe
-	case k.isLocal(a):
+	case k.IsLocal(a):
 		return resultOf(isLocal)
 	}
 	return resultOf(isUnicast)
@@ -205,7 +205,7 @@ func (k *Kernel) ofType(a netip.Addr, c kernel.AddrType) matchResult {
 
 // reversePath matches packets that arrive on the interface of the route to their source.
 func (p *packet) reversePath(k *Kernel) matchResult {
-	back := k.Via[p.from]
+	back := k.Routes[p.from].Interface
 	return resultOf(p.sent || p.in == "" || back == "" || back == p.in)
 }
 

@@ -57,17 +57,17 @@ func newPacket(k *Kernel, q Question) *packet {
 	p.original = ends{p.from, p.port, p.to}
 	switch {
 	case !q.From.IsValid():
-	case k.isLocal(q.From):
+	case k.IsLocal(q.From):
 		p.sent, p.in, p.out = true, "", loopback
 	case p.in == "":
-		p.in = k.Via[q.From]
+		p.in = k.Routes[q.From].Interface
 	}
 	return p
 }
 
 // answer returns the reply of the endpoint that the packet has reached, as the reply arrives on this node.
 func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
-	local := k.isLocal(p.to.Addr())
+	local := k.IsLocal(p.to.Addr())
 	back := &packet{
 		family: p.family, from: p.to.Addr(), port: p.to.Port(), to: netip.AddrPortFrom(p.original.from, p.original.port), protocol: p.protocol,
 		ctMark: p.ctMark, ctMarkUnknown: p.ctMarkUnknown, in: p.out, out: p.in, tracking: established, reply: true, sent: local,
@@ -88,14 +88,14 @@ func (p *packet) answer(k *Kernel, masqueraded bool) *packet {
 const loopback = "lo"
 
 func (k *Kernel) outInterface(a netip.Addr) string {
-	if k.isLocal(a) {
+	if k.IsLocal(a) {
 		return loopback
 	}
-	return k.Via[a]
+	return k.Routes[a].Interface
 }
 
-// isLocal reports whether the kernel delivers packets to the address locally.
-func (k *Kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.isVirtual(a) || k.isNode(a) }
+// IsLocal reports whether the kernel delivers packets to the address locally.
+func (k *Kernel) IsLocal(a netip.Addr) bool { return a.IsLoopback() || k.isVirtual(a) || k.isNode(a) }
 
 func (k *Kernel) isVirtual(a netip.Addr) bool {
 	_, bound := k.Addresses[a]

@@ -103,7 +103,10 @@ func TestRulesHaveTheOutcomesOfAModel(t *testing.T) {
 		all := drawRules(rt)
 		drops := rapid.Bool().Draw(rt, "policy DROP")
 		w := newWorld(t, web())
-		w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(outside): "eth0", netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "cni0"}
+		w.kernel.Routes = map[netip.Addr]kernel.Route{netip.MustParseAddr(outside): {Interface: "eth0"}}
+		for _, end := range []string{pod, otherPod} {
+			w.kernel.Routes[netip.MustParseAddr(end)] = kernel.Route{Interface: "cni0"}
+		}
 		input := kernel.ChainID{Table: "filter", Chain: "INPUT"}
 		rules, opaque := w.kernel.Rules[inet.IPv4], false
 		rules.Rules[input] = nil

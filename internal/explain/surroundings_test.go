@@ -35,12 +35,77 @@ func TestInterfaces(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
 			w.insert("filter", c.chain, c.rule)
-			w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "cni0"}
+			w.kernel.Routes = map[netip.Addr]kernel.Route{netip.MustParseAddr(pod): {Interface: "cni0"}, netip.MustParseAddr(otherPod): {Interface: "cni0"}}
 			if c.via != "" {
-				w.kernel.Via[netip.MustParseAddr(c.from)] = c.via
+				w.kernel.Routes[netip.MustParseAddr(c.from)] = kernel.Route{Interface: c.via}
 			}
 			q := question(clusterIPHTTP, c.from)
 			q.Interface = c.given
+			if e := explain.Explain(w.kernel, w.view, w.view.Base, q); e.Verdict != c.verdict {
+				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
+			}
+		})
+	}
+}
+
+// TestRoutes: routes and routing rules decide before rules do. A lookup that failed decides nothing.
+func TestRoutes(t *testing.T) {
+	at := netip.MustParseAddr(clusterIP)
+	local, away, dropped := kernel.Route{Interface: "lo", Local: true}, kernel.Route{Interface: "eth0"}, kernel.Route{Failure: "a blackhole route"}
+	for name, c := range map[string]struct {
+		from             string
+		arrival, sending kernel.Route
+		endpoint         kernel.Route
+		verdict          explain.Verdict
+		reason           string
+	}{
+		"local":                            {outside, local, away, away, explain.Passes, ""},
+		"a pod, forwarded":                 {pod, away, local, away, explain.Stops, "instead of delivering them here"},
+		"a pod, dropped":                   {pod, dropped, local, away, explain.Stops, "a blackhole route"},
+		"the node, forwarded":              {node, local, away, away, explain.Passes, ""},
+		"the node, dropped":                {node, local, dropped, away, explain.Stops, "a blackhole route"},
+		"any client":                       {"", dropped, dropped, away, explain.Passes, ""},
+		"no route to one of two endpoints": {outside, local, local, dropped, explain.Partly, "packets to endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, web())
+			q := question(clusterIPHTTP, c.from)
+			w.kernel.Routes = map[netip.Addr]kernel.Route{at: c.sending, netip.MustParseAddr(pod): c.endpoint, netip.MustParseAddr(otherPod): away}
+			w.kernel.Arrivals = map[explain.Arrival]kernel.Route{{From: q.From, To: at}: c.arrival}
+			e := explain.Explain(w.kernel, w.view, w.view.Base, q)
+			if e.Verdict != c.verdict || !strings.Contains(strings.Join(e.Reasons, "; "), c.reason) {
+				t.Errorf("want %s because of %q, got\n%s", c.verdict, c.reason, steps(e))
+			}
+			w.kernel.Routes, w.kernel.Arrivals = nil, nil
+			if e := explain.Explain(w.kernel, w.view, w.view.Base, q); e.Verdict != explain.Passes {
+				t.Errorf("without lookups:\n%s", steps(e))
+			}
+		})
+	}
+}
+
+// TestMarkedRoutes: a routing rule for a mark decides about the packets that rules have marked.
+func TestMarkedRoutes(t *testing.T) {
+	local := kernel.Route{Interface: "lo", Local: true}
+	for name, c := range map[string]struct {
+		rule    string
+		mask    uint32
+		verdict explain.Verdict
+	}{
+		"marked":         {"-j MARK --set-xmark 0x5/0xffffffff", 0xf, explain.Stops},
+		"another mark":   {"-j MARK --set-xmark 0x6/0xffffffff", 0xf, explain.Passes},
+		"other bits":     {"-j MARK --set-xmark 0x15/0xffffffff", 0xf, explain.Stops},
+		"whole mark":     {"-j MARK --set-xmark 0x15/0xffffffff", 0xffffffff, explain.Passes},
+		"marks some":     {"-m hashlimit --hashlimit-upto 1/sec --hashlimit-name x -j MARK --set-xmark 0x5/0xffffffff", 0xf, explain.Unclear},
+		"another packet": {"-s 192.0.2.200 -j MARK --set-xmark 0x5/0xffffffff", 0xf, explain.Passes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, web())
+			w.insert("mangle", "PREROUTING", c.rule)
+			q := question(clusterIPHTTP, outside)
+			at := netip.MustParseAddr(clusterIP)
+			w.kernel.Marks = []kernel.MarkRule{{Mark: 5, Mask: c.mask}}
+			w.kernel.Arrivals = map[explain.Arrival]kernel.Route{{From: q.From, To: at}: local, {From: q.From, To: at, Mark: 5}: {Interface: "eth1"}}
 			if e := explain.Explain(w.kernel, w.view, w.view.Base, q); e.Verdict != c.verdict {
 				t.Errorf("want %s, got\n%s", c.verdict, steps(e))
 			}
@@ -68,12 +133,12 @@ func TestBridge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, web())
-			w.kernel.Via = map[netip.Addr]string{netip.MustParseAddr(pod): "cni0", netip.MustParseAddr(otherPod): "eth0"}
+			w.kernel.Routes = map[netip.Addr]kernel.Route{netip.MustParseAddr(pod): {Interface: "cni0"}, netip.MustParseAddr(otherPod): {Interface: "eth0"}}
 			if c.bothOnBridge {
-				w.kernel.Via[netip.MustParseAddr(otherPod)] = "cni0"
+				w.kernel.Routes[netip.MustParseAddr(otherPod)] = kernel.Route{Interface: "cni0"}
 			}
 			if c.clientOn != "" {
-				w.kernel.Via[netip.MustParseAddr(c.from)] = c.clientOn
+				w.kernel.Routes[netip.MustParseAddr(c.from)] = kernel.Route{Interface: c.clientOn}
 			}
 			w.kernel.Bridges = []kernel.Bridge{{Name: "br1"}, {Name: "cni0", Filtered: map[inet.Family]bool{inet.IPv4: c.filtered}}}
 			e := explain.Explain(w.kernel, w.view, w.view.Base, question(clusterIPHTTP, c.from))

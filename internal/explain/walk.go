@@ -52,7 +52,7 @@ func (f flow) only(a matchResult, unknown condition) flow {
 	return flow{f.certain && a == yes, f.on.and(unknown)}
 }
 
-// shown is a rule in the steps: the command or line that shows the rule, and the rule's purpose.
+// shown is a rule as the steps print it.
 type shown struct{ object, why string }
 
 func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), saved.Rule.Why} }

@@ -63,6 +63,21 @@ sysctls   sysctl -w a=1   node-1
 2 of 2 nodes responded
 `, "node-1\n",
 	},
+	"top": {
+		[2]string{
+			`{"kind": "TopList", "items": [
+				{"namespace": "shop", "name": "api", "kind": "ClusterIP", "address": "10.96.0.1:80", "protocol": "tcp", "connectionsPerSecond": 0.4, "active": 7},
+				{"namespace": "shop", "name": "web", "kind": "NodePort", "address": "192.0.2.1:30080", "protocol": "tcp", "connectionsPerSecond": 1.2, "packetsPerSecond": 9, "draining": 1}]}`,
+			`{"kind": "TopList", "unknown": ["pods"], "items": [
+				{"namespace": "shop", "name": "web", "kind": "NodePort", "address": "192.0.2.2:30080", "protocol": "tcp", "connectionsPerSecond": 3, "bytesInPerSecond": 1e300}]}`,
+		},
+		`NAMESPACE   NAME   PORT   KIND        ADDRESS            CONN/S   PKT/S   IN/S               OUT/S   ACTIVE   INACTIVE   DRAINING   NODES
+shop        web    -      NodePort    :30080/tcp         4        9       1000000000000000   0       0        0          1          all 2
+shop        api    -      ClusterIP   10.96.0.1:80/tcp   0        0       0                  0       7        0          0          node-1
+not checked: pods (node-2)
+2 of 2 nodes responded
+`, "shop/api\nshop/web\n",
+	},
 	"preflight": {
 		[2]string{
 			`{"kind": "FindingList", "items": [{"severity": "broken", "subject": "module ip_vs", "problem": "missing", "evidence": [], "remedy": "modprobe ip_vs"}]}`,

@@ -147,6 +147,9 @@ func (m *Merger) Report(notAsked int, stopped string) Report {
 		}
 	}
 	slices.SortFunc(r.Rows, func(a, b Row) int {
+		if commands[r.Command].busiest && a.Sums[0] != b.Sums[0] {
+			return cmp.Compare(b.Sums[0], a.Sums[0])
+		}
 		return cmp.Or(slices.Compare(a.Subject, b.Subject), -cmp.Compare(len(a.Nodes), len(b.Nodes)), slices.Compare(a.Says, b.Says))
 	})
 	for _, f := range m.findings {

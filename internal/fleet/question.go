@@ -26,6 +26,8 @@ type command struct {
 	verdict bool
 	// changing is true if the last cell of each answer changes all the time.
 	changing bool
+	// busiest is true if the rows are sorted by their first sum, the largest first. All sums of such a command change all the time.
+	busiest bool
 	// takesName is true if the command accepts a Service as argument.
 	takesName, needsName bool
 	names                func(Row) []string
@@ -40,6 +42,10 @@ var commands = map[string]command{
 	"conns": {
 		subject: []string{"NAMESPACE", "NAME", "PROTOCOL", "CLIENT", "VIRTUAL", "ENDPOINT"}, says: []string{"POD", "STATE", "EXPIRES"},
 		takesName: true, changing: true, names: serviceOf, read: readConnections,
+	},
+	"top": {
+		subject: []string{"NAMESPACE", "NAME", "PORT", "KIND", "ADDRESS"}, sums: []string{"CONN/S", "PKT/S", "IN/S", "OUT/S", "ACTIVE", "INACTIVE", "DRAINING"},
+		takesName: true, busiest: true, names: serviceOf, read: readTop,
 	},
 	"status": {subject: []string{"AGENT"}, says: []string{"VERSION"}, verdict: true, names: unwellNodes, read: readStatus},
 	"doctor": {subject: []string{"VERDICT"}, sums: []string{"PATHS", "CONNECTED"}, verdict: true, names: unwellNodes, read: readDoctor},
@@ -123,6 +129,9 @@ const ipvsadm = "ipvsadm"
 
 // Text reports whether the answer is text, which becomes a JSON string in the document.
 func (q Question) Text() bool { return q.Command == ipvsadm }
+
+// Busiest reports whether the answer is a measurement, sorted by size, which differs each time.
+func (q Question) Busiest() bool { return commands[q.Command].busiest }
 
 // AsAgent reports whether the command needs the flags of the agent.
 func (q Question) AsAgent() bool { return q.Command == "plan" || q.Command == "preflight" }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -72,6 +73,33 @@ func frontendFact(s view.Service, f view.Frontend) fact {
 		out.counts = []uint64{f.Connections.Active, f.Connections.Inactive}
 	}
 	return out
+}
+
+func readTop(q Question, document []byte) (s said, err error) {
+	var list inspect.TopList
+	if err := json.Unmarshal(document, &list); err != nil {
+		return s, err
+	}
+	if list.Kind != "TopList" {
+		return s, errors.New("it has no measurement")
+	}
+	for _, e := range list.Items {
+		if q.about(e.Namespace) {
+			s.facts = append(s.facts, fact{
+				subject: []string{e.Namespace, e.Name, e.Port, string(e.Kind), frontendAddress(e.Kind, e.Address, e.Protocol)},
+				counts: []uint64{
+					rounded(e.Traffic.Connections), rounded(e.Packets), rounded(e.BytesIn), rounded(e.BytesOut), e.Active, e.Inactive, uint64(max(0, e.Draining)),
+				},
+			})
+		}
+	}
+	s.unchecked = list.Unknown
+	return s, nil
+}
+
+// rounded returns a rate as a whole number. An agent's answer can be anything.
+func rounded(rate float64) uint64 {
+	return uint64(math.Round(min(max(rate, 0), 1e15)))
 }
 
 // frontendAddress formats the address of a frontend. It omits the IP address of node ports, which differs between nodes.

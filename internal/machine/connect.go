@@ -12,16 +12,23 @@ import (
 
 const connectPatience = time.Second
 
-// connect opens a real connection along some of the paths, concurrently.
-func (m *Machine) connect(ctx context.Context, walks []doctor.Walk) {
+// connect opens real connections along some of the paths and to endpoints on this node, concurrently.
+func (m *Machine) connect(ctx context.Context, facts *doctor.Facts) {
+	facts.Endpoints = doctor.EndpointsToConnect(facts.View, facts.Walks)
 	var done sync.WaitGroup
-	for _, i := range doctor.ToConnect(walks) {
+	open := func(addr netip.AddrPort, failure *string) {
 		done.Go(func() {
-			walks[i].Connected = true
-			if err := m.Connect(ctx, walks[i].To.Addr); err != nil {
-				walks[i].Failure = err.Error()
+			if err := m.Connect(ctx, addr); err != nil {
+				*failure = err.Error()
 			}
 		})
+	}
+	for _, i := range doctor.ToConnect(facts.Walks) {
+		facts.Walks[i].Connected = true
+		open(facts.Walks[i].To.Addr, &facts.Walks[i].Failure)
+	}
+	for i := range facts.Endpoints {
+		open(facts.Endpoints[i].Address, &facts.Endpoints[i].Failure)
 	}
 	done.Wait()
 }

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,11 +29,12 @@ import (
 type Look struct {
 	// Parts are the parts to read; nil for all. explain.Rules includes the chains, and explain.Addresses the sysctls.
 	Parts []explain.Part
-	// readKernel looks up the routes to Clients, and to the destinations of the virtual servers that Concerns
-	// selects. A nil Concerns selects none.
-	Clients  []netip.Addr
-	Concerns func(kernel.ServerKey) bool
-	Sysctls  []view.Sysctl
+	// readKernel looks up the routes to Clients, to the virtual servers that Concerns selects, and to their destinations.
+	// A nil Concerns selects none. Interface is the interface on which the clients' packets arrive, if it is known.
+	Clients   []netip.Addr
+	Interface string
+	Concerns  func(kernel.ServerKey) bool
+	Sysctls   []view.Sysctl
 	// Ours are the rulesets that the agent may have in iptables.
 	Ours []kernel.Ruleset
 	// Tables describes this node's iptables; empty if unknown.
@@ -43,7 +45,7 @@ type Look struct {
 // the others.
 func readKernel(ctx context.Context, at Look) *explain.Kernel {
 	k := &explain.Kernel{
-		State: &kernel.State{}, Mode: live.FindMode(ctx), Via: map[netip.Addr]string{}, Unread: map[explain.Part]explain.Unread{},
+		State: &kernel.State{}, Mode: live.FindMode(ctx), Routes: map[netip.Addr]kernel.Route{}, Arrivals: map[explain.Arrival]kernel.Route{}, Unread: map[explain.Part]explain.Unread{},
 	}
 	note := func(part explain.Part, err error) {
 		if err != nil {
@@ -173,7 +175,7 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	for _, s := range at.Sysctls {
 		names = append(names, s.Name)
 	}
-	var errs [4]error
+	var errs [5]error
 	k.Sysctls, errs[0] = b.ReadSysctls(ctx, names)
 	note(explain.Sysctls, errs[0])
 	k.Indexes = map[string]int{}
@@ -185,26 +187,83 @@ func readAddresses(ctx context.Context, b *netdev.Backend, k *explain.Kernel, at
 	k.Device, k.State.Addresses, errs[1] = b.ReadDevice(ctx)
 	k.NodeAddresses, errs[2] = b.NodeAddresses(ctx)
 	k.Bridges, errs[3] = b.Bridges()
-	findWays(b, k, at)
+	k.Unrouted, errs[4] = unrouted(ctx, b, k.State.Addresses)
+	note(explain.Routes, findRoutes(b, k, at))
 	return errors.Join(errs[1:]...)
 }
 
-// findWays looks up the interface of the route to each client and destination. Without a route, the interface is
-// unknown.
-func findWays(b *netdev.Backend, k *explain.Kernel, at Look) {
+// unrouted returns the addresses of kube-ipvs0 without a local route. An address that the agent has just deleted is not among them.
+func unrouted(ctx context.Context, b *netdev.Backend, bound map[netip.Addr]struct{}) (missing []netip.Addr, err error) {
+	local, err := b.LocalRoutes()
+	if err != nil {
+		return nil, err
+	}
+	for addr := range bound {
+		if !local[addr] {
+			missing = append(missing, addr)
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	_, still, err := b.ReadDevice(ctx)
+	missing = slices.DeleteFunc(missing, func(addr netip.Addr) bool {
+		_, stays := still[addr]
+		return !stays
+	})
+	slices.SortFunc(missing, netip.Addr.Compare)
+	return missing, err
+}
+
+// findRoutes looks up routes. A failed lookup leaves a route unknown; findRoutes returns the first error.
+func findRoutes(b *netdev.Backend, k *explain.Kernel, at Look) (failed error) {
+	k.Marks, failed = b.MarkRules()
 	find := func(addr netip.Addr) {
-		if name, err := b.InterfaceTo(addr); err == nil {
-			k.Via[addr] = name
+		if _, known := k.Routes[addr]; known {
+			return
+		}
+		route, err := b.RouteTo(addr, 0)
+		if failed = cmp.Or(failed, err); err == nil {
+			k.Routes[addr] = route
 		}
 	}
 	for _, client := range at.Clients {
 		find(client)
 	}
 	for key, server := range k.Servers {
-		if at.Concerns != nil && at.Concerns(key) {
-			for _, d := range server.Destinations {
-				find(d.Addr.Addr())
+		if at.Concerns == nil || !at.Concerns(key) {
+			continue
+		}
+		find(key.Addr.Addr())
+		for _, d := range server.Destinations {
+			find(d.Addr.Addr())
+			for _, rule := range k.Marks {
+				marked := explain.Arrival{To: d.Addr.Addr(), Mark: rule.Mark}
+				route, err := b.RouteTo(marked.To, marked.Mark)
+				if failed = cmp.Or(failed, err); err == nil {
+					k.Arrivals[marked] = route
+				}
 			}
 		}
+		for _, client := range at.Clients {
+			failed = cmp.Or(failed, findArrival(b, k, explain.Arrival{From: client, To: key.Addr.Addr()}, at.Interface))
+		}
 	}
+	return failed
+}
+
+// findArrival looks up the route of a client's packets to a frontend.
+func findArrival(b *netdev.Backend, k *explain.Kernel, arrival explain.Arrival, on string) (failed error) {
+	on = cmp.Or(on, k.Routes[arrival.From].Interface)
+	if _, known := k.Arrivals[arrival]; known || on == "" || k.IsLocal(arrival.From) || arrival.From.Is4() != arrival.To.Is4() {
+		return nil
+	}
+	for _, rule := range append([]kernel.MarkRule{{}}, k.Marks...) {
+		arrival.Mark = rule.Mark
+		route, err := b.RouteOf(arrival.To, arrival.From, on, rule.Mark)
+		if failed = cmp.Or(failed, err); err == nil {
+			k.Arrivals[arrival] = route
+		}
+	}
+	return failed
 }

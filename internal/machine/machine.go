@@ -127,7 +127,7 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	if client.From.IsValid() {
 		clients = append(clients, client.From)
 	}
-	k := m.Kernel(ctx, Look{Clients: clients, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
+	k := m.Kernel(ctx, Look{Clients: clients, Interface: client.Interface, Concerns: query.Concerns(v), Sysctls: base.Sysctls, Ours: agentRules(v)})
 	if v == nil {
 		base = closestBase(k)
 	}
@@ -147,6 +147,7 @@ func (m *Machine) follow(ctx context.Context, v *view.View, look Look, facts *do
 	var sample doctor.Sample
 	if v == nil {
 		look.Concerns = sample.Take
+		look.Sysctls = view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0).Sysctls
 	} else {
 		look.Sysctls = v.Base.Sysctls
 	}
@@ -184,8 +185,9 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
 	k := m.follow(ctx, v, look, &facts)
 	if connect {
-		m.connect(ctx, facts.Walks)
+		m.connect(ctx, &facts)
 	}
+	facts.Unrouted = k.Unrouted
 	facts.Rules, facts.Chains, facts.VirtualServers = k.Rules, k.Chains, len(k.Servers)
 	for key, s := range k.Servers {
 		if key.Family() == inet.IPv6 {

@@ -19,7 +19,7 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
 
-// ErrNoAgent reports that no process listens on the socket.
+// ErrNoAgent reports that no process listens on the socket, or that it does not respond.
 var ErrNoAgent = errors.New("no kube-ipvs agent responds")
 
 // ErrWaiting reports that the agent is waiting for the node lock and has no view yet.
@@ -44,6 +44,8 @@ func Get(ctx context.Context, path string, ask agent.Query) (*view.View, error) 
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("%w on %s", ErrNoAgent, path)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("%w on %s, although a process listens there: it hangs, or a sync takes very long", ErrNoAgent, path)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("query the agent on %s: only root has access: %w", path, err)
 	case err != nil:

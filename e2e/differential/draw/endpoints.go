@@ -17,7 +17,7 @@ type Target struct {
 	ForNodes, ForZones []string
 }
 
-// Unfit reports whether the kernel rejects the target, because its address does not belong to a single host.
+// Unfit reports whether the kernel rejects the target because its address does not belong to a single host.
 func (t Target) Unfit() bool {
 	a := t.Addr.Addr()
 	return a.IsMulticast() || a == broadcast

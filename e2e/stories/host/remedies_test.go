@@ -43,6 +43,7 @@ while ipvsadm -Sn | grep 10.96.0.77; do sleep 1; done`},
 	{finding: "addresses", damage: `
 ip addr add 192.0.2.9/32 dev kube-ipvs0
 ipvsadm -A -t 192.0.2.9:80`},
+	{finding: "local routes", damage: "ip route del local 10.96.0.10 dev kube-ipvs0 table local"},
 	{finding: "IPv6", damage: "sysctl -w net.ipv6.conf.default.disable_ipv6=1"},
 	{finding: "IPVS rates", damage: "sysctl -w net.ipv4.vs.run_estimation=0"},
 	{finding: "idle connections", damage: "sysctl -w net.ipv4.tcp_keepalive_time=7200"},

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,14 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
+// damage is a way to block packets of a client, and what doctor must report.
+type damage struct {
+	spoil, mend string
+	from        *cluster.Host
+	severity    finding.Severity
+	want        string
+}
+
 // TestDoctorFollowsPaths blocks packets in ways that no specific check of doctor detects. doctor must name the rule
 // that blocks them.
 func TestDoctorFollowsPaths(t *testing.T) {
@@ -18,12 +27,8 @@ func TestDoctorFollowsPaths(t *testing.T) {
 	if found := pathsFound(t, s); len(found) > 0 {
 		t.Fatalf("doctor reports findings on a healthy node: %+v", found)
 	}
-	for name, c := range map[string]struct {
-		spoil, mend string
-		from        *cluster.Host
-		severity    finding.Severity
-		want        string
-	}{
+	endpoints := fmt.Sprintf("for a in %s %s %s; ", s.here.V4, s.also.V4, s.far.V4)
+	for name, c := range map[string]damage{
 		"policy": {
 			"iptables -A INPUT -i lo -j ACCEPT; iptables -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT; " +
 				"iptables -A INPUT -p tcp --dport 22 -j ACCEPT; iptables -P INPUT DROP",
@@ -35,6 +40,18 @@ func TestDoctorFollowsPaths(t *testing.T) {
 		"to the endpoints": {
 			"iptables -A OUTPUT -p tcp --dport 8080 -j REJECT", "iptables -D OUTPUT -p tcp --dport 8080 -j REJECT", s.node.Host, finding.Broken,
 			"--dport 8080 -j REJECT",
+		},
+		"a routing rule": {
+			"ip route add blackhole default table 100; ip rule add pref 100 from all lookup local; ip rule del pref 0; ip rule add pref 0 to 10.96.0.0/12 lookup 100",
+			"ip rule del pref 0; ip rule add pref 0 from all lookup local; ip rule del pref 100; ip route flush table 100", s.client.Host, finding.Broken, "ip rule",
+		},
+		"a routing rule for a mark": {
+			"ip route add blackhole default table 100; ip rule add pref 0 fwmark 0x1/0x1 lookup 100; iptables -t mangle -I PREROUTING -d 10.96.0.0/12 -j MARK --set-mark 1",
+			"ip rule del fwmark 0x1/0x1; ip route flush table 100; iptables -t mangle -D PREROUTING 1", s.client.Host, finding.Broken, "ip rule",
+		},
+		"a route to endpoints": {
+			endpoints + "do ip rule add pref 5 to $a prohibit; done", endpoints + "do ip rule del pref 5 to $a prohibit; done",
+			s.client.Host, finding.Broken, "packets to endpoint",
 		},
 		"iptables-legacy": {
 			"iptables-legacy -A INPUT -p tcp --dport 80 -j DROP", "iptables-legacy -F; iptables-legacy -X", s.client.Host, finding.Broken, "iptables-legacy",
@@ -55,22 +72,54 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"nft delete table inet guard", s.client.Host, finding.Warning, "guard",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s.node.MustRun(t, "sh", "-ec", c.spoil)
-			if got := c.from.Probe(cluster.TCP, plainIP+":80", cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
-				t.Errorf("the client got %s", got)
-			}
-			found := pathsFound(t, s)
-			if !slices.ContainsFunc(found, func(f finding.Finding) bool {
-				return (f.Severity == c.severity || f.Severity == finding.Broken) && strings.Contains(f.Problem, c.want)
-			}) {
-				t.Errorf("found %+v, want a finding that names %q", found, c.want)
-			}
-			s.node.MustRun(t, "sh", "-ec", c.mend)
-			if found := pathsFound(t, s); len(found) > 0 {
-				t.Errorf("after mending: %+v", found)
-			}
-		})
+		t.Run(name, func(t *testing.T) { s.spoil(t, c) })
+	}
+}
+
+func (s *stage) spoil(t *testing.T, c damage) {
+	s.node.MustRun(t, "sh", "-ec", c.spoil)
+	if got := c.from.Probe(cluster.TCP, plainIP+":80", cluster.Within(2*time.Second)); got.Outcome == cluster.Answered {
+		t.Errorf("the client got %s", got)
+	}
+	found := pathsFound(t, s)
+	if !slices.ContainsFunc(found, func(f finding.Finding) bool {
+		return (f.Severity == c.severity || f.Severity == finding.Broken) && strings.Contains(f.Problem, c.want)
+	}) {
+		t.Errorf("found %+v, want one that names %q", found, c.want)
+	}
+	s.node.MustRun(t, "sh", "-ec", c.mend)
+	if found := pathsFound(t, s); len(found) > 0 {
+		t.Errorf("after mending: %+v", found)
+	}
+}
+
+// TestDoctorFindsNodesThatFailElsewhere: the fault is in the path to a single endpoint, in a route to a single address, or in the agent.
+func TestDoctorFindsNodesThatFailElsewhere(t *testing.T) {
+	s := newStage(t)
+	device := strings.Fields(s.node.MustRun(t, "ip", "-o", "route", "get", s.here.V4.String()))
+	link := device[slices.Index(device, "dev")+1]
+	neighbor := "ip neigh replace " + s.here.V4.String() + " dev " + link + " nud "
+	for _, c := range []struct{ name, spoil, mend, want string }{
+		{"wrong neighbor", neighbor + "permanent lladdr 02:00:00:00:00:99", "ip neigh del " + s.here.V4.String() + " dev " + link, "endpoints on this node"},
+		{
+			"a local route", "ip route del local " + plainIP + " dev kube-ipvs0 table local",
+			"ip route add local " + plainIP + " dev kube-ipvs0 table local proto kernel scope host src " + plainIP, "local routes",
+		},
+		{"an agent that hangs", fmt.Sprint("kill -STOP ", s.agent.PID), fmt.Sprint("kill -CONT ", s.agent.PID), "agent"},
+	} {
+		found := func() bool {
+			return slices.ContainsFunc(runJSON[doctor.Report](t, s, "doctor").Findings, func(f finding.Finding) bool {
+				return f.Subject == c.want && f.Severity != finding.Notice
+			})
+		}
+		if found() {
+			t.Fatalf("doctor finds %q on a healthy node", c.want)
+		}
+		s.node.MustRun(t, "sh", "-ec", c.spoil)
+		if !found() {
+			t.Errorf("%s: doctor does not find it", c.name)
+		}
+		s.node.MustRun(t, "sh", "-ec", c.mend)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package cluster provides a Kubernetes cluster's network inside one kernel: every node and pod, the router between
-// them and the outside clients are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
+// Package cluster provides a Kubernetes cluster's network inside one kernel: nodes, pods, outside clients and
+// the router between them are network namespaces, connected by veth pairs. No Kubernetes component runs in it. It
 // shows the effect of an agent's virtual servers, sets and rules on real packets.
 //
 // The package replaces virtual machines and container images. It provides clients and servers for TCP, UDP and SCTP

@@ -53,7 +53,7 @@ func parse(args []string) (container, error) {
 	flags := flag.NewFlagSet("contain", flag.ContinueOnError)
 	flags.StringVar(&c.root, "root", "/", "`directory` with the container's files")
 	flags.IntVar(&c.oomScore, "oom-score-adj", 0, "the program's oom_score_adj")
-	flags.Func("mount", "`source:target[:ro]`, file or directory of the machine to mount; may be repeated", func(text string) error {
+	flags.Func("mount", "`source:target[:ro]`, host file or directory to mount; may be repeated", func(text string) error {
 		m, err := parseMount(text)
 		c.mounts = append(c.mounts, m)
 		return err

@@ -98,7 +98,7 @@ func sizeOfTexts(list []string) int {
 
 func sizeOf[T any](count int) int { return count * int(reflect.TypeFor[T]().Size()) }
 
-// Text returns at most the first maxText bytes of a text. The result shares no memory with a longer text.
+// Text returns at most the first maxText bytes of a text. A truncated result shares no memory with the original.
 func Text(text string) string {
 	if len(text) <= maxText {
 		return text

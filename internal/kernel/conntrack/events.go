@@ -30,7 +30,7 @@ const (
 	eventBuffer = 16 << 20
 )
 
-// Until ctx ends, Watch calls take for each new and each ended connection, and lost when the kernel had no room for events. It skips
+// Watch runs until ctx ends. It calls take for each new and each ended connection, and lost when the kernel had no room for events. It skips
 // connections in zones, and protocols that Services cannot use.
 func Watch(ctx context.Context, take func(kernel.FlowEvent), lost func()) error {
 	sub, err := subscribe()

@@ -72,8 +72,8 @@ func (b *Backend) hasHidden(ctx context.Context, f inet.Family) error {
 			return err
 		}
 	}
-	return fmt.Errorf("the kernel has %s rules of iptables-%s, which may be kube-proxy's, and its programs are not installed; use the agent's image, "+
-		"which has them", f, b.variant)
+	return fmt.Errorf("the kernel has %s rules that may be kube-proxy's, but the programs of iptables-%s are not installed; run the command in the "+
+		"agent's image, which contains them", f, b.variant)
 }
 
 // leftovers finds kube-proxy's rules and chains. The agent uses some of the same chain names. A chain is the agent's if a rule in it has

@@ -176,7 +176,7 @@ func setByOthers(b *bench) {
 	b.byAdmin(b.Admin.CreateSet(theirs))
 	b.byAdmin(b.Admin.CreateSet(foreign))
 	b.must(creates(ours, member(ours, kernel.Element{Addr: ip4(96, 1)}))...)
-	// Read returns only sets with the prefix, including foreign sets.
+	// Read returns all sets with the prefix, even those that another program created, and no other sets.
 	holds(b, "sets", map[string]kernel.Set{ours.Name: ours, theirs.Name: theirs}, b.read().Sets)
 	b.byAdmin(b.Admin.FlushSet(ours.Name))
 	holds(b, "members after a flush", nil, b.read().Members[ours.Name])

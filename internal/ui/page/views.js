@@ -74,12 +74,12 @@ export function oneService(d) {
 }
 
 function endpoints(f) {
-  return table([['Endpoint', 'wide'], ['State', ''], ['Weight', 'number'], ['Active', 'number'], ['Conn/s', 'number'], ['Connections', 'number'], ['In', 'number'], ['Out', 'number'], ['Share of connections and of weights', 'wide']],
+  return table([['Endpoint', 'wide'], ['State', ''], ['Weight', 'number'], ['Active', 'number'], ['Conn/s', 'number'], ['Connections', 'number'], ['In', 'number'], ['Out', 'number'], ['Share', 'wide']],
     f.endpoints.map((e, i) => {
       const flow = f.flows[i];
       return { cells: [h('div', {}, e.pod || e.address, h('div', { class: 'soft mono' }, `${e.address} ${e.node || ''} ${e.zone || ''}`)), h('span', {}, pill(e.state), e.since ? ' ' + ago(e.since) : ''),
         e.weight ?? '-', e.connections ? count(e.connections.active) : '-', count(flow.now.connectionsPerSecond), count(flow.total.connections), bytes(flow.total.bytesIn), bytes(flow.total.bytesOut),
-        h('div', {}, meter(flow.share), meter(flow.weightShare, true), h('span', { class: 'soft' }, `${percent(flow.share)}, by weight ${percent(flow.weightShare)}`))] };
+        h('div', {}, meter(flow.share), meter(flow.weightShare, true), h('span', { class: 'soft' }, `${percent(flow.share)} of connections, ${percent(flow.weightShare)} of weights`))] };
     }), 'No endpoints.');
 }
 

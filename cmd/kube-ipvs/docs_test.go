@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/clidocs"
-	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 	"github.com/kube-ipvs/kube-ipvs/internal/goldentest"
@@ -120,7 +119,7 @@ func handwritten(t *testing.T) map[string]string {
 func TestPagesNameExitStatuses(t *testing.T) {
 	pages := handwritten(t)
 	statuses := map[string]int{
-		doctor.Well: 0, string(finding.Warning): int(statusWarnings), string(finding.Broken): int(statusBroken), "none": int(statusUnexamined),
+		finding.Well: 0, string(finding.Warning): int(statusWarnings), string(finding.Broken): int(statusBroken), "none": int(statusUnexamined),
 	}
 	for _, v := range []explain.Verdict{
 		explain.Passes, explain.Depends, explain.Unclear, explain.Partly, explain.Differs, explain.NoService, explain.Stops, explain.Unknown,

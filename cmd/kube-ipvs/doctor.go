@@ -24,9 +24,6 @@ const (
 	statusUnexamined = statusError(3)
 )
 
-// doctorPatience limits the wait for an agent that may hang. The agent answers from its previous view after ten seconds.
-const doctorPatience = 20 * time.Second
-
 func newDoctor(m *machine.Machine) *cobra.Command {
 	var flags config.Flags
 	connect := true
@@ -55,9 +52,7 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			asking, stop := context.WithTimeout(cmd.Context(), doctorPatience)
-			defer stop()
-			v, silence, err := l.askAgent(asking, agent.Query{Sample: true})
+			v, silence, err := l.askSample(cmd.Context())
 			if err == nil && errors.Is(silence, fs.ErrPermission) {
 				err = silence
 			}
@@ -82,4 +77,14 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 type doctorDocument struct {
 	view.Header
 	doctor.Report
+}
+
+// samplePatience limits the wait for an agent that may hang. The agent answers from its previous view after ten seconds.
+const samplePatience = 20 * time.Second
+
+// askSample asks for the Services that doctor examines.
+func (l *inspection) askSample(ctx context.Context) (v *view.View, silence, err error) {
+	ctx, stop := context.WithTimeout(ctx, samplePatience)
+	defer stop()
+	return l.askAgent(ctx, agent.Query{Sample: true})
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +30,9 @@ The link contains a token that can be used once, so nobody else on this machine 
 is recorded only while ui runs.
 
 If the node is remote, forward a port: run ui with --port 8090, connect with ssh -L 8090:127.0.0.1:8090 NODE,
-and open the link on your machine. kubectl ipvs ui needs no access to the node.`,
+and open the link on your machine. kubectl ipvs ui needs no access to the node.
+
+The page can also run doctor. Without an agent, doctor uses the flags below.`,
 		Example: "  kube-ipvs ui\n  kube-ipvs ui --port 8090",
 		Args:    noArguments,
 	}
@@ -73,13 +72,7 @@ func (u *uiCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(u.port))))
-	if err != nil {
-		return fmt.Errorf("--port %d: %w", u.port, err)
-	}
-	server := ui.NewServer([]string{name}, map[string]ui.Node{name: n})
-	fmt.Fprintln(u.cmd.OutOrStdout(), server.Link(listener.Addr()))
-	return server.Serve(ctx, listener)
+	return ui.Show(ctx, u.cmd.OutOrStdout(), u.port, []string{name}, map[string]ui.Node{name: n})
 }
 
 func (u *uiCommand) view(ctx context.Context, service string) (*view.View, string, error) {
@@ -127,9 +120,9 @@ func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Exp
 }
 
 func (u *uiCommand) doctor(ctx context.Context) (doctor.Report, error) {
-	v, silence, err := u.ask(ctx, agent.Query{Sample: true})
+	v, silence, err := u.list.askSample(ctx)
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	return doctor.Examine(u.machine.Facts(ctx, v, errors.New(silence), u.settings, true)), nil
+	return doctor.Examine(u.machine.Facts(ctx, v, silence, u.settings, true)), nil
 }

@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
-	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -59,13 +56,7 @@ func (o *options) serveUI(ctx context.Context, out io.Writer, port uint16) error
 	for _, name := range names {
 		nodes[name] = &remoteNode{ctx: ctx, ask: o.ask, name: name}
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-	if err != nil {
-		return fmt.Errorf("--port %d: %w", port, err)
-	}
-	server := ui.NewServer(names, nodes)
-	fmt.Fprintln(out, server.Link(listener.Addr()))
-	return server.Serve(ctx, listener)
+	return ui.Show(ctx, out, port, names, nodes)
 }
 
 // remoteNode connects to a node when the page asks for it, and again after the connection has ended.

@@ -232,7 +232,7 @@ func TestFindings(t *testing.T) {
 				report.Findings = slices.Delete(report.Findings, i, i+1)
 			}
 			if b.severity == "" {
-				if len(report.Findings) > 0 || report.Verdict != Well {
+				if len(report.Findings) > 0 || report.Verdict != finding.Well {
 					t.Errorf("verdict %s, findings %+v; want none", report.Verdict, report.Findings)
 				}
 				return
@@ -247,7 +247,7 @@ func TestFindings(t *testing.T) {
 					t.Errorf("the finding lacks %q:\n%s", part, text)
 				}
 			}
-			want := map[finding.Severity]string{finding.Broken: "broken", finding.Warning: "warning", finding.Notice: Well}[b.severity]
+			want := map[finding.Severity]string{finding.Broken: "broken", finding.Warning: "warning", finding.Notice: finding.Well}[b.severity]
 			if report.Verdict != want || f.Remedy == "" {
 				t.Errorf("verdict %s, want %s; remedy %q", report.Verdict, want, f.Remedy)
 			}

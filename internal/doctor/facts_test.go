@@ -35,7 +35,7 @@ func TestInAContainer(t *testing.T) {
 			t.Errorf("unchecked subjects %q do not include %s", report.Unchecked, subject)
 		}
 	}
-	if report.Verdict != Well || len(report.Findings) > 0 || len(report.Unchecked) != 5 {
+	if report.Verdict != finding.Well || len(report.Findings) > 0 || len(report.Unchecked) != 5 {
 		t.Errorf("%+v", report)
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
-// Well is the verdict if no finding is worse than a notice.
-const Well = "well"
-
 // Report is the result of all checks.
 type Report struct {
 	// Verdict is the severity of the most serious finding (broken or warning), or else well.
@@ -38,7 +35,7 @@ var ipvsChecks = []func(Facts) []finding.Finding{checkTable, checkEstimators, ch
 
 // Examine runs all checks.
 func Examine(f Facts) Report {
-	r := Report{Verdict: Well, Findings: []finding.Finding{}, Unchecked: append([]string{}, f.Unread...), Paths: len(f.Walks)}
+	r := Report{Findings: []finding.Finding{}, Unchecked: append([]string{}, f.Unread...), Paths: len(f.Walks)}
 	for _, w := range f.Walks {
 		if w.Connected {
 			r.Connected++
@@ -55,9 +52,7 @@ func Examine(f Facts) Report {
 		}
 	}
 	finding.Sort(r.Findings)
-	if len(r.Findings) > 0 && r.Findings[0].Severity != finding.Notice {
-		r.Verdict = string(r.Findings[0].Severity)
-	}
+	r.Verdict = finding.Verdict(r.Findings)
 	return r
 }
 
@@ -69,7 +64,7 @@ func (r Report) Print(w io.Writer) error {
 		fmt.Fprintf(w, "not checked: %s\n", finding.Printable(u))
 	}
 	except := ""
-	if r.Verdict == Well && len(r.Unchecked) > 0 {
+	if r.Verdict == finding.Well && len(r.Unchecked) > 0 {
 		except = ", except for what was not checked"
 	}
 	_, failed := fmt.Fprintf(w, "verdict: %s%s\n", r.Verdict, except)

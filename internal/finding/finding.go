@@ -109,6 +109,19 @@ func Sort(found []Finding) {
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
 }
 
+// Well is the verdict if no finding is worse than a notice.
+const Well = "well"
+
+// Verdict returns the highest severity above notice, or Well.
+func Verdict(found []Finding) string {
+	for _, severity := range []Severity{Broken, Warning} {
+		if slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == severity }) {
+			return string(severity)
+		}
+	}
+	return Well
+}
+
 // Print writes findings as text.
 func Print(w io.Writer, found []Finding) error {
 	var text strings.Builder

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+
+	"github.com/kube-ipvs/kube-ipvs/internal/finding"
 )
 
 // Question is a command to run on the nodes.
@@ -82,7 +84,7 @@ func frontendOf(r Row) []string {
 }
 
 func unwellNodes(r Row) []string {
-	if r.Subject[0] == well {
+	if r.Subject[0] == finding.Well {
 		return nil
 	}
 	return r.Nodes

@@ -136,11 +136,11 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	if err := json.Unmarshal(document, &status); err != nil {
 		return s, err
 	}
-	state, version := well, ""
+	state, version := finding.Well, ""
 	switch {
 	case status.View == nil && len(status.Findings) == 0:
 		return s, errors.New("it contains neither an agent's state nor a finding")
-	case status.View == nil && verdictOf(status.Findings) != string(finding.Broken): // the agent may be running
+	case status.View == nil && finding.Verdict(status.Findings) != string(finding.Broken): // the agent may be running
 		state = "unknown"
 	case len(status.Findings) > 0:
 		state = "not well"
@@ -151,17 +151,6 @@ func readStatus(_ Question, document []byte) (s said, err error) {
 	s.facts = []fact{{subject: []string{state}, says: []string{version}}}
 	s.findings, s.unchecked = status.Findings, status.Unknown
 	return s, nil
-}
-
-const well = "well"
-
-func verdictOf(found []finding.Finding) string {
-	for _, severity := range []finding.Severity{finding.Broken, finding.Warning} {
-		if slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Severity == severity }) {
-			return string(severity)
-		}
-	}
-	return well
 }
 
 // readDoctor does not use the type in package doctor, which builds only for Linux.
@@ -196,7 +185,7 @@ func readPreflight(_ Question, document []byte) (s said, err error) {
 	if list.Kind != "FindingList" {
 		return s, errors.New("it contains no list of findings")
 	}
-	return said{facts: []fact{{subject: []string{verdictOf(list.Items)}}}, findings: list.Items}, nil
+	return said{facts: []fact{{subject: []string{finding.Verdict(list.Items)}}}, findings: list.Items}, nil
 }
 
 func readPlan(_ Question, document []byte) (s said, err error) {

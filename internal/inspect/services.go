@@ -58,7 +58,7 @@ func servicesOfAgent(services []view.Service, why string) ServiceList {
 // join adds the kernel's state to a frontend. The kernel was read after the agent's view, so its state takes
 // precedence.
 func join(f *view.Frontend, servers Servers) {
-	if f.State == view.Conflict || f.State == view.ForeignServer {
+	if !f.Ours() {
 		return // the virtual server in the kernel belongs to another Service or program
 	}
 	server, exists := servers[ServerOf(*f)]

@@ -75,7 +75,7 @@ func TopOf(services ServiceList, before, now Counts, seconds float64) TopList {
 	list := TopList{Header: view.HeaderOf("TopList"), Agent: services.Agent, Unknown: services.Unknown, Seconds: seconds, Items: []TopEntry{}}
 	for _, s := range services.Items {
 		for _, f := range s.Frontends {
-			if count, exists := now[ServerOf(f)]; exists {
+			if count, exists := now[ServerOf(f)]; exists && f.Ours() {
 				list.Items = append(list.Items, topEntry(s, f, before[ServerOf(f)], count, seconds))
 			}
 		}
@@ -108,15 +108,15 @@ func topEntry(s view.Service, f view.Frontend, before, now kernel.Traffic, secon
 			Traffic: TrafficOf(before.Endpoints[addr].Stats, d.Stats, seconds), WeightShare: float64(d.Weight),
 		})
 	}
-	share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.WeightShare }, func(e TopEndpoint) float64 { return e.WeightShare })
-	if !share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.Share }, func(e TopEndpoint) float64 { return e.Traffic.Connections }) {
-		share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.Share }, func(e TopEndpoint) float64 { return float64(e.Active) })
+	Share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.WeightShare }, func(e TopEndpoint) float64 { return e.WeightShare })
+	if !Share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.Share }, func(e TopEndpoint) float64 { return e.Traffic.Connections }) {
+		Share(entry.Endpoints, func(e *TopEndpoint) *float64 { return &e.Share }, func(e TopEndpoint) float64 { return float64(e.Active) })
 	}
 	return entry
 }
 
-// share sets each endpoint's share of the sum, and reports whether the sum is above 0.
-func share(all []TopEndpoint, part func(*TopEndpoint) *float64, of func(TopEndpoint) float64) bool {
+// Share sets each item's share of the sum, and reports whether the sum is above 0.
+func Share[T any](all []T, part func(*T) *float64, of func(T) float64) bool {
 	sum := 0.0
 	for _, e := range all {
 		sum += of(e)

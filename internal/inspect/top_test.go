@@ -32,7 +32,12 @@ func countsOf(ends ...uint64) inspect.Counts {
 
 // TestTop: a share is a fraction of the new connections or, if there are none, of the open connections.
 func TestTop(t *testing.T) {
-	services := inspect.ServiceListOf([]view.Service{shopView()}, shopKernel())
+	loser := shopView() // the traffic at its frontends is the shop's
+	loser.Name = "loser"
+	for i := range loser.Frontends {
+		loser.Frontends[i].State = view.Conflict
+	}
+	services := inspect.ServiceListOf([]view.Service{loser, shopView()}, shopKernel())
 	for name, c := range map[string]struct {
 		before, now inspect.Counts
 		connections float64

@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"mime"
 	"net"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -67,6 +69,17 @@ type Server struct {
 // NewServer returns a Server for these nodes. The page shows them in the order of names.
 func NewServer(names []string, nodes map[string]Node) *Server {
 	return &Server{names: names, nodes: nodes, token: rand.Text(), session: rand.Text()}
+}
+
+// Show serves a page for these nodes on a loopback address until ctx ends, and prints a link that opens it. Port 0 means a free port.
+func Show(ctx context.Context, out io.Writer, port uint16, names []string, nodes map[string]Node) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return fmt.Errorf("--port %d: %w", port, err)
+	}
+	server := NewServer(names, nodes)
+	fmt.Fprintln(out, server.Link(listener.Addr()))
+	return server.Serve(ctx, listener)
 }
 
 // Link returns a text for the user, with the link to the page on its last line.

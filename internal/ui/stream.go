@@ -32,15 +32,17 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, node Node) error {
 	defer answering.Wait()
 	defer stop()
 	var writing sync.Mutex
+	questions, ended := make(chan question), make(chan error, 1)
+	go func() { ended <- readQuestions(ctx, in, questions) }() // ends with its input, which may be later
 	slots := make(chan struct{}, maxAtOnce)
-	questions := json.NewDecoder(in)
 	for {
 		var q question
-		switch err := questions.Decode(&q); {
-		case errors.Is(err, io.EOF):
+		select {
+		case q = <-questions:
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
 			return nil
-		case err != nil:
-			return fmt.Errorf("read a question: %w", err)
 		}
 		select {
 		case slots <- struct{}{}:
@@ -58,6 +60,24 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, node Node) error {
 			defer writing.Unlock()
 			_ = json.NewEncoder(out).Encode(a) // if the client has disconnected, the input ends
 		})
+	}
+}
+
+func readQuestions(ctx context.Context, in io.Reader, questions chan<- question) error {
+	lines := json.NewDecoder(in)
+	for {
+		var q question
+		switch err := lines.Decode(&q); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a question: %w", err)
+		}
+		select {
+		case questions <- q:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 

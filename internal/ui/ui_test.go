@@ -192,6 +192,17 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestServeEndsWithItsContext: a signal ends the command although its input stays open.
+func TestServeEndsWithItsContext(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	in, questions := io.Pipe()
+	defer questions.Close()
+	stop()
+	if err := Serve(ctx, in, io.Discard, echo{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestStreamThatSpeaksNonsense: unexpected text on the stream is an error at both ends.
 func TestStreamThatSpeaksNonsense(t *testing.T) {
 	if err := Serve(t.Context(), strings.NewReader("help\n"), io.Discard, echo{}); err == nil {

@@ -276,6 +276,9 @@ type Frontend struct {
 	Connections *Connections `json:"connections,omitempty"`
 }
 
+// Ours reports whether the virtual server at the frontend is the Service's. Otherwise, its connections are another's.
+func (f Frontend) Ours() bool { return f.State != Conflict && f.State != ForeignServer }
+
 // SetEntry is an entry of an ipset for a frontend.
 type SetEntry struct {
 	Set   string `json:"set"`

@@ -177,6 +177,8 @@ func TestPage(t *testing.T) {
 	drawn(p, "service")
 	shows(p, "service-001-2")
 	shows(p, hostile)
+	p.Until("document.querySelectorAll('path.flow.none').length === 3") // another Service has won the frontend
+	p.Eval("location.hash = '#/service/shop%2Fservice-004'")
 	p.Until("document.querySelectorAll('path.flow:not(.none)').length === 3")
 	picture(p, "service")
 	p.Press("Escape")

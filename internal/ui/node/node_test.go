@@ -15,6 +15,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/doctor"
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/inspect"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/ui"
@@ -72,7 +73,9 @@ func (w *world) node() *Node {
 			}
 			time.Sleep(time.Duration(w.slow.Load()))
 			now := w.readings.Add(1)
-			counts := inspect.Counts{}
+			counts := inspect.Counts{ // another Service's
+				{Addr: netip.MustParseAddrPort("192.0.2.1:80"), Protocol: inet.TCP}: {Counters: kernel.Counters{Connections: 1000 * uint64(now)}},
+			}
 			for i := range w.services {
 				n := uint64(int(now) * i)
 				one := min(n, uint64(now))

@@ -94,11 +94,9 @@ func (n *Node) overview(ctx context.Context, q ui.Question) (Overview, error) {
 	if err != nil {
 		return Overview{}, err
 	}
-	o := Overview{Header: view.HeaderOf("Overview"), Time: n.now(), Findings: view.Findings(all.view, all.silence), Verdict: "well", Stages: []Stage{},
+	o := Overview{Header: view.HeaderOf("Overview"), Time: n.now(), Findings: view.Findings(all.view, all.silence), Stages: []Stage{},
 		Problems: view.Some[string]{Items: []string{}}}
-	if len(o.Findings) > 0 && o.Findings[0].Severity != finding.Notice {
-		o.Verdict = string(o.Findings[0].Severity)
-	}
+	o.Verdict = finding.Verdict(o.Findings)
 	if v := all.view; v != nil {
 		o.Agent, o.Node, o.Sources, o.Totals = &v.Agent, &v.Node, v.Sources, &v.Totals
 		o.Problems = view.Some[string]{Count: len(v.Problems), Items: v.Problems[:min(len(v.Problems), maxProblems)]}
@@ -156,7 +154,7 @@ func rowOf(s view.Service) Row {
 			}
 		}
 		key := inspect.ServerOf(f)
-		if seen[key] {
+		if seen[key] || !f.Ours() {
 			continue
 		}
 		seen[key] = true

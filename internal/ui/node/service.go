@@ -73,6 +73,9 @@ func (n *Node) service(ctx context.Context, name string) (ServiceDocument, error
 
 func (n *Node) load(f view.Frontend) FrontendLoad {
 	key := inspect.ServerOf(f)
+	if !f.Ours() {
+		key = kernel.ServerKey{} // has no traffic
+	}
 	load := FrontendLoad{Frontend: f, Flows: []Flow{}}
 	all := n.hour.of(place{server: key})
 	load.Hour = all[:]
@@ -83,8 +86,8 @@ func (n *Node) load(f view.Frontend) FrontendLoad {
 	for _, e := range f.Endpoints {
 		load.Flows = append(load.Flows, n.flow(f, key, e, measured))
 	}
-	share(load.Flows, func(f *Flow) float64 { return float64(f.Total.Connections) }, func(f *Flow, share float64) { f.Share = share })
-	share(load.Flows, func(f *Flow) float64 { return f.WeightShare }, func(f *Flow, share float64) { f.WeightShare = share })
+	inspect.Share(load.Flows, func(f *Flow) *float64 { return &f.Share }, func(f Flow) float64 { return float64(f.Total.Connections) })
+	inspect.Share(load.Flows, func(f *Flow) *float64 { return &f.WeightShare }, func(f Flow) float64 { return f.WeightShare })
 	return load
 }
 
@@ -102,17 +105,4 @@ func (n *Node) flow(f view.Frontend, key kernel.ServerKey, e view.Endpoint, meas
 		flow.Now = inspect.TrafficOf(n.before[key].Endpoints[addr].Stats, now.Stats, n.seconds)
 	}
 	return flow
-}
-
-// share divides each part by the sum of all parts.
-func share(flows []Flow, part func(*Flow) float64, set func(*Flow, float64)) {
-	total := 0.0
-	for i := range flows {
-		total += part(&flows[i])
-	}
-	for i := range flows {
-		if total > 0 {
-			set(&flows[i], part(&flows[i])/total)
-		}
-	}
 }

@@ -9,7 +9,9 @@ const list = { filter: '', sort: 'connections', limit: 100 };
 let node = '', chosen = -1, diagnosis = null, round = 0;
 
 async function ask(question, parameters = {}) {
-  const response = await fetch('api/' + question + '?' + new URLSearchParams({ node, ...parameters }));
+  const response = await fetch('api/' + question + '?' + new URLSearchParams({ node, ...parameters })).catch(() => {
+    throw new Error('The command does not respond. Start it again, and use its new link.');
+  });
   const answer = await response.json();
   if (!response.ok) throw new Error(answer.error);
   return answer;
@@ -63,7 +65,7 @@ async function draw(first) {
     if (!first) scrollTo(0, y);
   } catch (error) {
     if (current !== round) return;
-    $('error').textContent = error instanceof TypeError ? 'The command does not respond. Start it again, and use its new link.' : error.message;
+    $('error').textContent = error.message;
     $('error').hidden = false;
     if (view === 'explain' && $('answer')) $('answer').replaceChildren();
   }

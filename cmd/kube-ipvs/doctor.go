@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,10 +33,11 @@ func newDoctor(m *machine.Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose this node and its agent",
-		Long: `Like explain, doctor traces packets to the Services that every pod needs and to a random sample of the
-others: from a pod, from this node and from outside. From this node, it also opens at most 20 TCP
-connections, for at most a second each, to Services with ready endpoints and to ready endpoints on this
-node, and closes them immediately; --connect=false prevents that.
+		Long: `Like explain, doctor traces packets to the Services that every pod needs, to Services that other
+programs' rules single out, and to a random sample of the others: from a pod, from this node and from
+outside. From this node, it also opens at most 20 TCP connections, for at most a second each, to
+Services with ready endpoints and to ready endpoints on this node, and closes them immediately;
+--connect=false prevents that.
 
 doctor also examines this node: the agent and its ports, its sources, other proxies and data planes, foreign
 rules, the connection tables, kernel modules, sysctls, networks, certificates and tokens, the kernel's
@@ -52,15 +55,15 @@ command line is wrong), and 3 if doctor lacks permissions, for example because i
 		Example: "  kube-ipvs doctor\n  kube-ipvs doctor -o json",
 		Args:    noArguments,
 		RunE: withSettings(&flags, func(cmd *cobra.Command, settings *config.Settings) error {
-			v, silence, err := l.askSample(cmd.Context())
-			if err == nil && errors.Is(silence, fs.ErrPermission) {
-				err = silence
+			a, err := l.askSample(cmd.Context())
+			if err == nil && errors.Is(a.Silence, fs.ErrPermission) {
+				err = a.Silence
 			}
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "kube-ipvs:", err)
 				return statusUnexamined
 			}
-			report := doctor.Examine(m.Facts(cmd.Context(), v, silence, settings, connect))
+			report := doctor.Examine(m.Facts(cmd.Context(), a, settings, connect))
 			err = printAs(cmd.OutOrStdout(), l.output, doctorDocument{view.HeaderOf("Diagnosis"), report}, report.Print)
 			if err != nil {
 				return err
@@ -83,8 +86,20 @@ type doctorDocument struct {
 const samplePatience = 20 * time.Second
 
 // askSample asks for the Services that doctor examines.
-func (l *inspection) askSample(ctx context.Context) (v *view.View, silence, err error) {
+func (l *inspection) askSample(ctx context.Context) (a machine.Agent, err error) {
+	short, stop := context.WithTimeout(ctx, samplePatience)
+	defer stop()
+	a.About = l.servicesAt
+	a.View, a.Silence, err = l.askAgent(short, agent.Query{Sample: true})
+	return a, err
+}
+
+func (l *inspection) servicesAt(ctx context.Context, addr netip.Addr) ([]view.Service, error) {
 	ctx, stop := context.WithTimeout(ctx, samplePatience)
 	defer stop()
-	return l.askAgent(ctx, agent.Query{Sample: true})
+	v, silence, err := l.askAgent(ctx, agent.Query{Address: addr})
+	if v == nil {
+		return nil, cmp.Or(err, silence)
+	}
+	return v.Services, err
 }

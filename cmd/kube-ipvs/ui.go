@@ -120,9 +120,9 @@ func (u *uiCommand) explain(ctx context.Context, to, from string) ([]explain.Exp
 }
 
 func (u *uiCommand) doctor(ctx context.Context) (doctor.Report, error) {
-	v, silence, err := u.list.askSample(ctx)
+	a, err := u.list.askSample(ctx)
 	if err != nil {
 		return doctor.Report{}, err
 	}
-	return doctor.Examine(u.machine.Facts(ctx, v, silence, u.settings, true)), nil
+	return doctor.Examine(u.machine.Facts(ctx, a, u.settings, true)), nil
 }

@@ -148,6 +148,7 @@ const (
 	runEstimation     = "net/ipv4/vs/run_estimation"
 	reversePathPrefix = "net/ipv4/conf/"
 	kubeProxyMode     = "http://127.0.0.1:10249/proxyMode"
+	agentSettings     = "http://127.0.0.1:10249/configz"
 )
 
 // Read gathers the facts from the host's files and ports.
@@ -386,9 +387,19 @@ func (f *Facts) readPorts(h reader) {
 				f.unread("kube-proxy's port", err)
 			}
 		}
+		if url == kubeProxyMode && answer.Status == 200 && agentServes(h) {
+			continue
+		}
 		f.Answers = append(f.Answers, answer)
 	}
 	slices.SortFunc(f.Answers, func(a, b Answer) int { return strings.Compare(a.URL, b.URL) })
+}
+
+// agentServes reports whether the program on kube-proxy's port is an agent, which may serve its metrics although its status socket does not
+// respond.
+func agentServes(h reader) bool {
+	_, body, err := h.Get(agentSettings)
+	return err == nil && strings.Contains(body, "config.kube-ipvs.io")
 }
 
 // local replaces the unspecified address, to which no client can connect, with a loopback address.

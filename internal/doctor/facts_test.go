@@ -122,3 +122,15 @@ func TestModeWithoutAgent(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentAgentOnOurPort: an agent whose socket does not respond, but whose metrics server does, is not another proxy.
+func TestSilentAgentOnOurPort(t *testing.T) {
+	n := well()
+	n.View, n.Silence = nil, "no agent responds"
+	n.answers[kubeProxyMode] = Answer{Status: 200, Body: "ipvs"}
+	n.answers[agentSettings] = Answer{Status: 200, Body: `{"config.kube-ipvs.io": {`}
+	n.Read(n)
+	if report := Examine(n.Facts); len(report.Findings) != 1 || report.Findings[0].Subject == "other proxy" {
+		t.Errorf("%+v", report.Findings)
+	}
+}

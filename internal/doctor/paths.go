@@ -55,25 +55,46 @@ const (
 // outsiders are documentation addresses. doctor only traces packets from them and sends none.
 var outsiders = map[inet.Family]netip.Addr{inet.IPv4: netip.MustParseAddr("203.0.113.253"), inet.IPv6: netip.MustParseAddr("2001:db8::fffd")}
 
-// Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects
-// one frontend of each kind and family.
-func Paths(v *view.View) []Path {
+// Clients are the packets' senders besides this node: a pod of each family, if the view has one, and an address outside.
+func Clients(v *view.View) []netip.Addr {
+	var all []netip.Addr
+	for _, family := range inet.Families {
+		all = append(all, outsiders[family])
+		if v == nil {
+			continue
+		}
+		pods := localPods(v)
+		if i := slices.IndexFunc(pods, func(pod netip.Addr) bool { return inet.FamilyOf(pod) == family }); i >= 0 {
+			all = append(all, pods[i])
+		}
+	}
+	return all
+}
+
+// Paths selects paths to the Services of a view. Services that every pod needs come first. For each Service, it selects the
+// suspicious frontends, and one frontend of each kind and family.
+func Paths(v *view.View, suspects []kernel.ServerKey) []Path {
 	if v == nil {
 		return nil
 	}
 	pods := localPods(v)
 	services := slices.SortedStableFunc(slices.Values(v.Services), func(a, b view.Service) int { return cmp.Compare(rank(a), rank(b)) })
-	var all []Path
+	var suspicious, all []Path
 	for _, s := range services {
-		for _, f := range oneOfEach(s) {
-			all = append(all, pathsTo(s, f, pods)...)
+		for _, f := range oneOfEach(s, suspects) {
+			paths := pathsTo(s, f, pods)
+			if len(paths) > 0 && slices.Contains(suspects, paths[0].To) {
+				suspicious = append(suspicious, paths...)
+			} else {
+				all = append(all, paths...)
+			}
 		}
 	}
-	return evenly(all)
+	return append(evenly(all, MaxPaths-len(suspicious)), suspicious...)
 }
 
-// evenly selects up to MaxPaths paths that cover every kind of frontend, family and sender.
-func evenly(all []Path) []Path {
+// evenly selects up to limit paths that cover every kind of frontend, family and sender.
+func evenly(all []Path, limit int) []Path {
 	type sort struct {
 		kind   view.Kind
 		v4     bool
@@ -90,7 +111,7 @@ func evenly(all []Path) []Path {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(turn[a], turn[b]) })
-	order = order[:min(len(order), MaxPaths)]
+	order = order[:min(len(order), limit)]
 	slices.Sort(order)
 	chosen := make([]Path, 0, len(order))
 	for _, i := range order {
@@ -106,8 +127,9 @@ func rank(s view.Service) int {
 	return 1
 }
 
-// oneOfEach returns, for each kind and family, the first served frontend that has endpoints. It prefers TCP.
-func oneOfEach(s view.Service) []view.Frontend {
+// oneOfEach returns the suspicious frontends that are served and have endpoints, and for each kind and family the first of the others. It
+// prefers TCP.
+func oneOfEach(s view.Service, suspects []kernel.ServerKey) []view.Frontend {
 	type sort struct {
 		kind   view.Kind
 		family inet.Family
@@ -120,6 +142,8 @@ func oneOfEach(s view.Service) []view.Frontend {
 		}
 		key := sort{f.Kind, inet.FamilyOf(f.Address.Addr())}
 		switch i, known := at[key]; {
+		case slices.ContainsFunc(suspects, func(k kernel.ServerKey) bool { return k.Addr == f.Address && k.Protocol.String() == f.Protocol }):
+			all = append(all, f)
 		case !known:
 			at[key], all = len(all), append(all, f)
 		case all[i].Protocol != tcp && f.Protocol == tcp:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kube-ipvs/kube-ipvs/internal/explain"
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
+	"github.com/kube-ipvs/kube-ipvs/internal/inet"
 	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 	"github.com/kube-ipvs/kube-ipvs/internal/view"
 )
@@ -42,7 +43,7 @@ func TestPaths(t *testing.T) {
 		{Namespace: "default", Name: "kubernetes", Frontends: []view.Frontend{served(view.ClusterIP, "10.96.0.1:443", "tcp", ready("192.0.2.1:6443", "node-a"))}},
 	}}
 	var have []string
-	for _, p := range Paths(v) {
+	for _, p := range Paths(v, nil) {
 		have = append(have, fmt.Sprintf("%s %s/%s from %s, %s, vital %t, open %t", p.Service, p.To.Addr, p.To.Protocol, p.Sender, p.From, p.Vital, p.Open))
 	}
 	want := []string{
@@ -73,7 +74,7 @@ func TestPathsAreOfEveryKind(t *testing.T) {
 		}
 		v.Services = append(v.Services, s)
 	}
-	paths := Paths(v)
+	paths := Paths(v, nil)
 	if len(paths) != MaxPaths || !slices.ContainsFunc(paths, func(p Path) bool { return p.kind == view.LoadBalancer && p.Sender == fromOutside }) {
 		t.Errorf("%d paths, of them: %+v", len(paths), paths[len(paths)-1])
 	}
@@ -101,7 +102,7 @@ func TestPathsAreBounded(t *testing.T) {
 		}
 		var walks []Walk
 		services := map[string]bool{}
-		for _, p := range Paths(v) {
+		for _, p := range Paths(v, nil) {
 			walks = append(walks, Walked(p, explain.Explanation{}))
 			if p.Open {
 				services[p.Service] = true
@@ -184,5 +185,30 @@ func TestEveryVerdictIsJudged(t *testing.T) {
 		if severity != c.severity {
 			t.Errorf("%s from %s, vital %t, connection %+v: %v, want severity %q", c.verdict, c.sender, c.vital, c.connect, found, c.severity)
 		}
+	}
+}
+
+// TestPathsToSuspects: each suspicious frontend has its paths, even if its Service has another one of the same kind and the limit is reached.
+func TestPathsToSuspects(t *testing.T) {
+	v := &view.View{Node: view.Node{Name: "node-a"}}
+	for i := range 80 {
+		s := view.Service{Namespace: "default", Name: fmt.Sprint(i)}
+		for port := range 3 {
+			s.Frontends = append(s.Frontends, view.Frontend{
+				Kind: view.ClusterIP, Address: at(fmt.Sprintf("10.96.0.%d:%d", i, port+1)), Protocol: "tcp", State: view.Served,
+				Endpoints: []view.Endpoint{ready("10.244.1.7:8080", "node-b")},
+			})
+		}
+		v.Services = append(v.Services, s)
+	}
+	suspects := []kernel.ServerKey{{Addr: at("10.96.0.79:2"), Protocol: inet.TCP}, {Addr: at("10.96.0.79:3"), Protocol: inet.TCP}}
+	paths := Paths(v, suspects)
+	for _, key := range suspects {
+		if !slices.ContainsFunc(paths, func(p Path) bool { return p.To == key && p.Sender == fromNode }) {
+			t.Errorf("no path to %s", key)
+		}
+	}
+	if len(paths) != MaxPaths {
+		t.Errorf("%d paths", len(paths))
 	}
 }

@@ -9,7 +9,11 @@ import (
 )
 
 // Sample selects the virtual servers to which doctor traces packets if no agent responds.
-type Sample struct{ keys []kernel.ServerKey }
+type Sample struct {
+	// Suspects are always in the sample.
+	Suspects []kernel.ServerKey
+	keys     []kernel.ServerKey
+}
 
 const ofEachFamily = 4
 
@@ -21,6 +25,9 @@ func (s *Sample) Take(key kernel.ServerKey) bool {
 			family++
 		}
 	}
+	if slices.Contains(s.Suspects, key) {
+		return true
+	}
 	if family == ofEachFamily || key.Protocol != inet.TCP || key.Addr.Port() == 0 {
 		return false
 	}
@@ -30,11 +37,10 @@ func (s *Sample) Take(key kernel.ServerKey) bool {
 
 // Paths returns the paths from this node to the virtual servers that have endpoints for new connections.
 func (s *Sample) Paths(k *explain.Kernel) (all []Path) {
-	for _, key := range s.keys {
-		open := func(d kernel.ObservedDestination) bool { return d.Weight > 0 }
-		if slices.ContainsFunc(k.Servers[key].Destinations, open) {
+	for _, key := range append(s.keys, s.Suspects...) {
+		if slices.ContainsFunc(k.Servers[key].Destinations, kernel.ObservedDestination.TakesConnections) {
 			all = append(all, Path{
-				Question: explain.Question{To: key, From: key.Addr.Addr()}, Service: "the virtual server", Sender: fromNode, Open: true,
+				Question: explain.Question{To: key, From: key.Addr.Addr()}, Service: "the virtual server", Sender: fromNode, Open: key.Protocol == inet.TCP,
 			})
 		}
 	}

@@ -113,7 +113,7 @@ func (e *explaining) reach(p packet, d kernel.ObservedDestination) {
 		return
 	}
 	back := p.answer(e.k, w.masquerades != "" || len(w.depends) > 0)
-	if !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") {
+	if !e.replyRouted(back, d.Addr) || !e.through(&walk{k: e.k}, back, e.back(back, p.sent), "replies of") {
 		return
 	}
 	shown := Endpoint{Address: d.Addr, Weight: d.Weight, Source: e.source(w, &p)}
@@ -140,6 +140,20 @@ func (e *explaining) reachable(p *packet, endpoint netip.AddrPort) bool {
 	e.partly = true
 	e.step("route", command, "the kernel drops packets to the endpoint: "+route.Failure, Stops)
 	e.reason("packets to endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
+	return false
+}
+
+// replyRouted checks the route of an endpoint's replies to the client. A masqueraded connection's replies go to this node.
+func (e *explaining) replyRouted(back *packet, endpoint netip.AddrPort) bool {
+	client := back.to.Addr()
+	route := e.k.Arrivals[Arrival{From: endpoint.Addr(), To: client}]
+	if back.sent || !client.IsValid() || route.Failure == "" || e.k.Routes[client].Interface == "" {
+		return true
+	}
+	command := fmt.Sprintf("ip route get %s from %s iif %s", client, endpoint.Addr(), back.in)
+	e.partly = true
+	e.step("reply, route", command, "the kernel drops the endpoint's replies: "+route.Failure, Stops)
+	e.reason("replies of endpoint %s are stopped: the kernel drops them: %s; commands: ip rule, %s", endpoint, route.Failure, command)
 	return false
 }
 

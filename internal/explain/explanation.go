@@ -36,8 +36,8 @@ type Kernel struct {
 	Unread   map[Part]Unread
 }
 
-// Arrival identifies packets of a client to a frontend, with a mark for which there is a routing rule, or without a mark.
-// Without From, they are packets that the node sends on to an endpoint.
+// Arrival identifies packets of a client to a frontend, or of an endpoint to a client, with a mark for which there is a routing rule, or
+// without a mark. Without From, they are packets that the node sends on to an endpoint.
 type Arrival struct {
 	From, To netip.Addr
 	Mark     uint32

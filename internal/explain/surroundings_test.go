@@ -84,6 +84,25 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// TestRoutesOfReplies: the kernel drops the replies of one of two endpoints to a client. On a node without a route to the client, the verdict
+// does not depend on replies.
+func TestRoutesOfReplies(t *testing.T) {
+	const from = "10.244.9.9" // a pod, so not masqueraded
+	at, client := netip.MustParseAddr(clusterIP), netip.MustParseAddr(from)
+	for away, want := range map[kernel.Route]explain.Verdict{{Interface: "eth0"}: explain.Partly, {Failure: "network is unreachable"}: explain.Passes} {
+		w := newWorld(t, web())
+		w.kernel.Routes = map[netip.Addr]kernel.Route{
+			at: {Local: true}, client: away, netip.MustParseAddr(pod): {Interface: "cni0"}, netip.MustParseAddr(otherPod): {Interface: "eth0"},
+		}
+		w.kernel.Arrivals = map[explain.Arrival]kernel.Route{
+			{From: client, To: at}: {Local: true}, {From: netip.MustParseAddr(pod), To: client}: {Failure: "a blackhole route"},
+		}
+		if e := w.ask(clusterIPHTTP, from); e.Verdict != want || want == explain.Partly && !says(e, "replies of endpoint "+pod) {
+			t.Errorf("want %s, got\n%s", want, steps(e))
+		}
+	}
+}
+
 // TestMarkedRoutes: a routing rule for a mark decides about the packets that rules have marked.
 func TestMarkedRoutes(t *testing.T) {
 	local := kernel.Route{Interface: "lo", Local: true}

@@ -29,6 +29,8 @@ type walk struct {
 	exempts condition
 	// unread lists chains whose rules were not read.
 	unread []string
+	// foreign are the other programs' rules that stop or may stop the packet.
+	foreign []string
 }
 
 // end describes how a packet leaves a rule or a chain.
@@ -52,10 +54,15 @@ func (f flow) only(a matchResult, unknown condition) flow {
 	return flow{f.certain && a == yes, f.on.and(unknown)}
 }
 
-// shown is a rule as the steps print it.
-type shown struct{ object, why string }
+// shown is a rule as the steps print it. ours is true for a rule of the agent.
+type shown struct {
+	object, why string
+	ours        bool
+}
 
-func shownRule(saved kernel.SavedRule) shown { return shown{saved.String(), saved.Rule.Why} }
+func shownRule(saved kernel.SavedRule) shown {
+	return shown{saved.String(), saved.Rule.Why, saved.Tag != ""}
+}
 
 // maxDepth limits the nesting of chains. The kernel rejects loops, but the rules may change while explain reads them.
 const maxDepth = 16
@@ -163,6 +170,9 @@ func (w *walk) accept(r shown, f flow, says string) end {
 
 // stop stops the packet. If an earlier rule may have accepted the packet, the answer depends on that rule.
 func (w *walk) stop(r shown, f flow, says string) end {
+	if !r.ours {
+		w.foreign = append(w.foreign, r.object)
+	}
 	if f.certain && w.exempts.text == "" {
 		w.record(r, f, says, Stops)
 		return stopped

@@ -158,6 +158,9 @@ type ObservedDestination struct {
 	Stats      DestinationStats
 }
 
+// TakesConnections reports whether the scheduler may select the destination.
+func (d ObservedDestination) TakesConnections() bool { return d.Weight > 0 }
+
 // DestinationStats counts a destination's connections.
 type DestinationStats struct {
 	Active     uint32

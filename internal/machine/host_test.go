@@ -111,7 +111,7 @@ func TestFactsOfTheKernel(t *testing.T) {
 				}
 			},
 		}
-		facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{}, false)
+		facts := m.Facts(t.Context(), Agent{Silence: errors.New("no agent")}, &config.Settings{}, false)
 		if !slices.Contains(facts.Unread, fmt.Sprintf("%s: cannot read", unread)) {
 			t.Errorf("%s: %q", unread, facts.Unread)
 		}
@@ -147,7 +147,7 @@ func TestPathsWithoutAnAgent(t *testing.T) {
 		},
 		Connect: func(context.Context, netip.AddrPort) error { return errNothing },
 	}
-	facts := m.Facts(t.Context(), nil, errors.New("no agent"), &config.Settings{}, true)
+	facts := m.Facts(t.Context(), Agent{Silence: errors.New("no agent")}, &config.Settings{}, true)
 	v6 := slices.DeleteFunc(slices.Clone(facts.Walks), func(w doctor.Walk) bool { return w.To.Family() == inet.IPv4 })
 	if len(facts.Walks) != 5 || len(v6) != 1 || v6[0].To.Addr != netip.MustParseAddrPort("[fd00::1]:80") {
 		t.Errorf("%+v", facts.Walks)

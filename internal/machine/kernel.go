@@ -247,12 +247,17 @@ func findRoutes(b *netdev.Backend, k *explain.Kernel, at Look) (failed error) {
 		}
 		for _, client := range at.Clients {
 			failed = cmp.Or(failed, findArrival(b, k, explain.Arrival{From: client, To: key.Addr.Addr()}, at.Interface))
+			for _, d := range server.Destinations {
+				if !k.IsLocal(client) {
+					failed = cmp.Or(failed, findArrival(b, k, explain.Arrival{From: d.Addr.Addr(), To: client}, ""))
+				}
+			}
 		}
 	}
 	return failed
 }
 
-// findArrival looks up the route of a client's packets to a frontend.
+// findArrival looks up the route of a client's packets to a frontend, or of an endpoint's replies to a client.
 func findArrival(b *netdev.Backend, k *explain.Kernel, arrival explain.Arrival, on string) (failed error) {
 	on = cmp.Or(on, k.Routes[arrival.From].Interface)
 	if _, known := k.Arrivals[arrival]; known || on == "" || k.IsLocal(arrival.From) || arrival.From.Is4() != arrival.To.Is4() {

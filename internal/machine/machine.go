@@ -134,48 +134,19 @@ func (m *Machine) Explain(ctx context.Context, query explain.Query, client expla
 	return query.Explain(k, v, base, client)
 }
 
-// follow reads the kernel and traces paths to the view's Services, or to some of the kernel's virtual servers if no
-// agent responds.
-func (m *Machine) follow(ctx context.Context, v *view.View, look Look, facts *doctor.Facts) *explain.Kernel {
-	look.Ours = agentRules(v)
-	paths, concern := doctor.Paths(v), map[kernel.ServerKey]bool{}
-	for _, p := range paths {
-		look.Clients = append(look.Clients, p.From)
-		concern[p.To], concern[p.To.AllPorts()] = true, true
-	}
-	look.Concerns = func(key kernel.ServerKey) bool { return concern[key] }
-	var sample doctor.Sample
-	if v == nil {
-		look.Concerns = sample.Take
-		look.Sysctls = view.BaseOf(plainBase(kernel.IPVSWithIPTables, false), 0).Sysctls
-	} else {
-		look.Sysctls = v.Base.Sysctls
-	}
-	k := m.Kernel(ctx, look)
-	base := closestBase(k)
-	if v == nil {
-		paths = sample.Paths(k)
-	} else {
-		base = v.Base
-	}
-	for _, p := range paths {
-		facts.Walks = append(facts.Walks, doctor.Walked(p, explain.Explain(k, v, base, p.Question)))
-	}
-	return k
-}
-
 // closestBase guesses which agent has written the rules on this node, if none responds.
 func closestBase(k *explain.Kernel) view.Base {
 	return k.Closest(view.BaseOf(plainBase(k.Mode, false), 0).JumpsOnly(), view.BaseOf(plainBase(k.Mode, true), 0).JumpsOnly())
 }
 
-// Facts reads the input of doctor. If the agent did not respond, v is nil, silence contains the reason, and settings
-// come from the flags. If connect is true, the node connects to some Services.
-func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settings *config.Settings, connect bool) doctor.Facts {
+// Facts reads the input of doctor. If no agent responds, settings come from the flags. If connect is true, the node connects to
+// some Services.
+func (m *Machine) Facts(ctx context.Context, a Agent, settings *config.Settings, connect bool) doctor.Facts {
+	v := a.View
 	facts := doctor.Facts{Now: time.Now(), View: v, Release: m.Release()}
 	var found preflight.Result
 	if v == nil {
-		facts.Silence = silence.Error()
+		facts.Silence = a.Silence.Error()
 		found = m.Preflight(ctx, settings)
 	} else {
 		facts.Now = v.Time
@@ -183,7 +154,7 @@ func (m *Machine) Facts(ctx context.Context, v *view.View, silence error, settin
 	}
 	facts.Preflight, facts.Mode, facts.Variant = found.Findings, found.Mode, string(found.IPTables.Variant)
 	look := Look{Parts: []explain.Part{explain.Servers, explain.Sets, explain.Rules, explain.Addresses}, Tables: found.IPTables}
-	k := m.follow(ctx, v, look, &facts)
+	k := m.follow(ctx, a, look, &facts)
 	if connect {
 		m.connect(ctx, &facts)
 	}

@@ -45,6 +45,10 @@ func TestDoctorFollowsPaths(t *testing.T) {
 			"ip route add blackhole default table 100; ip rule add pref 100 from all lookup local; ip rule del pref 0; ip rule add pref 0 to 10.96.0.0/12 lookup 100",
 			"ip rule del pref 0; ip rule add pref 0 from all lookup local; ip rule del pref 100; ip route flush table 100", s.client.Host, finding.Broken, "ip rule",
 		},
+		"a routing rule for replies": {
+			"ip rule add pref 50 iif pod-here blackhole; ip rule add pref 50 iif pod-also blackhole; ip rule add pref 50 from " + s.far.V4.String() + " blackhole",
+			"ip rule del pref 50; ip rule del pref 50; ip rule del pref 50", s.client.Host, finding.Broken, "replies of endpoint",
+		},
 		"a routing rule for a mark": {
 			"ip route add blackhole default table 100; ip rule add pref 0 fwmark 0x1/0x1 lookup 100; iptables -t mangle -I PREROUTING -d 10.96.0.0/12 -j MARK --set-mark 1",
 			"ip rule del fwmark 0x1/0x1; ip route flush table 100; iptables -t mangle -D PREROUTING 1", s.client.Host, finding.Broken, "ip rule",
@@ -90,6 +94,39 @@ func (s *stage) spoil(t *testing.T, c damage) {
 	s.node.MustRun(t, "sh", "-ec", c.mend)
 	if found := pathsFound(t, s); len(found) > 0 {
 		t.Errorf("after mending: %+v", found)
+	}
+}
+
+// TestDoctorFindsRulesAgainstOneService: foreign rules stop packets to single Services, of which a random sample rarely includes one and
+// almost never all.
+func TestDoctorFindsRulesAgainstOneService(t *testing.T) {
+	s := newStage(t)
+	const many = 60
+	var more strings.Builder
+	for i := range many {
+		more.WriteString(s.service(fmt.Sprintf("more-%d", i), fmt.Sprintf("10.96.1.%d", i), "", "", "", s.here, s.far))
+	}
+	s.apply(t, "more.yaml", more.String())
+	cluster.Eventually(t, patience, "the last Service", func() error {
+		if got := s.client.Probe(cluster.TCP, fmt.Sprintf("10.96.1.%d:80", many-1), cluster.Within(2*time.Second)); got.Outcome != cluster.Answered {
+			return fmt.Errorf("the client got %s", got)
+		}
+		return nil
+	})
+	if found := pathsFound(t, s); len(found) > 0 {
+		t.Fatalf("on a healthy node: %+v", found)
+	}
+	s.node.MustRun(t, "sh", "-ec", `
+		iptables -t mangle -I INPUT -d 10.96.1.7 -j DROP
+		nft add table ip guard; nft 'add chain ip guard in { type filter hook input priority 0; }'
+		nft 'add set ip guard blocked { type ipv4_addr . inet_service; }'; nft 'add element ip guard blocked { 10.96.1.8 . 80 }'
+		nft 'add rule ip guard in ip daddr . tcp dport @blocked reject'
+		ipset create blocked hash:ip; ipset add blocked 10.96.1.9; iptables -t raw -I PREROUTING -m set --match-set blocked dst -j DROP`)
+	found := fmt.Sprint(pathsFound(t, s))
+	for i, rule := range map[int]string{7: "-d 10.96.1.7/32", 8: "ip guard in", 9: "--match-set blocked"} {
+		if !strings.Contains(found, fmt.Sprintf("default/more-%d at", i)) || !strings.Contains(found, rule) {
+			t.Errorf("found %s, want a path to more-%d and the rule %q", found, i, rule)
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ type stage struct {
 	agent     *cluster.Process
 	binary    string
 	dir       string // for files
+	manifests string // the directory of the agent's manifests
 	socket    string
 }
 
@@ -66,19 +67,23 @@ func newStage(t *testing.T) *stage {
 	s.RouteServiceCIDRVia(t, s.node)
 	s.RouteVia(t, "203.0.113.0/24", s.node)
 	s.RouteVia(t, "2001:db8:5::/64", s.node)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(s.manifests()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s.dir = t.TempDir()
+	s.dir, s.manifests = t.TempDir(), t.TempDir()
+	s.apply(t, "all.yaml", s.all())
 	s.socket = filepath.Join(s.dir, "run", "agent.sock")
-	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", dir, "--hostname-override", s.node.Name,
+	s.agent = s.node.MustStart(t, s.binary, "run", "--manifests", s.manifests, "--hostname-override", s.node.Name,
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48", "--conntrack-max-per-core", "0", "--status-socket", s.socket)
 	s.agent.AwaitLog(t, patience, "initial sync complete")
 	return s
 }
 
-func (s *stage) manifests() string {
+func (s *stage) apply(t *testing.T, file, manifests string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.manifests, file), []byte(manifests), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *stage) all() string {
 	all := []*cluster.Pod{s.here, s.also, s.far}
 	return s.service("plain", plainIP, "", "", "", all...) +
 		s.service("sticky", stickyIP, "", "  sessionAffinity: ClientIP\n", "", all...) +

@@ -103,12 +103,6 @@ var breakages = []breakage{
 		n.set("serviceProxyName", "kube-ipvs")
 	}, finding.Notice,
 		[]string{"as configured with service-proxy-name"}},
-	{"rule in front of all", func(_ *testing.T, n *node) { n.rules("-j DROP", ourJump) }, finding.Broken, []string{"drops or redirects every packet", "-A PREROUTING -j DROP"}},
-	{"rule in front of all, with a comment", func(_ *testing.T, n *node) { n.rules("-m comment --comment closed -j DROP", ourJump) }, finding.Broken,
-		[]string{"drops or redirects every packet"}},
-	{"rule in front of some", func(_ *testing.T, n *node) { n.rules("-p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080", ourJump) }, finding.Notice, []string{"--to-ports 8080"}},
-	{"our own rules", func(_ *testing.T, n *node) { n.rules(ourJump) }, "", nil},
-	{"rules behind", func(_ *testing.T, n *node) { n.rules("-j FIREWALL", "-i lo -j ACCEPT", ourJump, "-j DROP") }, "", nil},
 	{"sysctl", func(_ *testing.T, n *node) { n.files["/proc/sys/net/ipv4/ip_forward"] = "0\n" }, finding.Warning, []string{"net/ipv4/ip_forward", "is 0, must be 1"}},
 	{"conntrack nearly full", func(_ *testing.T, n *node) { n.files["/proc/sys/"+conntrackCount] = "220000\n" }, finding.Warning,
 		[]string{"nearly full", "nf_conntrack_count = 220000"}},

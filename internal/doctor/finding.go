@@ -24,7 +24,7 @@ type Report struct {
 
 // checks run in this order, which is also the order of findings with the same severity.
 var checks = []func(Facts) []finding.Finding{
-	checkPreflight, checkAgent, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies, checkRulesInFront,
+	checkPreflight, checkAgent, checkVital, checkPaths, checkEndpoints, checkUnrouted, checkPorts, checkConflicts, checkDrift, checkServices, checkProxies,
 	checkSysctls, checkConntrack, checkModules, checkReversePath, checkCredentials,
 	checkMTU, checkClock, checkMemory, checkNeighbors, checkARP, checkForward, checkForwarding, checkLocalPorts, checkDataPlanes,
 	checkManagers, checkDenials, checkLog,

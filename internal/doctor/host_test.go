@@ -121,7 +121,6 @@ const (
 	routes    = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\n"
 	route6    = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000001 00000000 %s     eth0\n"
 	lookback6 = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n"
-	ourJump   = `-m comment --comment "kube-ipvs:0123456789 services" -j KUBE-SERVICES`
 	stat      = "entries  allocs   destroys\n%08x  00000000 00000000\n%08x  00000000 00000000\n"
 )
 
@@ -195,13 +194,6 @@ func (n *node) forward(specs ...string) {
 		l.Rules[forward] = append(l.Rules[forward], iptables.ParseRule(forward, spec))
 	}
 	n.Rules[inet.IPv4] = l
-}
-
-func (n *node) rules(specs ...string) {
-	at := kernel.ChainID{Table: "nat", Chain: "PREROUTING"}
-	for _, spec := range specs {
-		n.Rules[inet.IPv4].Rules[at] = append(n.Rules[inet.IPv4].Rules[at], iptables.ParseRule(at, spec))
-	}
 }
 
 // kubeconfig gives the agent a kubeconfig with a valid current context and another context with expired certificates.

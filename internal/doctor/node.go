@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/kube-ipvs/kube-ipvs/internal/finding"
-	"github.com/kube-ipvs/kube-ipvs/internal/inet"
-	"github.com/kube-ipvs/kube-ipvs/internal/kernel"
 )
 
 const (
@@ -48,60 +46,6 @@ func checkProxies(f Facts) []finding.Finding {
 	}
 	return finding.One(finding.Warning, "kube-proxy's rules", "present; kube-proxy is running on this node or left them behind", evidence,
 		"if kube-proxy is running, "+replace+"; otherwise run `kube-ipvs cleanup --kube-proxy-leftovers` while the agent serves")
-}
-
-func sortedChains(l kernel.RuleListing) []kernel.ChainID {
-	var all []kernel.ChainID
-	for id := range l.Rules {
-		all = append(all, id)
-	}
-	slices.SortFunc(all, func(a, b kernel.ChainID) int { return strings.Compare(a.Table+" "+a.Chain, b.Table+" "+b.Chain) })
-	return all
-}
-
-// checkRulesInFront finds rules that drop or redirect packets before they reach the agent's rules.
-func checkRulesInFront(f Facts) []finding.Finding {
-	var all, some []string
-	for _, family := range inet.Families {
-		for _, chain := range sortedChains(f.Rules[family]) {
-			for _, rule := range inFront(f.Rules[family].Rules[chain]) {
-				text := family.String() + ": " + rule.String()
-				if len(rule.Rule.Conditions) == 0 {
-					all = append(all, text)
-				} else {
-					some = append(some, text)
-				}
-			}
-		}
-	}
-	var found []finding.Finding
-	const remedy = "put the agent's jump first: delete that rule, restart the agent, and add the rule again"
-	if len(all) > 0 {
-		found = append(found, finding.New(finding.Broken, "firewall", "a rule before the agent's rules drops or redirects every packet", examples(all), remedy))
-	}
-	if len(some) > 0 {
-		found = append(found, finding.New(finding.Notice, "firewall", "rules before the agent's rules drop or redirect some packets", examples(some),
-			"nothing to do if this is intended; otherwise "+remedy))
-	}
-	return found
-}
-
-// inFront returns the rules before the agent's first rule that drop or redirect packets. It returns none for a chain without a
-// rule of the agent.
-func inFront(rules []kernel.SavedRule) []kernel.SavedRule {
-	ours := slices.IndexFunc(rules, func(r kernel.SavedRule) bool { return r.Tag != "" })
-	if ours < 0 {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(rules[:ours]), func(r kernel.SavedRule) bool {
-		switch v := r.Rule.Verdict.(type) {
-		case kernel.Reject, kernel.Redirect:
-			return false
-		case kernel.Final:
-			return v != kernel.Drop
-		}
-		return true
-	})
 }
 
 // checkSysctls finds sysctls that another program changed back.

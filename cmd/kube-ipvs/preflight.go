@@ -29,8 +29,9 @@ module. The exit status is 1 if the node lacks something that every Service need
 
 With --compare, it also reads the Services, from the API server or from --manifests, and compares the
 virtual servers of this node's kernel with the ones that an agent would create. On a node that kube-proxy
-serves in ipvs mode, this finds what clients would notice: different schedulers and affinity timeouts, and
-ports that would no longer be served. The exit status is also 1 if there are such ports.
+serves in ipvs mode, this finds what clients would notice: different schedulers, affinity and IPVS
+timeouts, ports that would no longer be served, and Services in the ranges of --ipvs-exclude-cidrs. The
+exit status is also 1 if there are such ports.
 
 preflight accepts all flags of an agent. Flags that are not listed have no effect.`,
 		Example: "  kube-ipvs preflight\n  kube-ipvs preflight --ipvs-scheduler wlc -o json\n" +
@@ -74,11 +75,13 @@ func compareServices(cmd *cobra.Command, m *machine.Machine, settings *config.Se
 	if node.Mode.NFTablesBalances() {
 		return nil, errors.New("--compare: nftables would balance connections on this node, so there are no virtual servers to compare")
 	}
-	v, have, err := node.Preview(cmd.Context(), settings, version, log)
-	if err != nil {
+	t := inspect.Takeover{Excluded: settings.Excluded, Timeouts: settings.Timeouts}
+	everywhere := *settings
+	everywhere.Excluded = nil
+	if t.View, t.Kernel, err = node.Preview(cmd.Context(), &everywhere, version, log); err != nil {
 		return nil, err
 	}
-	return inspect.Replaces(v, have), nil
+	return t.Findings(), nil
 }
 
 func printPreflight(w io.Writer, found preflight.Result) error {

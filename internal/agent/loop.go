@@ -91,14 +91,14 @@ func (a *Agent) nextSync(now time.Time) time.Time {
 	return a.schedule.NextSync(now, deadlines...)
 }
 
-// Preview returns what the agent would serve, and the kernel's current virtual servers. It writes nothing.
-func (a *Agent) Preview(ctx context.Context) (v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error) {
+// Preview returns what the agent would serve, and the kernel's current state. It writes nothing.
+func (a *Agent) Preview(ctx context.Context) (v *view.View, have *kernel.State, err error) {
 	if _, err := a.Plan(ctx); err != nil {
 		return nil, nil, err
 	}
 	s := a.snapshot(time.Now(), Query{})
 	s.Services = a.snapshotServices(s.Compiled)
-	return s.View(), a.planner.known.State().Servers, nil
+	return s.View(), a.planner.known.State(), nil
 }
 
 // Plan returns the plan of the next sync but does not apply it.

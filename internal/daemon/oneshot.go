@@ -76,10 +76,8 @@ func (n *Node) Plan(ctx context.Context, settings *config.Settings, version stri
 	return a.Plan(ctx)
 }
 
-// Preview returns what an agent would serve on this node, and the virtual servers that exist in the kernel.
-func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (
-	v *view.View, have map[kernel.ServerKey]kernel.ObservedServer, err error,
-) {
+// Preview returns what an agent would serve on this node, and the state of the kernel.
+func (n *Node) Preview(ctx context.Context, settings *config.Settings, version string, log *zap.Logger) (v *view.View, have *kernel.State, err error) {
 	a, err := n.idle(ctx, settings, version, log)
 	if err != nil {
 		return nil, nil, err

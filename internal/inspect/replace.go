@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,20 +15,30 @@ import (
 
 const mostReplaced = 100
 
-// Replaces finds what clients will notice if an agent takes over another proxy's virtual servers. v is what the agent
-// would serve, and have is what the kernel contains. Services with the same difference share a finding.
-func Replaces(v *view.View, have map[kernel.ServerKey]kernel.ObservedServer) []finding.Finding {
-	r := replacing{have: have, used: map[kernel.ServerKey]bool{}, found: map[string]*finding.Finding{}}
-	for _, s := range v.Services {
+// Takeover describes an agent that takes over another proxy's virtual servers.
+type Takeover struct {
+	// View is what the agent would serve if no range were excluded.
+	View   *view.View
+	Kernel *kernel.State
+	// Excluded and Timeouts are settings of the agent.
+	Excluded []netip.Prefix
+	Timeouts kernel.Timeouts
+}
+
+// Findings lists what clients will notice. Services with the same difference share a finding.
+func (t Takeover) Findings() []finding.Finding {
+	r := replacing{Takeover: t, have: t.Kernel.Servers, used: map[kernel.ServerKey]bool{}, found: map[string]*finding.Finding{}}
+	for _, s := range t.View.Services {
 		for _, f := range s.Frontends {
 			r.frontend(s, f)
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(have), kernel.ServerKey.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(r.have), kernel.ServerKey.Compare) {
 		if !r.used[key] {
-			r.unused(v, key)
+			r.unused(t.View, key)
 		}
 	}
+	r.compareTimeouts()
 	var all []finding.Finding
 	for _, problem := range slices.Sorted(maps.Keys(r.found)) {
 		f := r.found[problem]
@@ -64,6 +75,7 @@ func byService(evidence []string) (all []string) {
 }
 
 type replacing struct {
+	Takeover
 	have  map[kernel.ServerKey]kernel.ObservedServer
 	used  map[kernel.ServerKey]bool
 	found map[string]*finding.Finding // by problem
@@ -97,6 +109,10 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 	switch {
 	case f.State == view.Conflict && exists && s.ID() != f.Owner: // the owner's frontend is compared instead
 		return
+	case r.excludes(f.Address.Addr()) && exists:
+		r.add(finding.Warning, "would no longer be updated, because ipvs.excludeCIDRs reserves their addresses for other programs", name,
+			"exclude only ranges in which the agent should serve no Service (--ipvs-exclude-cidrs)")
+	case r.excludes(f.Address.Addr()):
 	case f.State == view.ForeignServer:
 		r.add(finding.Broken, "would not be served, because the virtual server there seems to belong to another program", name+": "+f.Reason,
 			"delete the virtual server if nothing needs it")
@@ -104,6 +120,29 @@ func (r *replacing) frontend(s view.Service, f view.Frontend) {
 		r.add(finding.Notice, "would be served, but are not served now", name, "nothing to do")
 	case f.Server != "":
 		r.compare(name, f, now)
+	}
+}
+
+func (r *replacing) excludes(a netip.Addr) bool {
+	return slices.ContainsFunc(r.Excluded, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// compareTimeouts finds IPVS timeouts that would change, at the start or, if only the other proxy sets them, after the next reboot.
+func (r *replacing) compareTimeouts() {
+	now := r.Kernel.Timeouts
+	if now == (kernel.Timeouts{}) { // not read
+		return
+	}
+	add := func(c kernel.TimeoutChange, when string) {
+		r.add(finding.Warning, fmt.Sprintf("the IPVS timeout of idle %s would change from %s to %s%s", c.Of, c.From, c.To, when), "ipvsadm -L --timeout",
+			"nothing to do if this is intended; otherwise set ipvs.tcpTimeout, ipvs.tcpFinTimeout or ipvs.udpTimeout")
+	}
+	started := now.With(r.Timeouts)
+	for _, c := range now.ChangesTo(started) {
+		add(c, "")
+	}
+	for _, c := range started.ChangesTo(kernel.DefaultTimeouts.With(r.Timeouts)) {
+		add(c, " after the next reboot")
 	}
 }
 

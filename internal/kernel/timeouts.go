@@ -24,3 +24,22 @@ func (t Timeouts) Holds(want Timeouts) bool {
 func (t Timeouts) With(set Timeouts) Timeouts {
 	return Timeouts{TCP: cmp.Or(set.TCP, t.TCP), TCPFin: cmp.Or(set.TCPFin, t.TCPFin), UDP: cmp.Or(set.UDP, t.UDP)}
 }
+
+// DefaultTimeouts are the kernel's own timeouts.
+var DefaultTimeouts = Timeouts{TCP: 15 * time.Minute, TCPFin: 2 * time.Minute, UDP: 5 * time.Minute}
+
+// TimeoutChange is a change of the timeout of one kind of connection.
+type TimeoutChange struct {
+	Of       string
+	From, To time.Duration
+}
+
+// ChangesTo lists the timeouts that differ.
+func (t Timeouts) ChangesTo(o Timeouts) (all []TimeoutChange) {
+	for _, c := range []TimeoutChange{{"TCP connections", t.TCP, o.TCP}, {"TCP connections after a FIN", t.TCPFin, o.TCPFin}, {"UDP flows", t.UDP, o.UDP}} {
+		if c.From != c.To {
+			all = append(all, c)
+		}
+	}
+	return all
+}

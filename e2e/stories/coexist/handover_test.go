@@ -278,5 +278,9 @@ func TestCompareBeforeHandover(t *testing.T) {
 	if out := compare(1, "--ipvs-scheduler=wlc"); !strings.Contains(out, closes) || !strings.Contains(out, changes) {
 		t.Error(out)
 	}
+	const forgets, abandons = "UDP flows would change from 5m0s to 1m0s", "would no longer be updated, because ipvs.excludeCIDRs"
+	if out := compare(1, "--ipvs-udp-timeout=1m", "--ipvs-exclude-cidrs=10.96.0.0/12"); !strings.Contains(out, forgets) || !strings.Contains(out, abandons) {
+		t.Error(out)
+	}
 	compareDumps(t, "preflight", before, dump(t, node, showAll))
 }
